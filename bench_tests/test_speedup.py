@@ -1,0 +1,22 @@
+"""Training on more devices is as much faster than on one as the baseline says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.fixtures import Gate
+    from pytest_dlperf.measurement import Measurement
+
+
+def test_speedup(
+    dlperf_multi_device_case: Case,
+    dlperf_measure: Callable[[Case], Measurement],
+    dlperf_gate: Gate,
+) -> None:
+    """The speedup over one device, measured in the same session, holds the baseline."""
+    single_device = dlperf_measure(dlperf_multi_device_case.single_device)
+    dlperf_gate.speedup(dlperf_measure(dlperf_multi_device_case), single_device)

@@ -1,0 +1,212 @@
+"""What it costs to read a large log: ours beside ``grep -c`` and beside a reader of all lines.
+
+Writes a log of its own, NCCL's chatter for the most part with one record of a training step in
+every 2,600 bytes, and reads it with each reader in a process of its own, start-up included. Run
+it alone on the machine:
+
+    python benchmarks/read_logs.py --size-mb 1000 --repeats 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+BYTES_PER_RECORD: Final = 2600
+BATCH: Final = 128
+WARMUP: Final = 20
+MEASURED: Final = 100
+SETTLING: Final = 5
+
+NOISE: Final = (
+    "node{n}:{p}:{t} [{g}] NCCL INFO Channel {c:02d} : {g}[{b}] -> {h}[{b2}] via P2P/IPC",
+    "node{n}:{p}:{t} [{g}] NCCL INFO Channel {c:02d} : {g}[{b}] -> {h}[{b2}] [send] "
+    "via NET/IB/0/GDRDMA",
+    "node{n}:{p}:{t} [{g}] NCCL INFO Ring {c:02d} : {h} -> {g} [receive] via NET/Socket/0",
+    "node{n}:{p}:{t} [{g}] NCCL INFO Trees [0] {h}/-1/-1->{g}->-1|-1->{g}->{h}/-1/-1 "
+    "[1] {h}/-1/-1->{g}->-1|-1->{g}->{h}/-1/-1",
+    "node{n}:{p}:{t} [{g}] NCCL INFO threadThresholds 8/8/64 | 256/8/64 | 8/8/64",
+    "node{n}:{p}:{t} [{g}] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.11.0.{n}<0>",
+    "node{n}:{p}:{t} [{g}] NCCL INFO comm 0x7f{t:06x}2f10 rank {g} nranks 8 cudaDev {g} "
+    "busId {b} - Init COMPLETE",
+    "node{n}:{p}:{t} [{g}] NCCL INFO Launch mode Parallel",
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one process took."""
+
+    cpu_s: float
+    peak_mib: float
+    output: str
+
+
+def write_log(path: Path, size: int) -> int:
+    """Write a log of about ``size`` bytes; the number of records in it."""
+    choose = random.Random(0)
+    chatter = []
+    for _ in range(97):
+        lines = ""
+        while len(lines) < BYTES_PER_RECORD - 115:
+            lines += (
+                choose.choice(NOISE).format(
+                    n=choose.randrange(1, 5),
+                    p=choose.randrange(100, 999),
+                    t=choose.randrange(1000, 9999),
+                    g=choose.randrange(8),
+                    h=choose.randrange(8),
+                    c=choose.randrange(12),
+                    b=choose.randrange(1000, 99000),
+                    b2=choose.randrange(1000, 99000),
+                )
+                + "\n"
+            )
+        chatter.append(lines)
+    now = datetime(2020, 9, 15, 14, 29, 18)  # noqa: DTZ001 - logs tell no zone
+    records = written = 0
+    with path.open("w", encoding="ascii") as log:
+        while written < size:
+            records += 1
+            now += timedelta(microseconds=350_000 + choose.randrange(5000))
+            written += log.write(
+                f"{chatter[records % len(chatter)]}DLL {now} - Epoch: 0 Iteration: {records}  "
+                "train.loss : 6.67351  train.total_ips : 365.41 img/s\n"
+            )
+    return records
+
+
+def read_ours(path: str, last: int) -> str:
+    """Measure the log with the package; the throughput."""
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+    from pytest_dlperf.logs.throughput import measure_log
+    from pytest_dlperf.measurement import Estimator, Window
+
+    run = measure_log(
+        path,
+        number=1,
+        case=Case.parse(f"ngc_pytorch-resnet50-fp32-b{BATCH}-1n1g"),
+        log_format=BUILTIN_FORMATS["dllogger"],
+        window=Window(warmup_steps=WARMUP, measured_steps=last - WARMUP - SETTLING),
+        estimator=Estimator.STEADY,
+    )
+    if run.throughput is None:
+        raise SystemExit(run.reason)
+    return f"{run.throughput:.3f}"
+
+
+def read_in_memory(path: str, last: int) -> str:
+    """Measure the log as scripts commonly do: all lines into memory, then one by one."""
+    import re
+
+    iteration = re.compile(r"Iteration: (\d+)")
+    stamp = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{1,6}")
+    stamps = {}
+    with Path(path).open(encoding="utf-8") as log:
+        lines = log.readlines()
+    for line in lines:
+        if "Iteration: " in line:
+            found, number = stamp.search(line), iteration.search(line)
+            if found and number and int(number[1]) in (WARMUP + SETTLING, last):
+                stamps[int(number[1])] = datetime.fromisoformat(found[0])
+    elapsed = stamps[last] - stamps[WARMUP + SETTLING]
+    steps = last - WARMUP - SETTLING
+    return f"{BATCH * steps / elapsed.total_seconds():.3f}"
+
+
+READERS: Final = {"ours": read_ours, "memory": read_in_memory}
+
+
+def cost(command: list[str], **environment: str) -> Cost:
+    """Run a command; its CPU time, user and system, and its peak memory."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    ) as process:
+        if process.stdout is None:
+            raise AssertionError("stdout is a pipe")
+        output = process.stdout.read().strip()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output)
+
+
+def median_cost(command: list[str], repeats: int, **environment: str) -> Cost:
+    """The median of several runs, which must agree in what they print."""
+    costs = [cost(command, **environment) for _ in range(repeats)]
+    if len({each.output for each in costs}) != 1:
+        raise SystemExit(f"{command} does not always print the same")
+    return Cost(
+        statistics.median(each.cpu_s for each in costs),
+        statistics.median(each.peak_mib for each in costs),
+        costs[0].output,
+    )
+
+
+def compare(path: Path, records: int, repeats: int) -> None:
+    """Read a log in all ways and print the table."""
+    head = WARMUP + SETTLING + MEASURED
+
+    def reader(name: str, last: int) -> list[str]:
+        return [sys.executable, "-S", __file__, "--read", name, str(path), "--last", str(last)]
+
+    here = str(Path(__file__).resolve().parents[1])
+    grep = ["grep", "-c", "Iteration: ", str(path)]
+    floors = {
+        f"grep -c ({locale})": median_cost(grep, repeats, LC_ALL=locale)
+        for locale in ("C", "C.UTF-8")
+    }
+    ours = median_cost(reader("ours", records), repeats, PYTHONPATH=here)
+    memory = median_cost(reader("memory", records), repeats)
+    early = median_cost(reader("ours", head), repeats, PYTHONPATH=here)
+    memory_head = median_cost(reader("memory", head), 1)
+    if ours.output != memory.output or early.output != memory_head.output:
+        raise SystemExit("the readers disagree on the throughput")
+
+    size = path.stat().st_size / 1e6
+    print(f"{size:,.0f} MB, {records:,} records; medians of {repeats}, start-up included")
+    print(f"{'':34}{'CPU s':>8}{'peak MiB':>10}")
+    rows = {
+        **floors,
+        "ours, window to the last record": ours,
+        "all lines in memory": memory,
+        "ours, window at the head": early,
+    }
+    for name, each in rows.items():
+        print(f"{name:34}{each.cpu_s:8.3f}{each.peak_mib:10.1f}")
+    name, floor = min(floors.items(), key=lambda item: item[1].cpu_s)
+    print(f"reading all takes {ours.cpu_s / floor.cpu_s:.2f} x {name}, the faster one")
+    print(f"reading all takes 1/{memory.cpu_s / ours.cpu_s:.1f} of all lines in memory")
+    print(f"stopping early takes 1/{memory.cpu_s / early.cpu_s:.0f} of all lines in memory")
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size-mb", type=int, default=1000, help="size of the log, in 10^6 bytes")
+    parser.add_argument("--repeats", type=int, default=3, help="runs per reader")
+    parser.add_argument("--read", nargs=2, metavar=("READER", "LOG"), help=argparse.SUPPRESS)
+    parser.add_argument("--last", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.read:
+        name, log = options.read
+        print(READERS[name](log, options.last))
+        return
+    with tempfile.TemporaryDirectory(prefix="read_logs_") as folder:
+        log = Path(folder, "run.log")
+        compare(log, write_log(log, options.size_mb * 1_000_000), options.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Performance regression tests for distributed deep-learning training, as pytest cases."""

@@ -1,0 +1,185 @@
+"""Values that name a training run: topology, case and the case's id."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Final
+
+TOPOLOGY_PATTERN: Final = r"[1-9][0-9]*n[1-9][0-9]*g"
+NAME_PATTERN: Final = r"[a-z][a-z0-9_]*"
+PRECISION_PATTERN: Final = r"[a-z][a-z0-9]*"
+
+_TOPOLOGY = re.compile(r"([1-9][0-9]*)n([1-9][0-9]*)g")
+_NAME = re.compile(NAME_PATTERN)
+_PRECISION = re.compile(PRECISION_PATTERN)
+_ID = re.compile(
+    rf"(?P<framework>{NAME_PATTERN})-(?P<model>{NAME_PATTERN})-(?P<precision>{PRECISION_PATTERN})"
+    rf"-b(?P<batch>[1-9][0-9]*)(?:-(?P<options>{NAME_PATTERN}(?:\+{NAME_PATTERN})*))?"
+    rf"-(?P<topology>{TOPOLOGY_PATTERN})"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Topology:
+    """How many nodes train together, and with how many devices each; written ``4n8g``."""
+
+    nodes: int
+    devices_per_node: int
+
+    def __post_init__(self) -> None:
+        """Refuse a topology without nodes or devices.
+
+        Raises:
+            ValueError: A count is below one.
+        """
+        if self.nodes < 1 or self.devices_per_node < 1:
+            msg = (
+                f"a topology has at least one node and one device per node, "
+                f"not {self.nodes} and {self.devices_per_node}"
+            )
+            raise ValueError(msg)
+
+    @classmethod
+    @lru_cache
+    def parse(cls, text: str) -> Topology:
+        """Read ``<N>n<D>g``.
+
+        Raises:
+            ValueError: The text is anything else; leading zeros count as anything else.
+        """
+        match = _TOPOLOGY.fullmatch(text)
+        if match is None:
+            msg = f"{text!r} is no topology; write nodes and devices per node as in '4n8g'"
+            raise ValueError(msg)
+        return cls(int(match[1]), int(match[2]))
+
+    @property
+    def world_size(self) -> int:
+        """Devices in the whole run."""
+        return self.nodes * self.devices_per_node
+
+    def __str__(self) -> str:
+        """Write the form that ``parse`` reads."""
+        return f"{self.nodes}n{self.devices_per_node}g"
+
+
+SINGLE_DEVICE: Final = Topology(1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One training run to measure: framework x model x precision x batch x topology.
+
+    ``options`` are what else changes the speed (``xla``, ``dali``, …), sorted and without
+    repetition; ``batch_per_device`` counts samples.
+    """
+
+    framework: str
+    model: str
+    precision: str
+    batch_per_device: int
+    options: tuple[str, ...] = ()
+    topology: Topology
+
+    id: str = field(init=False, compare=False, repr=False)
+    """The id under which tests, baselines and reports know the case."""
+
+    def __post_init__(self) -> None:
+        """Make the id; refuse names that could not be read back from it.
+
+        Raises:
+            ValueError: A name, the batch or the order of the options is out of form.
+        """
+        named = (("framework", self.framework), ("model", self.model))
+        for axis, value in (*named, *(("option", option) for option in self.options)):
+            check_name(axis, value)
+        if not _PRECISION.fullmatch(self.precision):
+            msg = (
+                f"precision {self.precision!r} is out of form; "
+                "allowed are lower-case letters and digits, a letter first, as in 'fp32'"
+            )
+            raise ValueError(msg)
+        if self.batch_per_device < 1:
+            msg = f"the batch per device is at least 1, not {self.batch_per_device}"
+            raise ValueError(msg)
+        if list(self.options) != sorted(set(self.options)):
+            msg = f"options are sorted and named once, unlike {'+'.join(self.options)!r}"
+            raise ValueError(msg)
+        case_id = f"{self.framework}-{self.model}-{self.variant}-{self.topology}"
+        # Made once: collecting thousands of cases asks for it again and again.
+        object.__setattr__(self, "id", case_id)
+
+    @classmethod
+    def parse(cls, case_id: str) -> Case:
+        """Read a case back from its id.
+
+        Raises:
+            ValueError: The text is no case id.
+        """
+        match = _ID.fullmatch(case_id)
+        if match is None:
+            msg = (
+                f"{case_id!r} is no case id; the form is "
+                "<framework>-<model>-<precision>-b<batch>[-<option>[+<option>…]]-<N>n<D>g"
+            )
+            raise ValueError(msg)
+        return cls(
+            framework=match["framework"],
+            model=match["model"],
+            precision=match["precision"],
+            batch_per_device=int(match["batch"]),
+            options=tuple(match["options"].split("+")) if match["options"] else (),
+            topology=Topology.parse(match["topology"]),
+        )
+
+    @property
+    def system(self) -> str:
+        """The system that the case belongs to: ``<framework>-<model>``."""
+        return f"{self.framework}-{self.model}"
+
+    @property
+    def variant(self) -> str:
+        """All that tells the case from others of its system, but for the topology."""
+        options = f"-{'+'.join(self.options)}" if self.options else ""
+        return f"{self.precision}-b{self.batch_per_device}{options}"
+
+    @property
+    def global_batch(self) -> int:
+        """Samples that all devices together take in one step."""
+        return self.topology.world_size * self.batch_per_device
+
+    @property
+    def single_device(self) -> Case:
+        """The same training on one device, against which a speedup is taken."""
+        return replace(self, topology=SINGLE_DEVICE)
+
+    def axes(self) -> dict[str, Any]:
+        """The case's values by name, as builtins: what the marker and the reports carry."""
+        return {
+            "system": self.system,
+            "framework": self.framework,
+            "model": self.model,
+            "precision": self.precision,
+            "batch": self.batch_per_device,
+            "topology": str(self.topology),
+            "nodes": self.topology.nodes,
+            "devices": self.topology.devices_per_node,
+        }
+
+
+@lru_cache
+def check_name(axis: str, value: str) -> None:
+    """Accept a name that can stand in an id.
+
+    Raises:
+        ValueError: The name holds anything but lower-case letters, digits and underscores, or
+            does not begin with a letter.
+    """
+    if not _NAME.fullmatch(value):
+        msg = (
+            f"{axis} {value!r} is out of form; allowed are lower-case letters, digits and "
+            "underscores, a letter first (a hyphen stands only between the parts of an id)"
+        )
+        raise ValueError(msg)

@@ -1,0 +1,160 @@
+"""What a test asks for: a case, its measurement and the gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pytest_dlperf.cases import SINGLE_DEVICE, Case
+from pytest_dlperf.gate import Quantity, judge_speedup, judge_throughput
+from pytest_dlperf.session import AcceptedNumbers, TestRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_dlperf.baselines import Baseline
+    from pytest_dlperf.gate import Judgement
+    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.suite import Suite
+
+SUITE: Final = pytest.StashKey["Suite"]()
+_RECORD: Final = pytest.StashKey[TestRecord]()
+
+CASE_FIXTURES: Final = {
+    "dlperf_case": Quantity.THROUGHPUT,
+    "dlperf_multi_device_case": Quantity.SPEEDUP,
+}
+"""The parametrised fixtures, and which quantity a test that asks for one is about."""
+
+
+def is_about(fixture: str, case: Case) -> bool:
+    """Whether a parametrised fixture takes this case: one device has no speedup over itself."""
+    return CASE_FIXTURES[fixture] is Quantity.THROUGHPUT or case.topology != SINGLE_DEVICE
+
+
+def case_of(item: pytest.Item) -> tuple[Case, Quantity] | None:
+    """The case that a test is parametrised with, and what the test is about."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return None
+    for fixture, quantity in CASE_FIXTURES.items():
+        case = callspec.params.get(fixture)
+        if isinstance(case, Case):
+            return case, quantity
+    return None
+
+
+def record_of(item: pytest.Item) -> TestRecord | None:
+    """The record of a test of a case; ``None`` for any other test."""
+    if _RECORD not in item.stash:
+        about = case_of(item)
+        if about is None:
+            return None
+        item.stash[_RECORD] = TestRecord(case=about[0], quantity=about[1])
+    return item.stash[_RECORD]
+
+
+@pytest.fixture
+def dlperf_case(request: pytest.FixtureRequest) -> Case:
+    """One case after the other: every case that the system files declare."""
+    case: Case = request.param
+    return case
+
+
+@pytest.fixture
+def dlperf_multi_device_case(request: pytest.FixtureRequest) -> Case:
+    """Like ``dlperf_case``, without the cases of a single device: those that have a speedup."""
+    case: Case = request.param
+    return case
+
+
+@pytest.fixture
+def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
+    """Measure a case: launch its runs or read its logs, once per session.
+
+    A case that cannot be measured here skips the test and says what is missing.
+    """
+    from pytest_dlperf.measure import CannotMeasureError
+    from pytest_dlperf.suite import SuiteError
+
+    suite = request.config.stash[SUITE]
+    record = record_of(request.node)
+
+    def measure(case: Case) -> Measurement:
+        try:
+            # A baseline that cannot be read is told before hours of training, not after.
+            suite.baseline(case)
+            measurement = suite.measure(case)
+        except CannotMeasureError as missing:
+            pytest.skip(str(missing))
+        except SuiteError as error:
+            pytest.fail(str(error), pytrace=False)
+        if record is not None:
+            record.measurements[case.id] = measurement
+        return measurement
+
+    return measure
+
+
+@pytest.fixture
+def dlperf_gate(request: pytest.FixtureRequest) -> Gate:
+    """Judge measurements against the cluster's baselines; a verdict that is not good fails."""
+    return Gate(request.config.stash[SUITE], record_of(request.node))
+
+
+class Gate:
+    """Judges what a test has measured. Each method fails the test unless the verdict passes."""
+
+    def __init__(self, suite: Suite, record: TestRecord | None) -> None:
+        """Judge by the suite's baselines and note the verdicts in the test's record."""
+        self._suite = suite
+        self._record = record
+
+    def throughput(self, measurement: Measurement) -> Judgement:
+        """Judge the median throughput."""
+        case, baseline = self._baseline(measurement)
+        judgement = judge_throughput(
+            measurement,
+            baseline,
+            tolerance_percent=self._suite.system_of(case).tolerance_percent,
+            record=self._suite.settings.create_baselines,
+        )
+        return self._settle(judgement, measurement, None)
+
+    def speedup(self, measurement: Measurement, single_device: Measurement) -> Judgement:
+        """Judge the speedup over one device."""
+        case, baseline = self._baseline(measurement)
+        judgement = judge_speedup(
+            measurement,
+            single_device,
+            baseline,
+            tolerance_percent=self._suite.system_of(case).tolerance_percent,
+            record=self._suite.settings.create_baselines,
+        )
+        return self._settle(judgement, measurement, single_device)
+
+    def _baseline(self, measurement: Measurement) -> tuple[Case, Baseline | None]:
+        case = Case.parse(measurement.case_id)
+        baseline = self._suite.baseline(case)
+        if baseline is not None and self._record is not None:
+            self._record.accepted = AcceptedNumbers(
+                throughput=baseline.throughput,
+                speedup=baseline.speedup,
+                estimator=baseline.estimator.value,
+            )
+        return case, baseline
+
+    def _settle(
+        self, judgement: Judgement, measurement: Measurement, single_device: Measurement | None
+    ) -> Judgement:
+        if self._record is not None:
+            self._record.judgement = judgement
+        if not judgement.verdict.passes:
+            from pytest_dlperf.reports.failure import failure_message
+
+            cluster = self._suite.cluster.name
+            pytest.fail(
+                failure_message(judgement, measurement, single_device, cluster), pytrace=False
+            )
+        return judgement

@@ -1,0 +1,25 @@
+"""Hooks by which other plugins add to the suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.logs.formats import LogFormat
+
+
+@pytest.hookspec
+def pytest_dlperf_system_files(config: pytest.Config) -> Sequence[Path]:
+    """Return further system files, read like those of the systems folder."""
+    raise NotImplementedError
+
+
+@pytest.hookspec
+def pytest_dlperf_log_formats(config: pytest.Config) -> Sequence[LogFormat]:
+    """Return further log formats, which system files then name under ``log.format``."""
+    raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Training logs: how their steps look, where they lie, and the throughput that they show."""

@@ -1,0 +1,171 @@
+"""Time stamps as logs print them, and the time between them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Final
+
+NANOSECONDS: Final = 10**9
+_DIGITS: Final = 9
+_DAY: Final = 24 * 3600 * NANOSECONDS
+
+# Beyond this part of the measured time, the stamps' coarseness makes the number worthless; beyond
+# the other, it is worth a note.
+WORTHLESS_ERROR: Final = 0.05
+NOTEWORTHY_ERROR: Final = 0.005
+
+_STAMP: Final = re.compile(
+    rb"\s*(?:"
+    rb"(?:(?P<year>[0-9]{4})[-/.](?P<month>[0-9]{1,2})[-/.](?P<day>[0-9]{1,2})[ T]+)?"
+    rb"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
+    rb"(?:[.,](?P<part>[0-9]*))?"
+    rb" ?(?:Z|(?P<zone>[-+][0-9]{2}):?(?P<zone_minutes>[0-9]{2}))?"
+    rb"|(?P<number>[0-9]{1,15})(?:\.(?P<number_part>[0-9]*))?"
+    rb")\s*"
+)
+
+
+class Kind(Enum):
+    """What a stamp is made of."""
+
+    DATED = "date and time"
+    TIME_OF_DAY = "time without date"
+    NUMBER = "seconds as a number"
+
+
+class StampError(ValueError):
+    """A stamp that is none, or that cannot follow the one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A point in time: ``nanoseconds`` since an origin that all stamps of a kind share."""
+
+    nanoseconds: int
+    kind: Kind
+    decimals: int
+    """How many digits of a second were printed."""
+
+
+def parse(text: bytes) -> Stamp:
+    """Read a stamp; its form tells what kind it is.
+
+    Whole numbers throughout: a date's seconds as a float would lose the microseconds.
+
+    Raises:
+        StampError: The text is no stamp.
+    """
+    match = _STAMP.fullmatch(text)
+    if match is None:
+        raise StampError(f"{_shown(text)} is no time stamp")
+    if match["number"] is not None:
+        part = match["number_part"] or b""
+        return Stamp(_nanoseconds(int(match["number"]), part), Kind.NUMBER, len(part))
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
+    if hour > 23 or minute > 59 or second > 60:  # noqa: PLR2004 - a clock
+        raise StampError(f"{_shown(text)} is no time of day")
+    part = match["part"] or b""
+    seconds = (hour * 60 + minute) * 60 + second
+    if match["zone"] is not None:
+        ahead = int(match["zone"]) * 60
+        ahead += int(match["zone_minutes"]) * (-1 if match["zone"].startswith(b"-") else 1)
+        seconds -= ahead * 60
+    if match["year"] is None:
+        return Stamp(_nanoseconds(seconds, part), Kind.TIME_OF_DAY, len(part))
+    try:
+        day = date(int(match["year"]), int(match["month"]), int(match["day"]))
+    except ValueError as error:
+        raise StampError(f"{_shown(text)} is no date: {error}") from None
+    return Stamp(_nanoseconds(day.toordinal() * 86400 + seconds, part), Kind.DATED, len(part))
+
+
+def _nanoseconds(seconds: int, part: bytes) -> int:
+    return seconds * NANOSECONDS + int(part[:_DIGITS].ljust(_DIGITS, b"0"))
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:60].decode(errors="replace"))
+
+
+class Clock:
+    """One process's stamps, given in the order of its steps.
+
+    A time without date that falls by more than half a day has passed midnight. Any other fall is
+    an error, since no step ends before the one before it.
+    """
+
+    __slots__ = ("_days", "_first", "_last", "_last_text")
+
+    def __init__(self) -> None:
+        """Begin without a stamp."""
+        self._first: Stamp | None = None
+        self._last: Stamp | None = None
+        self._last_text = b""
+        self._days = 0
+
+    def read(self, text: bytes) -> None:
+        """Take the next stamp.
+
+        Raises:
+            StampError: It is no stamp, of another kind than those before, or runs backwards.
+        """
+        stamp = parse(text)
+        last = self._last
+        if last is None:
+            self._first = stamp
+        elif stamp.kind is not last.kind:
+            raise StampError(
+                f"{_shown(text)} follows {_shown(self._last_text)}: {stamp.kind.value} "
+                f"after {last.kind.value}"
+            )
+        elif stamp.nanoseconds < last.nanoseconds:
+            fall = last.nanoseconds - stamp.nanoseconds
+            if stamp.kind is not Kind.TIME_OF_DAY or fall <= _DAY // 2:
+                raise StampError(
+                    f"time runs backwards: {_shown(text)} follows {_shown(self._last_text)}"
+                )
+            self._days += 1
+        self._last, self._last_text = stamp, text
+
+    @property
+    def nanoseconds(self) -> int:
+        """From the first stamp to the latest."""
+        if self._first is None or self._last is None:
+            return 0
+        return self._last.nanoseconds - self._first.nanoseconds + self._days * _DAY
+
+    @property
+    def seconds(self) -> float:
+        """From the first stamp to the latest, correctly rounded."""
+        return self.nanoseconds / NANOSECONDS
+
+    @property
+    def error_note(self) -> str | None:
+        """What the stamps' coarseness does to the time between them, if it is noteworthy.
+
+        Raises:
+            StampError: No time passed, or the error makes the time worthless.
+        """
+        if self._first is None or self._last is None:
+            return None
+        if self.nanoseconds <= 0:
+            raise StampError(
+                f"no time passes in the window: both ends are at {_shown(self._last_text)}"
+            )
+        # A stamp of a whole second may be printed without its fraction: the finer one tells.
+        resolution = 10.0 ** -max(self._first.decimals, self._last.decimals)
+        error = resolution / self.seconds
+        if error > WORTHLESS_ERROR:
+            raise StampError(
+                f"the stamps are too coarse: {resolution:g} s in {self.seconds:g} s is an error "
+                f"of {error:.1%}, allowed are {WORTHLESS_ERROR:.0%}; measure more steps"
+            )
+        if error > NOTEWORTHY_ERROR:
+            return (
+                f"the stamps' resolution of {resolution:g} s makes the number uncertain "
+                f"by {error:.1%}"
+            )
+        return None

@@ -1,0 +1,141 @@
+"""What a log owes: the promises it can break, and the facts it must share with its case."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import re
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.formats import Fact, LogFormat
+    from pytest_dlperf.logs.reader import Region
+
+# No training is so fast or slow; outside, sums and products could leave the range of a float.
+_LEAST: Final = 1e-12
+_GREATEST: Final = 1e15
+
+
+class BrokenContractError(Exception):
+    """A log from which no throughput may be taken.
+
+    ``offset`` is the byte of the log that the reason is about, ``place`` what to call its line.
+    """
+
+    def __init__(self, reason: str, *, offset: int | None = None, place: str = "line") -> None:
+        """Give the reason for people, without the line."""
+        super().__init__(reason)
+        self.reason = reason
+        self.offset = offset
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Samples per second over all devices, and what the number rests on."""
+
+    throughput: float
+    steps: int
+    note: str | None = None
+
+
+def positive(text: bytes, *, what: str, offset: int) -> float:
+    """Read a time or a speed.
+
+    Raises:
+        BrokenContractError: The text is no number, or not a finite one above zero.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not _LEAST < value < _GREATEST:
+        shown = text[:60].decode(errors="replace")
+        raise BrokenContractError(
+            f"{what} is {shown!r}; needed is a finite number above zero", offset=offset
+        )
+    return value
+
+
+def checked(estimate: Estimate) -> Estimate:
+    """Let a throughput out that is one.
+
+    Raises:
+        BrokenContractError: It is not finite, or rounded down to nothing.
+    """
+    if not (math.isfinite(estimate.throughput) and estimate.throughput > 0):
+        raise BrokenContractError(
+            f"the throughput comes out as {estimate.throughput!r}; "
+            "needed is a finite number above zero"
+        )
+    return estimate
+
+
+class FactCheck:
+    """Compares what a log says about its run with what the case declares."""
+
+    def __init__(self, log_format: LogFormat, case: Case) -> None:
+        """Check the format's facts against the case."""
+        self._facts: tuple[Fact, ...] = log_format.facts
+        self._devices: re.Pattern[bytes] | None = log_format.devices
+        self._case = case
+        self._named_devices: set[bytes] = set()
+
+    def contradiction(self, region: Region, end: int) -> BrokenContractError | None:
+        """Look through a part of the log that lies before its first step.
+
+        The first thing that the log says otherwise than the case, or ``None``.
+        """
+        broken: tuple[int, Fact, str] | None = None
+        for fact in self._facts:
+            declared = fact.declared(self._case)
+            for match in fact.pattern.finditer(region.buffer, 0, end):
+                found = match[1].decode(errors="replace")
+                if found != declared and (broken is None or match.start(1) < broken[0]):
+                    broken = match.start(1), fact, found
+        if broken is None:
+            return None
+        at, fact, found = broken
+        return BrokenContractError(
+            f"the log says {fact.name} {found[:40]}; the case {self._case.id} "
+            f"has {fact.declared(self._case)}",
+            offset=region.offset + at,
+        )
+
+    def note_devices(self, region: Region, end: int) -> None:
+        """Collect the devices that the log names up to ``end``.
+
+        Raises:
+            BrokenContractError: There are more than the case has on a node.
+        """
+        if self._devices is None:
+            return
+        allowed = self._case.topology.devices_per_node
+        for match in self._devices.finditer(region.buffer, 0, end):
+            self._named_devices.add(match[1])
+            if len(self._named_devices) > allowed:
+                raise BrokenContractError(
+                    f"the log names more than {allowed} device(s); the case {self._case.id} "
+                    f"has {allowed} per node",
+                    offset=region.offset + match.start(),
+                )
+
+    @property
+    def devices_named(self) -> int:
+        """How many devices the log has named; 0 where it names none."""
+        return len(self._named_devices)
+
+    def check_devices(self) -> None:
+        """Compare the number of devices once every rank has printed.
+
+        Raises:
+            BrokenContractError: The log names fewer devices than the case has on a node.
+        """
+        allowed = self._case.topology.devices_per_node
+        if self._named_devices and len(self._named_devices) != allowed:
+            raise BrokenContractError(
+                f"the log names {len(self._named_devices)} device(s); the case "
+                f"{self._case.id} has {allowed} per node"
+            )

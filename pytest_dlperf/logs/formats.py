@@ -1,0 +1,403 @@
+"""What one step looks like in the log of each trainer, as data.
+
+A format says how to find the records of steps in a log's bytes, what the time on a record means,
+which ranks print into the log, what the log tells about the run besides its steps, and how the
+original benchmark defined the throughput, where it did. Working with all this is left to the
+modules above.
+
+Patterns are over bytes and begin with a literal, by which the scan of a large log stays fast. None
+of the built-in ones matches across a line's end, nor a record whose time may still be growing: a
+number counts only with the text that follows it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_dlperf.cases import Case
+
+
+class Timing(str, Enum):
+    """What the time on a record is; the values name the pattern's groups."""
+
+    SECONDS = "seconds"
+    """The step's own duration."""
+    MILLISECONDS = "milliseconds"
+    """The step's own duration, in thousandths."""
+    TIMESTAMP = "timestamp"
+    """The time at which the step had ended."""
+    RATE = "samples_per_second"
+    """The speed, averaged over the steps since the record before."""
+
+
+class Ranks(str, Enum):
+    """Who prints into a log."""
+
+    ONE = "one"
+    """One process only, for the whole run."""
+    LOCAL = "local"
+    """Every rank of the log's node; without a ``rank`` group they cannot be told apart."""
+
+
+class RateScope(str, Enum):
+    """What a printed speed covers."""
+
+    GLOBAL = "global"
+    NODE = "node"
+    RANK = "rank"
+
+
+class Rule(Enum):
+    """A definition of throughput that the original benchmark published."""
+
+    MEAN_SPEED = "arithmetic mean of each line's own speed"
+    MEAN_DURATION = "global batch over the mean duration of the lines"
+    ELAPSED = "samples between two lines over the time between their stamps"
+    MEAN_RATE = "arithmetic mean of the printed speeds"
+
+
+class Glued(Enum):
+    """What the original takes from a line on which several records stand.
+
+    It falls out of where its greedy patterns end up.
+    """
+
+    FIRST = "the first record"
+    LAST = "the last record"
+    LAST_STEP = "the time of the first record, the step number of the last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The original benchmark's way from lines to throughput.
+
+    ``only_steps_above`` leaves out lines by their printed step number, ``only_first_epoch`` by
+    their epoch. ``least_warmup`` is the least warm-up that the original reckons with, whatever it
+    was asked for. ``print_interval`` is the one for which the lines stand for what they shall.
+    """
+
+    rule: Rule
+    glued: Glued = Glued.FIRST
+    only_steps_above: int | None = None
+    only_first_epoch: bool = False
+    least_warmup: int = 0
+    print_interval: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Something a log says about the run, which the case has declared.
+
+    The pattern's only group is the value. ``name`` is how the log calls it.
+    """
+
+    name: str
+    pattern: re.Pattern[bytes]
+    declared: Callable[[Case], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFormat:
+    """How a trainer's log shows its steps.
+
+    ``record`` has the named group ``step``, may have ``epoch`` and ``rank``, and one group named
+    by a ``Timing``. Where the stamp stands at the beginning of the line, far from what tells a
+    step's line from others, it is ``stamp_in_front`` that has the group ``timestamp``; it is
+    matched against the text between line begin and record.
+
+    ``first_step`` is the number that the first step is printed with. ``None`` leaves it to the
+    log: 0 when its first record has step 0, else 1.
+
+    ``settling_steps`` shift the window of ``steady``: so many steps are left out before the
+    warm-up begins, as the original benchmark did.
+
+    ``facts`` stand before the first step and are looked for until then; ``devices`` is a pattern
+    whose distinct matches, anywhere up to the last record needed, are the node's devices.
+    """
+
+    name: str
+    record: re.Pattern[bytes]
+    stamp_in_front: re.Pattern[bytes] | None = None
+    first_step: int | None
+    ranks: Ranks
+    rate_scope: RateScope = RateScope.GLOBAL
+    settling_steps: int = 0
+    stamps_sort: bool = False
+    """Whether a later stamp is also the greater text."""
+    whole_lines: bool = False
+    """Whether records are matched line by line, and on lines that have ended only."""
+    facts: tuple[Fact, ...] = ()
+    devices: re.Pattern[bytes] | None = None
+    published: Published | None = None
+    timing: Timing = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the kind of timing from the pattern's groups.
+
+        Raises:
+            ValueError: The patterns have no such group, more than one, or none for the step.
+        """
+        groups = {*self.record.groupindex}
+        if self.stamp_in_front is not None:
+            groups |= {*self.stamp_in_front.groupindex}
+        unknown = groups - {"step", "epoch", "rank", *(timing.value for timing in Timing)}
+        if unknown:
+            raise ValueError(
+                f"log format {self.name!r}: unknown group {', '.join(sorted(unknown))} in the "
+                f"record's pattern; known are step, epoch, rank, {_timing_names()}"
+            )
+        if "step" not in groups:
+            raise ValueError(
+                f"log format {self.name!r}: the record's pattern has no group 'step'; write "
+                "(?P<step>[0-9]+) where the step's number stands"
+            )
+        found = [timing for timing in Timing if timing.value in groups]
+        if len(found) != 1:
+            has = " and ".join(timing.value for timing in found) or "none"
+            raise ValueError(
+                f"log format {self.name!r}: the record's pattern needs one group out of "
+                f"{_timing_names()}, and has {has}"
+            )
+        object.__setattr__(self, "timing", found[0])
+
+    @property
+    def has_published(self) -> bool:
+        """Whether the original benchmark has a definition of throughput for these logs."""
+        return self.published is not None
+
+    @property
+    def labels_ranks(self) -> bool:
+        """Whether each record says which rank printed it."""
+        return "rank" in self.record.groupindex
+
+
+def _timing_names() -> str:
+    return ", ".join(timing.value for timing in Timing)
+
+
+def _world_size(case: Case) -> str:
+    return str(case.topology.world_size)
+
+
+def _batch_per_device(case: Case) -> str:
+    return str(case.batch_per_device)
+
+
+def _batch_per_node(case: Case) -> str:
+    return str(case.batch_per_device * case.topology.devices_per_node)
+
+
+def _nodes(case: Case) -> str:
+    return str(case.topology.nodes)
+
+
+def _devices_per_node(case: Case) -> str:
+    return str(case.topology.devices_per_node)
+
+
+def _precision(case: Case) -> str:
+    return case.precision
+
+
+def _fact(name: str, pattern: bytes, declared: Callable[[Case], str]) -> Fact:
+    return Fact(name=name, pattern=re.compile(pattern), declared=declared)
+
+
+# Numbers and steps are bounded, so that no text can become an integer of thousands of digits.
+_STEP = rb"[0-9]{1,15}"
+# Wide enough for nan, inf and signs: what is no proper time must be seen, not skipped.
+_NUMBER = rb"[-+.0-9a-zA-Z]{1,40}"
+_COLOUR = rb"(?:\x1b\[[0-9;]*m)*"
+
+_PADDLE_RESNET: Final = LogFormat(
+    # PaddlePaddle/models release/1.8, PaddleCV/image_classification, utils/utility.py. What
+    # stands in front differs between the versions of Paddle, so nothing there is looked at. The
+    # rest of the record holds no square bracket: two records never count as one.
+    name="paddle_resnet",
+    record=re.compile(
+        rb"Pass (?P<epoch>%b), train batch (?P<step>%b)\] [^\[\n\r\0]*, "
+        rb"elapse (?P<seconds>%b) sec" % (_STEP, _STEP, _NUMBER)
+    ),
+    first_step=0,
+    ranks=Ranks.ONE,
+    facts=(
+        # The blank in front tells it from test_batch_size.
+        _fact("batch_size (of a node)", rb" batch_size : ([0-9]+)\b", _batch_per_node),
+        _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}([0-9]+)\b", _world_size),
+    ),
+    # PaddlePaddle/resnet50v1.5/extract_paddle_logs.py
+    published=Published(rule=Rule.MEAN_SPEED, glued=Glued.LAST),
+)
+
+_DLLOGGER: Final = LogFormat(
+    # NVIDIA/DeepLearningExamples, PyTorch/Classification/ConvNets with dllogger. A stamp of a
+    # whole second comes without a fraction.
+    name="dllogger",
+    record=re.compile(
+        rb"DLL %b(?P<timestamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?)"
+        rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) +train\."
+        % (_COLOUR, _COLOUR, _COLOUR, _STEP, _STEP)
+    ),
+    first_step=1,
+    ranks=Ranks.ONE,
+    settling_steps=5,
+    stamps_sort=True,
+    facts=(
+        _fact("batch_size", rb" - PARAMETER [^\n\r\0]* batch_size : ([0-9]+)\b", _batch_per_device),
+        _fact("world_size", rb" - PARAMETER [^\n\r\0]* world_size : ([0-9]+)\b", _world_size),
+    ),
+    # NVIDIADeepLearningExamples/PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
+    published=Published(rule=Rule.ELAPSED, only_steps_above=5, print_interval=1),
+)
+
+_PYTORCH_IMAGENET: Final = LogFormat(
+    # pytorch/examples, imagenet/main.py. Older revisions count from 0, later ones from 1. The
+    # original leaves out the indexes 0 to 5, which are six steps.
+    name="pytorch_imagenet",
+    record=re.compile(
+        rb"Epoch: \[(?P<epoch>%b)\]\[ *(?P<step>%b)/ *[0-9]+\][ \t]+"
+        rb"Time +(?P<seconds>%b) \(" % (_STEP, _STEP, _NUMBER)
+    ),
+    first_step=None,
+    ranks=Ranks.LOCAL,
+    settling_steps=6,
+    devices=re.compile(rb"Use GPU: ([0-9]+)\b"),
+    # PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
+    published=Published(rule=Rule.MEAN_DURATION, glued=Glued.LAST_STEP, only_steps_above=5),
+)
+
+_PLSC: Final = LogFormat(
+    # PaddlePaddle/PLSC 1.x, plsc/entry.py. The speed is global. The first line, of batch 0, is
+    # one slow step alone; each later one stands for the period that it ends.
+    name="plsc",
+    record=re.compile(
+        rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]*"
+        rb"qps:(?P<samples_per_second>-?[0-9]+\.[0-9]{2}(?![0-9])|-?inf\b|nan\b)" % (_STEP, _STEP)
+    ),
+    first_step=0,
+    ranks=Ranks.LOCAL,
+    rate_scope=RateScope.GLOBAL,
+    settling_steps=1,
+    facts=(
+        _fact("train_batch_size", rb"\ttrain_batch_size: ([0-9]+)\b", _batch_per_device),
+        _fact("num_trainers", rb"num_trainers: ([0-9]+)\b", _world_size),
+    ),
+    # The extraction script of the arcface benchmark: means over the lines of all ranks.
+    published=Published(rule=Rule.MEAN_RATE, only_first_epoch=True, print_interval=10),
+)
+
+_TF_MODELS_BERT: Final = LogFormat(
+    # tensorflow/models r2.3.0, official/nlp/bert, by absl's logging. Where TensorFlow's own
+    # handler prints each record a second time, the copy has no stamp and is passed over.
+    name="tf_models_bert",
+    record=re.compile(rb"Train Step: (?P<step>%b)/" % _STEP),
+    stamp_in_front=re.compile(
+        rb"[IWEF][0-9]{4} (?P<timestamp>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) "
+        rb"[^\n\r\0\]]{1,100}\] ?%b$" % _COLOUR
+    ),
+    first_step=1,
+    ranks=Ranks.ONE,
+    facts=(_fact("Number of cores used", rb"Number of cores used : +([0-9]+)\b", _world_size),),
+    # TensorFlow/bert/extract_tensorflow_logs_time.py
+    published=Published(rule=Rule.ELAPSED, least_warmup=20, print_interval=1),
+)
+
+_DLPERF: Final = LogFormat(
+    # The trainers of this package.
+    name="dlperf",
+    record=re.compile(
+        rb"dlperf step rank=(?P<rank>%b) step=(?P<step>%b) time=(?P<timestamp>%b) loss="
+        % (_STEP, _STEP, _NUMBER)
+    ),
+    first_step=1,
+    ranks=Ranks.LOCAL,
+    facts=tuple(
+        _fact(name, rb"dlperf run [^\n\r\0]*\b" + name.encode() + rb"=([0-9a-z]+)\s", declared)
+        for name, declared in (
+            ("world_size", _world_size),
+            ("nodes", _nodes),
+            ("devices_per_node", _devices_per_node),
+            ("batch_per_device", _batch_per_device),
+            ("precision", _precision),
+        )
+    ),
+)
+
+BUILTIN_FORMATS: Final[Mapping[str, LogFormat]] = MappingProxyType(
+    {
+        log_format.name: log_format
+        for log_format in (
+            _PADDLE_RESNET,
+            _DLLOGGER,
+            _PYTORCH_IMAGENET,
+            _PLSC,
+            _TF_MODELS_BERT,
+            _DLPERF,
+        )
+    }
+)
+
+
+def custom_format(
+    name: str,
+    *,
+    record: str,
+    first_step: int | None = None,
+    ranks: str = "one",
+    rate_scope: str = "global",
+) -> LogFormat:
+    """Make a format of a regular expression for one record, as a system file declares it.
+
+    Named groups: ``step``, optionally ``epoch`` and ``rank``, and one of ``seconds`` or
+    ``milliseconds`` (how long the step took), ``timestamp`` (when it had ended: a date and a
+    time, a time alone, or seconds as a number), ``samples_per_second``. The expression is matched
+    within single lines that have ended; ``^`` and ``$`` are a line's begin and end, and a
+    carriage return ends a line too. It is fastest when it begins with a literal.
+
+    Args:
+        name: What reports and messages call the format.
+        record: The expression, in Python's syntax.
+        first_step: The number of a run's first step; ``None`` takes 0 when the log's first record
+            has step 0, else 1. Needs to be given for runs that resume in the middle.
+        ranks: ``one`` when a single process prints, ``local`` when every rank of a node does.
+        rate_scope: What a printed speed covers: ``global``, ``node`` or ``rank``.
+
+    Raises:
+        ValueError: The expression or another value cannot be used; the message says why.
+    """
+    try:
+        pattern = re.compile(record.encode(), re.MULTILINE)
+    except (re.error, RecursionError, OverflowError, UnicodeEncodeError) as error:
+        raise ValueError(
+            f"log format {name!r}: {record!r} is no regular expression: {error}"
+        ) from error
+    if pattern.search(b"") is not None:
+        raise ValueError(
+            f"log format {name!r}: {record!r} matches the empty text; name what a record begins with"
+        )
+    if r"\A" in record:
+        raise ValueError(f"log format {name!r}: write ^ for the begin of a line, not \\A")
+    if first_step is not None and first_step < 0:
+        raise ValueError(f"log format {name!r}: first_step is 0 or above, not {first_step}")
+    try:
+        who, scope = Ranks(ranks), RateScope(rate_scope)
+    except ValueError as error:
+        raise ValueError(
+            f"log format {name!r}: {error}; ranks is 'one' or 'local', "
+            "rate_scope is 'global', 'node' or 'rank'"
+        ) from None
+    return LogFormat(
+        name=name,
+        record=pattern,
+        first_step=first_step,
+        ranks=who,
+        rate_scope=scope,
+        whole_lines=True,
+    )

@@ -1,0 +1,235 @@
+"""The ``published`` estimator: the original benchmark's own arithmetic, rounding included.
+
+The original counted lines, not steps, in the order of the file; it left out some as warm-up and
+divided by how many remained. The definitions stand with the formats. Where the original would
+have stopped with an error, printed 0, or printed a number of something else than was asked, the
+log counts as broken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf import numeric
+from pytest_dlperf.logs.clock import Clock, StampError
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive
+from pytest_dlperf.logs.formats import Glued, Ranks, Rule
+from pytest_dlperf.logs.reader import records
+from pytest_dlperf.measurement import PUBLISHED_DECIMALS
+
+if TYPE_CHECKING:
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.formats import LogFormat, Published
+    from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.measurement import Window
+
+_SPEED_DECIMALS: Final = 4
+"""What the original rounds the speed of each line to, before it takes their mean."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line of the log with at least one record on it, as far as it has been read."""
+
+    epoch: int
+    step: int
+    text: bytes
+    offset: int
+
+
+class PublishedLines:
+    """The lines that a published definition counts, up to the last that it needs."""
+
+    def __init__(
+        self, log_format: LogFormat, definition: Published, window: Window, case: Case
+    ) -> None:
+        """Expect lines of ``log_format`` from a run of ``case``."""
+        self._format = log_format
+        self._definition = definition
+        self._case = case
+        self._measured = window.measured_steps
+        skipped = max(window.warmup_steps, definition.least_warmup)
+        needed = window.warmup_steps + window.measured_steps
+        if definition.rule is Rule.MEAN_RATE:
+            # One line per interval and node was counted, though every rank prints one.
+            interval = definition.print_interval or 1
+            skipped = skipped // interval * case.topology.nodes
+            needed = needed // interval * case.topology.nodes
+        self._skipped, self._needed = skipped, needed
+        self._ranks = case.topology.devices_per_node if log_format.ranks is Ranks.LOCAL else 1
+        self._has_epochs = "epoch" in log_format.record.groupindex
+        self._lines = 0
+        self._line: _Line | None = None
+        self._values: list[float] = []
+        self._total = 0.0
+        self._clock = Clock()
+        self._first: tuple[int, int] | None = None
+        self._first_count = 0
+        self._before = (-1, -1)
+        self._text = b""
+        self._interval = 0
+        self._offset: int | None = None
+
+    @property
+    def steps_found(self) -> int:
+        """Lines that count, so far."""
+        return self._lines
+
+    def feed(self, region: Region) -> int | None:
+        """Take the region's lines; where in it the last one needed ends, or ``None``.
+
+        Raises:
+            BrokenContractError: The log breaks its contract.
+        """
+        buffer = region.buffer
+        end = 0
+        for start, stop, step, epoch, _, text in records(region, self._format):
+            if self._line is not None and _has_line_end(buffer, end, start):
+                self._close()
+                if self._complete:
+                    return end
+            end = stop
+            self._take(
+                int(step), int(epoch) if self._has_epochs else 0, text, region.offset + start
+            )
+            if self._line is None and self._complete:
+                return end
+        if self._line is not None and _has_line_end(buffer, end, region.end):
+            self._close()
+            if self._complete:
+                return end
+        return None
+
+    @property
+    def _complete(self) -> bool:
+        # Lines alone would not show that ranks are missing: the first lines may all be of one.
+        return self._lines == self._needed and self._first_count >= self._ranks
+
+    def _take(self, step: int, epoch: int, text: bytes, offset: int) -> None:
+        key = epoch, step
+        if self._first is None:
+            self._first = key
+        gap = step - self._before[1]
+        if epoch == self._before[0] and gap > 0:
+            self._interval = min(self._interval or gap, gap)
+        if self._ranks == 1 and key <= self._before and self._offset is not None:
+            if key == self._before and text == self._text:
+                return
+            self._refuse(key, offset)
+        if key == self._first:
+            self._first_count += 1
+            if self._first_count > self._ranks:
+                raise BrokenContractError(self._wrong_ranks("more than "), offset=offset)
+        self._before, self._text, self._offset = key, text, offset
+        if self._lines == self._needed:
+            return
+        line = self._line
+        if line is None:
+            self._line = _Line(epoch, step, text, offset)
+        elif self._definition.glued is Glued.LAST_STEP:
+            line.step = step
+        elif self._definition.glued is Glued.LAST:
+            line.step, line.text = step, text
+
+    def _refuse(self, key: tuple[int, int], offset: int) -> None:
+        epoch, step = key
+        if key == self._before:
+            reason = (
+                f"step {step} stands twice with different times; more than one process prints "
+                "into the log, or a second run was appended"
+            )
+        elif epoch == self._before[0]:
+            reason = f"steps are out of order: step {step} follows step {self._before[1]}"
+        else:
+            reason = f"steps are out of order: epoch {epoch} follows epoch {self._before[0]}"
+        raise BrokenContractError(reason, offset=offset)
+
+    def _wrong_ranks(self, found: str) -> str:
+        step = self._first[1] if self._first else 0
+        return (
+            f"step {step} stands in the log {found}{self._ranks} time(s); the case "
+            f"{self._case.id} has {self._ranks} ranks per node, which print it once each"
+        )
+
+    def _close(self) -> None:
+        """Count the line that has ended, if the definition counts such lines."""
+        line, self._line = self._line, None
+        definition = self._definition
+        if line is None or (definition.only_first_epoch and line.epoch != 0):
+            return
+        above = definition.only_steps_above
+        if above is not None and line.step <= above:
+            return
+        self._lines += 1
+        if definition.rule is Rule.ELAPSED:
+            if self._lines >= self._skipped:
+                self._read_stamp(line)
+        elif self._lines > self._skipped:
+            value = positive(line.text, what=f"the value of step {line.step}", offset=line.offset)
+            self._values.append(value)
+            self._total += value
+
+    def _read_stamp(self, line: _Line) -> None:
+        try:
+            self._clock.read(line.text)
+        except StampError as error:
+            raise BrokenContractError(str(error), offset=line.offset) from None
+
+    def estimate(self) -> Estimate:
+        """Compute as the original did.
+
+        Raises:
+            BrokenContractError: Lines are missing, or do not stand for what they should.
+        """
+        self._close()
+        self._check_lines()
+        rule = self._definition.rule
+        batch = self._case.global_batch
+        if rule is Rule.ELAPSED:
+            try:
+                note = self._clock.error_note
+            except StampError as error:
+                raise BrokenContractError(str(error), offset=self._offset) from None
+            speed = round(batch / (self._clock.seconds / self._measured), PUBLISHED_DECIMALS)
+            return Estimate(speed, self._measured, note)
+        if rule is Rule.MEAN_DURATION:
+            count = len(self._values)
+            return Estimate(round(batch / (self._total / count), PUBLISHED_DECIMALS), count)
+        if rule is Rule.MEAN_SPEED:
+            speeds = [round(batch / seconds, _SPEED_DECIMALS) for seconds in self._values]
+        else:
+            speeds = self._values
+        return Estimate(numeric.rounded(numeric.mean(speeds), PUBLISHED_DECIMALS), len(speeds))
+
+    def _check_lines(self) -> None:
+        definition = self._definition
+        wanted = definition.print_interval
+        if wanted is not None and self._interval not in (0, wanted):
+            raise BrokenContractError(
+                f"the published definition counts lines of every {wanted} step(s), and this log "
+                f"prints every {self._interval}; take the steady estimator"
+            )
+        if self._lines < self._needed:
+            every = f", and prints every {self._interval} steps" if self._interval > 1 else ""
+            raise BrokenContractError(
+                f"too few steps: the log has {self._lines} lines that count{every}; the published "
+                f"definition needs {self._needed}",
+                offset=self._offset,
+                place="the last step is on line",
+            )
+        least = 1 if definition.rule is Rule.ELAPSED else 0
+        if self._skipped < least or self._needed <= self._skipped:
+            raise BrokenContractError(
+                f"the published definition has no number for lines {self._skipped} to "
+                f"{self._needed}; give the window more steps"
+            )
+        if self._first_count != self._ranks:
+            raise BrokenContractError(
+                self._wrong_ranks(f"{self._first_count} time(s), not "), offset=self._offset
+            )
+
+
+def _has_line_end(buffer: bytearray, begin: int, end: int) -> bool:
+    """Whether a line ends there for the original, which took carriage returns for line ends."""
+    return buffer.find(b"\n", begin, end) >= 0 or buffer.find(b"\r", begin, end) >= 0

@@ -1,0 +1,173 @@
+"""The fast way through a log: its bytes in pieces of whole lines, and the records in them.
+
+One buffer is filled again and again; nothing of the file is kept but what a caller takes from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Iterator
+
+    from pytest_dlperf.logs.formats import LogFormat
+
+BUFFER_SIZE: Final = 256 * 1024
+"""Bytes read at once: large enough that calls do not count, small enough for a core's cache."""
+
+LONGEST_LINE: Final = 1024 * 1024
+"""Bytes after which a line that does not end is cut; bounds the memory that any log can take."""
+
+STAMP_REACH: Final = 200
+"""Bytes in front of a record in which its stamp is looked for."""
+
+Record: TypeAlias = tuple[int, int, bytes, bytes, bytes, bytes]
+"""Start and end in the region, then step, epoch, rank and time as they are printed.
+
+Epoch and rank repeat the step where the format has none.
+"""
+
+_LINE_ENDS: Final = bytes.maketrans(b"\r\0", b"\n\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Whole lines of a log: ``buffer[:end]``, which begin at ``offset`` of the file.
+
+    The buffer is used again for the next region. ``terminated`` is false where the last line has
+    not ended: at the end of the file, or within a line of more than ``LONGEST_LINE`` bytes.
+    """
+
+    buffer: bytearray
+    end: int
+    offset: int
+    terminated: bool
+
+
+def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]:
+    """Read a file in pieces that end where lines end.
+
+    A carriage return and a NUL end lines as well: progress bars and the holes that a rotated log
+    is left with would otherwise be lines without end. How the file is cut depends on the buffer's
+    size, but no line of up to ``LONGEST_LINE`` bytes is ever cut in two, and longer ones are
+    always cut at the same places.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    buffer = bytearray(min(max(buffer_size, 1), LONGEST_LINE))
+    view = memoryview(buffer)
+    offset = filled = 0
+    while count := file.readinto(view[filled:]):
+        filled += count
+        cut = _last_line_end(buffer, filled)
+        terminated = cut > 0
+        if not terminated:
+            if filled < len(buffer):
+                continue
+            if filled < LONGEST_LINE:
+                buffer = bytearray(min(2 * filled, LONGEST_LINE))
+                buffer[:filled] = view
+                view = memoryview(buffer)
+                continue
+            cut = filled
+        yield Region(buffer, cut, offset, terminated)
+        view[: filled - cut] = view[cut:filled]
+        offset += cut
+        filled -= cut
+    if filled:
+        yield Region(buffer, filled, offset, terminated=False)
+
+
+def _last_line_end(buffer: bytearray, filled: int) -> int:
+    """Where the last line that has ended ends; 0 without one."""
+    return (
+        buffer.rfind(b"\n", 0, filled) + 1
+        or max(buffer.rfind(b"\r", 0, filled), buffer.rfind(b"\0", 0, filled)) + 1
+    )
+
+
+def records(region: Region, log_format: LogFormat) -> Iterator[Record]:
+    """Find the records of steps in a region, in the order in which they stand."""
+    if log_format.whole_lines:
+        return _records_in_lines(region, log_format)
+    if log_format.stamp_in_front is not None:
+        return _records_behind_stamps(region, log_format)
+    return _records(region, log_format)
+
+
+def _groups(log_format: LogFormat) -> tuple[str, str, str, str]:
+    index = log_format.record.groupindex
+    return (
+        "step",
+        "epoch" if "epoch" in index else "step",
+        "rank" if "rank" in index else "step",
+        log_format.timing.value if log_format.timing.value in index else "step",
+    )
+
+
+def _records(region: Region, log_format: LogFormat) -> Iterator[Record]:
+    index = log_format.record.groupindex
+    step, epoch, rank, time = (index[name] for name in _groups(log_format))
+    for match in log_format.record.finditer(region.buffer, 0, region.end):
+        yield (*match.span(), *match.group(step, epoch, rank, time))  # type: ignore[misc]
+
+
+def _records_behind_stamps(region: Region, log_format: LogFormat) -> Iterator[Record]:
+    """Records whose stamp stands in front, at the beginning of the line; without it, none."""
+    stamp = log_format.stamp_in_front
+    if stamp is None:
+        raise AssertionError("the format has its stamp in the record")
+    buffer = region.buffer
+    before = 0
+    for start, end, step, epoch, rank, _ in _records(region, log_format):
+        # From the record before, or else two records on a line would share a stamp.
+        found = stamp.search(buffer, max(before, start - STAMP_REACH), start)
+        if found is not None:
+            yield start, end, step, epoch, rank, found["timestamp"]
+        before = end
+
+
+def _records_in_lines(region: Region, log_format: LogFormat) -> Iterator[Record]:
+    """Records of a pattern that may be anything: each line is given to it alone."""
+    pattern = log_format.record
+    names = _groups(log_format)
+    text = region.buffer[: region.end].translate(_LINE_ENDS)
+    end = region.end if region.terminated else text.rfind(b"\n") + 1
+    position = 0
+    # The search over all lines only says which line is the next worth a look.
+    while candidate := pattern.search(text, position, end):
+        begin = max(position, text.rfind(b"\n", position, candidate.start()) + 1)
+        stop = text.find(b"\n", candidate.start(), end)
+        if stop < 0:
+            stop = end
+        for match in pattern.finditer(bytes(text[begin:stop])):
+            step, epoch, rank, time = match.group(*names)
+            if step is not None and time is not None:
+                yield (
+                    begin + match.start(),
+                    begin + match.end(),
+                    step,
+                    epoch or b"",
+                    rank or b"",
+                    time,
+                )
+        position = stop + 1
+
+
+def line_number(file: io.FileIO, offset: int) -> int:
+    """The line, counted from 1, on which a byte of the file stands.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    file.seek(0)
+    line = 1
+    for region in regions(file):
+        inside = min(region.end, offset - region.offset)
+        line += region.buffer.count(b"\n", 0, inside)
+        if inside < region.end:
+            break
+    return line

@@ -1,0 +1,172 @@
+"""Where logs lie: the folder tree of the original benchmark, written and found again.
+
+``<root>/<system>[/<options>]/<N>n<D>g/<log name>_b<batch>_<precision>_<run>.log``, with the
+files of further nodes and ranks in a folder of the log's own name beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.cases import PRECISION_PATTERN, TOPOLOGY_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pytest_dlperf.cases import Case
+
+SUFFIX: Final = ".log"
+_NAME = re.compile(
+    rf"(?P<log_name>.+)_b(?P<batch>[1-9][0-9]*)_(?P<precision>{PRECISION_PATTERN})"
+    r"_(?P<run>[1-9][0-9]*)\.log",
+    re.DOTALL,
+)
+_TOPOLOGY = re.compile(TOPOLOGY_PATTERN)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """A folder of existing logs, and the system (and options) that they are of.
+
+    With ``options`` left open (``None``) a folder directly above a topology's may name them.
+    """
+
+    system: str
+    options: tuple[str, ...] | None
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredLog:
+    """A log that was found but belongs to no run, and why."""
+
+    log: str
+    reason: str
+
+
+@dataclass(slots=True)
+class LogIndex:
+    """Logs by case id and run number. More than one log for a run is a fault of the logs."""
+
+    logs: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+    ignored: list[IgnoredLog] = field(default_factory=list)
+
+    def merge(self, other: LogIndex) -> None:
+        """Take over what another folder holds."""
+        for case_id, runs in other.logs.items():
+            mine = self.logs.setdefault(case_id, {})
+            for run, paths in runs.items():
+                known = mine.setdefault(run, [])
+                known.extend(path for path in paths if path not in known)
+        self.ignored.extend(other.ignored)
+
+    def runs_of(self, case_id: str) -> list[tuple[int, list[str]]]:
+        """Run numbers and logs of a case, in the order of the numbers."""
+        return sorted(self.logs.get(case_id, {}).items())
+
+
+def log_path(root: Path, case: Case, log_name: str, run: int) -> Path:
+    """Where the log of a run goes below ``root``."""
+    folder = root / case.system
+    if case.options:
+        folder /= "+".join(case.options)
+    name = f"{log_name}_b{case.batch_per_device}_{case.precision}_{run}{SUFFIX}"
+    return folder / str(case.topology) / name
+
+
+def index_logs(source: LogSource, *, log_name: str, cases: Iterable[Case]) -> LogIndex:
+    """Find the logs of a system's cases at any depth below a folder.
+
+    Raises:
+        OSError: The folder itself cannot be read.
+    """
+    ids = {
+        (case.options, str(case.topology), case.batch_per_device, case.precision): case.id
+        for case in cases
+    }
+    option_folders = {"+".join(key[0]): key[0] for key in ids}
+    index = LogIndex()
+    for path, folders in _walk(source.directory, index):
+        case_id, run, reason = _assign(path, folders, source, log_name, ids, option_folders)
+        if case_id is None:
+            index.ignored.append(IgnoredLog(path, reason))
+        else:
+            index.logs.setdefault(case_id, {}).setdefault(run, []).append(path)
+    return index
+
+
+def _assign(  # noqa: PLR0913 - one log against all that is known of its source
+    path: str,
+    folders: tuple[str, ...],
+    source: LogSource,
+    log_name: str,
+    ids: dict[tuple[tuple[str, ...], str, int, str], str],
+    option_folders: dict[str, tuple[str, ...]],
+) -> tuple[str | None, int, str]:
+    """The case id and run of a log, or ``None`` and the reason why it has none."""
+    name = os.path.basename(path)  # noqa: PTH119 - a Path for each of 100,000 logs costs
+    match = _NAME.fullmatch(name)
+    form = f"{log_name}_b<batch>_<precision>_<run>{SUFFIX}"
+    if match is None or match["log_name"] != log_name:
+        return None, 0, f"the name is not of the form {form}"
+    topology = folders[-1] if folders else ""
+    if not _TOPOLOGY.fullmatch(topology):
+        return None, 0, "the folder above it names no topology such as 1n8g"
+    options = source.options if source.options is not None else ()
+    above = option_folders.get(folders[-2]) if len(folders) > 1 else None
+    if above and source.options is None:
+        options = above
+    elif above and above != source.options:
+        return None, 0, f"it lies in a folder of the options {'+'.join(above)}"
+    case_id = ids.get((options, topology, int(match["batch"]), match["precision"]))
+    if case_id is None:
+        variant = f"{match['precision']}, batch {match['batch']}, {topology}"
+        with_options = f", options {'+'.join(options)}" if options else ", no options"
+        return None, 0, f"{source.system} has no case of {variant}{with_options}"
+    return case_id, int(match["run"]), ""
+
+
+def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every ``*.log`` below ``top`` with the names of the folders above it, in a fixed order.
+
+    Links to folders are followed, but each folder is entered once: a loop ends, and a log is
+    not found twice.
+    """
+    seen = {_identity(os.stat(top))}  # noqa: PTH116 - the walk deals in plain strings
+    # A topology's or option's folder may itself be what the user named.
+    absolute = os.path.abspath(top)  # noqa: PTH100
+    start = tuple(part for part in absolute.split(os.sep) if part)[-2:]
+    pending = [(os.fspath(top), start)]
+    first = True
+    while pending:
+        folder, names = pending.pop()
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            if first:
+                raise
+            index.ignored.append(IgnoredLog(folder, f"the folder cannot be read: {error.strerror}"))
+            continue
+        first = False
+        logs = {entry.name for entry in entries if entry.name.endswith(SUFFIX)}
+        below = []
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name + SUFFIX in logs:
+                    continue  # files of further ranks and nodes of the run beside it
+                identity = _identity(entry.stat())
+                if identity not in seen:
+                    seen.add(identity)
+                    below.append((entry.path, (*names, entry.name)))
+            elif entry.name in logs:
+                yield entry.path, names
+        pending.extend(reversed(below))
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino

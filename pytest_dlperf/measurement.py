@@ -1,0 +1,149 @@
+"""Values that a measured case consists of: its runs, their median, mean, spread and speedup."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, Final
+
+from pytest_dlperf import numeric
+
+
+class Estimator(str, Enum):
+    """How the throughput of a run is taken from its log.
+
+    ``published`` is the original benchmark's own definition, rounding included; ``steady`` is
+    what that definition meant. Numbers of different estimators are never compared.
+    """
+
+    PUBLISHED = "published"
+    STEADY = "steady"
+
+
+class RunStatus(str, Enum):
+    """What became of one run."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """The trainer died before its window was complete."""
+    HUNG = "hung"
+    """The trainer was still not done at its time limit."""
+    INVALID = "invalid"
+    """The log breaks its contract."""
+
+
+PUBLISHED_DECIMALS: Final = 2
+"""Decimals that the original benchmark rounds every throughput and speedup to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The steps of a run that count: warm-up left out, then the measured ones."""
+
+    warmup_steps: int
+    measured_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a case.
+
+    ``throughput`` is in the system's unit per second over all devices, ``None`` unless the
+    status is ok. ``reason`` says what was wrong or, on an ok run, what is worth knowing.
+    ``steps`` is the number of steps that the throughput rests on.
+    """
+
+    run: int
+    throughput: float | None
+    status: RunStatus
+    reason: str | None = None
+    log: str | None = None
+    steps: int | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """The run as builtins, as it stands in the results file."""
+        return {**asdict(self), "status": self.status.value}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Run:
+        """The inverse of ``to_plain``."""
+        return cls(**{**plain, "status": RunStatus(plain["status"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """All runs of one case under one estimator."""
+
+    case_id: str
+    unit: str
+    estimator: Estimator
+    runs: tuple[Run, ...]
+
+    @property
+    def throughputs(self) -> tuple[float, ...]:
+        """Throughputs of the runs that count, in the order of the runs."""
+        return tuple(run.throughput for run in self.runs if run.throughput is not None)
+
+    @property
+    def median(self) -> float | None:
+        """Median throughput: what baselines are compared with. ``None`` without a run."""
+        return self._rounded(numeric.median(self.throughputs)) if self.throughputs else None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean throughput, for the reader; ``None`` without a run."""
+        return self._rounded(numeric.mean(self.throughputs)) if self.throughputs else None
+
+    @property
+    def spread(self) -> float | None:
+        """Coefficient of variation between the runs; ``None`` below two runs."""
+        values = self.throughputs
+        if len(values) < 2:  # noqa: PLR2004 - one value has no deviation
+            return None
+        return numeric.sample_standard_deviation(values) / numeric.mean(values)
+
+    @property
+    def broken_runs(self) -> tuple[Run, ...]:
+        """Runs that failed, hung or are invalid."""
+        return tuple(run for run in self.runs if run.status is not RunStatus.OK)
+
+    def speedup_over(self, single_device: Measurement) -> float | None:
+        """How many times the median of one device this median is; ``None`` without either.
+
+        Raises:
+            ValueError: The two measurements are of different estimators or units.
+        """
+        if (self.estimator, self.unit) != (single_device.estimator, single_device.unit):
+            msg = (
+                f"a speedup needs one estimator and unit: {self.case_id} has "
+                f"{self.estimator.value} in {self.unit}, {single_device.case_id} has "
+                f"{single_device.estimator.value} in {single_device.unit}"
+            )
+            raise ValueError(msg)
+        if self.median is None or single_device.median is None:
+            return None
+        return self._rounded(self.median / single_device.median)
+
+    def _rounded(self, value: float) -> float:
+        if self.estimator is Estimator.PUBLISHED:
+            return numeric.rounded(value, PUBLISHED_DECIMALS)
+        return value
+
+    def to_plain(self) -> dict[str, Any]:
+        """The measurement as builtins: passes between processes and into files."""
+        return {
+            "case_id": self.case_id,
+            "unit": self.unit,
+            "estimator": self.estimator.value,
+            "runs": [run.to_plain() for run in self.runs],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Measurement:
+        """The inverse of ``to_plain``."""
+        return cls(
+            case_id=plain["case_id"],
+            unit=plain["unit"],
+            estimator=Estimator(plain["estimator"]),
+            runs=tuple(Run.from_plain(run) for run in plain["runs"]),
+        )

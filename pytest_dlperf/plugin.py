@@ -1,0 +1,326 @@
+"""The pytest plugin: hooks that wire the rooms together and decide nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_dlperf.fixtures import (
+    CASE_FIXTURES,
+    SUITE,
+    case_of,
+    dlperf_case,
+    dlperf_gate,
+    dlperf_measure,
+    dlperf_multi_device_case,
+    is_about,
+    record_of,
+)
+from pytest_dlperf.gate import Judgement, Verdict
+from pytest_dlperf.options import Settings, add_options, is_dlperf_option_given, read_settings
+from pytest_dlperf.session import SessionRecords, TestRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.tree import LogIndex
+    from pytest_dlperf.suite import Suite
+
+__all__ = ["dlperf_case", "dlperf_gate", "dlperf_measure", "dlperf_multi_device_case"]
+
+_WORKER_KEY: Final = "dlperf"
+_CASES_KEY: Final = "dlperf_cases"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks that other plugins may implement."""
+    from pytest_dlperf import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers and register the session's own part of the plugin."""
+    config.addinivalue_line(
+        "markers",
+        "dlperf(system, framework, model, precision, batch, topology, nodes, devices): the exact "
+        "values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
+    )
+    config.addinivalue_line("markers", "smoke: cases that train on this machine's own processors")
+    session = config.stash[_SESSION] = DlperfSession(config)
+    config.pluginmanager.register(session, "dlperf-session")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test of a case all cases it is about."""
+    for fixture in CASE_FIXTURES:
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, metafunc.config.stash[_SESSION].parameters(fixture))
+
+
+class DlperfSession:
+    """One session's part of the plugin, on a controller as on an xdist worker."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Read the settings; nothing else is read or imported before it is asked for."""
+        self._config = config
+        self._started = datetime.now().astimezone()
+        self._from_controller: dict[str, Any] | None = getattr(config, "workerinput", {}).get(
+            _WORKER_KEY
+        )
+        self._is_worker = hasattr(config, "workerinput")
+        self._settings: Settings = read_settings(config)
+        self._records = SessionRecords()
+        self._index: LogIndex | None = None
+        self._shared_folder: Path | None = None
+        self._notes: list[tuple[str, bool]] = []
+        self._parameters: list[tuple[Case, Any]] = []
+
+    # ------------------------------------------------------------------ the suite
+
+    @property
+    def _suite(self) -> Suite | None:
+        return self._config.stash.get(SUITE, None)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Read what the suite declares, so that mistakes come before anything runs."""
+        wanted = is_dlperf_option_given(self._config)
+        if not wanted and not any(d.is_dir() for d in self._settings.systems_directories):
+            return  # another project's tests: this plugin stays out of their way
+        from pytest_dlperf.suite import Suite, SuiteError
+
+        if self._from_controller is not None:
+            folder = Path(os.fsdecode(self._from_controller["run_directory"]))
+            self._settings = replace(self._settings, run_directory=folder)
+        try:
+            suite = Suite(
+                self._settings,
+                more_files=_flat(self._config.hook.pytest_dlperf_system_files(config=self._config)),
+                more_formats=_flat(
+                    self._config.hook.pytest_dlperf_log_formats(config=self._config)
+                ),
+            )
+            self._config.stash[SUITE] = suite
+            if not self._config.option.collectonly:
+                self._prepare(suite)
+        except SuiteError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    def _prepare(self, suite: Suite) -> None:
+        from pytest_dlperf.measure import Measurements
+
+        if self._from_controller is not None:
+            index = _index_from_plain(self._from_controller["logs"])
+            shared = Path(os.fsdecode(self._from_controller["shared_folder"]))
+            suite.prepare(index, Measurements(shared))
+            return
+        if self._settings.log_sources:
+            self._index = suite.index_logs()
+        elif _is_filled(self._settings.run_directory):
+            raise pytest.UsageError(
+                f"--dlperf-run-dir: {self._settings.run_directory} is not empty; the logs of two "
+                "sessions would mix. Name a new folder, or judge the logs that are there with "
+                "--dlperf-logs"
+            )
+        suite.prepare(self._index, Measurements(None))
+
+    def parameters(self, fixture: str) -> list[Any]:
+        """The cases for a parametrised fixture, with their ids and marks, made once."""
+        suite = self._suite
+        if suite is None or not suite.cases:
+            folders = ", ".join(map(str, self._settings.systems_directories))
+            raise pytest.UsageError(
+                f"{fixture} has no cases: there is no system file (*.yaml) in {folders}; "
+                "--dlperf-systems or the ini key dlperf_systems names another folder"
+            )
+        if not self._parameters:
+            self._parameters = _parameters(suite)
+        return [parameter for case, parameter in self._parameters if is_about(fixture, case)]
+
+    # ------------------------------------------------------------- xdist's two sides
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a new worker what the controller has found out already."""
+        if self._suite is None:
+            return
+        if self._shared_folder is None:
+            self._shared_folder = Path(tempfile.mkdtemp(prefix="pytest-dlperf-"))
+        node.workerinput[_WORKER_KEY] = {
+            "run_directory": os.fsencode(self._settings.run_directory),
+            "shared_folder": os.fsencode(self._shared_folder),
+            "logs": _index_to_plain(self._index),
+        }
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Learn from a worker which cases were selected."""
+        self._records.select(getattr(node, "workeroutput", {}).get(_CASES_KEY, ()))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note the selected cases: each appears in the reports, whatever becomes of it."""
+        cases = (case_of(item) for item in session.items)
+        case_ids = list(dict.fromkeys(case[0].id for case in cases if case is not None))
+        if self._is_worker:
+            self._config.workeroutput[_CASES_KEY] = case_ids  # type: ignore[attr-defined]
+        else:
+            self._records.select(case_ids)
+
+    # ------------------------------------------------------------------ the records
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Attach what a test has to tell to its report, which reaches the controller."""
+        report = yield
+        record = record_of(item)
+        if record is None:
+            return report
+        if report.skipped and not hasattr(report, "wasxfail"):
+            reason = _skip_reason(report)
+            record.judgement = Judgement(
+                quantity=record.quantity, verdict=Verdict.SKIPPED, reason=reason
+            )
+            if self._settings.strict:
+                report.outcome = "failed"
+                report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
+        elif report.failed and record.judgement is None and call.excinfo is not None:
+            record.judgement = Judgement(
+                quantity=record.quantity,
+                verdict=Verdict.FAILED,
+                reason=f"the test ended with an error: {call.excinfo.exconly(tryshort=True)}",
+            )
+        report.dlperf = record.to_plain()  # type: ignore[attr-defined]
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect what tests tell, here or on a worker."""
+        plain = getattr(report, "dlperf", None)
+        if plain is not None and not self._is_worker:
+            self._records.add(TestRecord.from_plain(plain))
+
+    # --------------------------------------------------------------------- the end
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write what was asked for, after everything has been judged."""
+        if self._shared_folder is not None:
+            shutil.rmtree(self._shared_folder, ignore_errors=True)
+        suite = self._suite
+        if self._is_worker or suite is None or self._config.option.collectonly:
+            return
+        from pytest_dlperf.finish import record_new_baselines, write_results
+
+        if self._records.nothing_judged:
+            self._note("nothing was measured: no selected case could be judged", bad=True)
+        if self._settings.create_baselines:
+            for text, bad in record_new_baselines(suite, self._records.results()):
+                self._note(text, bad=bad)
+        if self._settings.json_file is not None:
+            text, bad = write_results(
+                self._settings.json_file,
+                suite,
+                self._records.results(),
+                self._index.ignored if self._index else [],
+                started=self._started,
+            )
+            self._note(text, bad=bad)
+        if session.exitstatus == pytest.ExitCode.OK and any(bad for _, bad in self._notes):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _note(self, text: str, *, bad: bool) -> None:
+        self._notes.append((text, bad))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the summary."""
+        suite = self._suite
+        if suite is None or self._config.option.collectonly:
+            return
+        results = self._records.results()
+        ignored = self._index.ignored if self._index else []
+        if not (results or ignored or self._notes):
+            return
+        from pytest_dlperf.reports.terminal import summary_lines
+
+        cluster = suite.cluster
+        terminalreporter.section(f"dlperf: cluster {cluster.name}, {cluster.estimator.value}")
+        for line in summary_lines(
+            results,
+            ignored,
+            width=terminalreporter._tw.fullwidth,  # noqa: SLF001 - pytest names no other way
+            verbosity=self._config.get_verbosity(),
+        ):
+            terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
+        for text, bad in self._notes:
+            terminalreporter.write_line(text, red=bad)
+
+
+_SESSION: Final = pytest.StashKey[DlperfSession]()
+
+
+def _parameters(suite: Suite) -> list[tuple[Case, Any]]:
+    """Each case with its id and marks; kept lean, for there may be ten thousand of them."""
+    mark = pytest.mark.dlperf
+    of_system = {
+        system.id: [getattr(pytest.mark, name) for name in system.marks]
+        for system in suite.systems.values()
+    }
+    return [
+        (
+            case,
+            pytest.param(case, id=case.id, marks=[mark(**case.axes()), *of_system[case.system]]),
+        )
+        for case in suite.cases
+    ]
+
+
+def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
+    return [item for items in lists for item in items]
+
+
+def _is_filled(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _skip_reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return str(report.longrepr)
+
+
+def _index_to_plain(index: LogIndex | None) -> dict[str, dict[int, list[bytes]]] | None:
+    """The logs as builtins. File names go as bytes: they need not be Unicode."""
+    if index is None:
+        return None
+    return {
+        case_id: {run: [os.fsencode(path) for path in paths] for run, paths in runs.items()}
+        for case_id, runs in index.logs.items()
+    }
+
+
+def _index_from_plain(plain: dict[str, dict[int, list[bytes]]] | None) -> LogIndex | None:
+    from pytest_dlperf.logs.tree import LogIndex
+
+    if plain is None:
+        return None
+    return LogIndex(
+        logs={
+            case_id: {run: [os.fsdecode(path) for path in paths] for run, paths in runs.items()}
+            for case_id, runs in plain.items()
+        }
+    )

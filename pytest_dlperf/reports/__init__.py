@@ -1,0 +1,1 @@
+"""What a session tells: in the terminal, in a test's failure and in files."""

@@ -1,0 +1,64 @@
+"""The message of a test that fails: the verdict first, then the numbers, then the logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.gate import Quantity, Verdict
+from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.reports import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.gate import Judgement
+    from pytest_dlperf.measurement import Measurement
+
+
+def failure_message(
+    judgement: Judgement,
+    measurement: Measurement,
+    single_device: Measurement | None,
+    cluster: str,
+) -> str:
+    """All that a reader needs to act on a verdict, without ``-vv`` and without other files."""
+    subject = f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"
+    lines = [subject]
+    if judgement.reason:
+        lines.append(f"  reason     {numbers.printable(judgement.reason)}")
+    lines += _comparison(judgement, measurement, cluster)
+    for measured in filter(None, (measurement, single_device)):
+        lines += _runs(measured)
+    return "\n".join(lines)
+
+
+def _comparison(judgement: Judgement, measurement: Measurement, cluster: str) -> Iterator[str]:
+    written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
+    unit = f" {measurement.unit}" if judgement.quantity is Quantity.THROUGHPUT else "x"
+    if judgement.measured is not None:
+        yield f"  measured   {written(judgement.measured)}{unit} ({measurement.estimator.value})"
+    if judgement.baseline is not None:
+        yield (
+            f"  baseline   {written(judgement.baseline)}{unit} of cluster {cluster}: "
+            f"{numbers.signed_percent(judgement.difference_percent)}, "
+            f"tolerance {judgement.tolerance_percent:g} %"
+        )
+    elif judgement.verdict is Verdict.NO_BASELINE:
+        yield (
+            f"  baseline   cluster {cluster} has none for this case; "
+            "--dlperf-create-baselines records what is measured and passes"
+        )
+
+
+def _runs(measurement: Measurement) -> Iterator[str]:
+    yield (
+        f"  {measurement.case_id}: median {numbers.throughput(measurement.median)}, "
+        f"mean {numbers.throughput(measurement.mean)} {measurement.unit}, "
+        f"spread {numbers.spread(measurement.spread)}"
+    )
+    for run in measurement.runs:
+        found = (
+            numbers.throughput(run.throughput) if run.status is RunStatus.OK else run.status.value
+        )
+        reason = f" ({numbers.printable(run.reason)})" if run.reason else ""
+        yield f"    run {run.run}: {found}{reason}  {numbers.printable(run.log or '')}"

@@ -1,0 +1,86 @@
+"""The results file: schema 1, for machines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.gate import Quantity
+from pytest_dlperf.locks import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_dlperf.logs.tree import IgnoredLog
+    from pytest_dlperf.measurement import Estimator
+    from pytest_dlperf.session import CaseResult
+
+SCHEMA: Final = 1
+SPREAD_DECIMALS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFacts:
+    """What holds for all cases of a session. ``started`` is ISO 8601 with its zone."""
+
+    cluster: str
+    estimator: Estimator
+    started: str
+    environment: Mapping[str, Any]
+    units: Mapping[str, str]
+    """Unit by system."""
+
+
+def write_json(
+    file: Path,
+    facts: SessionFacts,
+    results: Iterable[CaseResult],
+    ignored_logs: Iterable[IgnoredLog],
+) -> None:
+    """Write the results of a session.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    document = {
+        "schema": SCHEMA,
+        "cluster": facts.cluster,
+        "estimator": facts.estimator.value,
+        "started": facts.started,
+        "environment": dict(facts.environment),
+        "cases": [_case(result, facts) for result in results],
+        "ignored_logs": [{"log": item.log, "reason": item.reason} for item in ignored_logs],
+    }
+    write_whole(file, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def _case(result: CaseResult, facts: SessionFacts) -> dict[str, Any]:
+    case, measurement = result.case, result.measurement
+    spread = measurement.spread if measurement else None
+    return {
+        "id": case.id,
+        "system": case.system,
+        "framework": case.framework,
+        "model": case.model,
+        "precision": case.precision,
+        "batch_per_device": case.batch_per_device,
+        "options": list(case.options),
+        "topology": str(case.topology),
+        "nodes": case.topology.nodes,
+        "devices_per_node": case.topology.devices_per_node,
+        "unit": measurement.unit if measurement else facts.units.get(case.system),
+        "runs": [run.to_plain() for run in measurement.runs] if measurement else [],
+        "throughput": {
+            "median": measurement.median if measurement else None,
+            "mean": measurement.mean if measurement else None,
+            "spread": round(spread, SPREAD_DECIMALS) if spread is not None else None,
+        },
+        "speedup": result.speedup,
+        "baseline": result.accepted.to_plain() if result.accepted else None,
+        "verdict": {
+            quantity.value: verdict.value if (verdict := result.verdict(quantity)) else None
+            for quantity in Quantity
+        },
+    }

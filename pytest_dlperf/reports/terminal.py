@@ -1,0 +1,175 @@
+"""The summary at the end of a session: one row per case, the worst first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate import Quantity, Verdict
+from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.reports import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_dlperf.logs.tree import IgnoredLog
+    from pytest_dlperf.session import CaseResult
+
+IGNORED_SHOWN: Final = 20
+"""Left-out logs that the terminal lists; the results file has all of them."""
+
+_WORST_FIRST: Final = (
+    Verdict.FAILED,
+    Verdict.HUNG,
+    Verdict.INVALID,
+    Verdict.REGRESSED,
+    Verdict.INCONCLUSIVE,
+    Verdict.NO_BASELINE,
+    None,
+    Verdict.IMPROVED,
+    Verdict.PASS,
+    Verdict.SKIPPED,
+)
+_HEADINGS: Final = (
+    "case",
+    "runs",
+    "median",
+    "mean",
+    "spread",
+    "baseline",
+    "diff",
+    "speedup",
+    "baseline",
+    "diff",
+    "verdict",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the summary and how it is marked up (names of pytest's terminal writer)."""
+
+    text: str
+    markup: tuple[str, ...] = ()
+
+
+def summary_lines(
+    results: Sequence[CaseResult], ignored_logs: Sequence[IgnoredLog], *, width: int, verbosity: int
+) -> Iterator[Line]:
+    """The table of the measured cases, the count of the others, and the logs left out."""
+    shown = [result for result in results if not _only_skipped(result) or verbosity > 0]
+    shown.sort(key=lambda result: _WORST_FIRST.index(_worst(result)))
+    if shown:
+        yield from _table(shown, width=width, with_runs=verbosity >= 0)
+    skipped = len(results) - len(shown)
+    if skipped:
+        yield Line(f"{skipped} of {len(results)} cases skipped; -rs shows why", ("yellow",))
+    yield from _ignored(ignored_logs)
+
+
+def _only_skipped(result: CaseResult) -> bool:
+    verdicts = {judgement.verdict for judgement in result.judgements.values()}
+    return result.measurement is None and verdicts == {Verdict.SKIPPED}
+
+
+def _worst(result: CaseResult) -> Verdict | None:
+    verdicts = [judgement.verdict for judgement in result.judgements.values()]
+    return min(verdicts, key=_WORST_FIRST.index) if verdicts else None
+
+
+def _table(results: Sequence[CaseResult], *, width: int, with_runs: bool) -> Iterator[Line]:
+    rows = [_cells(result) for result in results]
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+    fits = sum(widths) + 2 * (len(widths) - 1) <= width
+    first = widths[0] if fits else 0
+    yield Line(_row(_HEADINGS, widths, first), ("bold",))
+    for result, cells in zip(results, rows, strict=True):
+        markup = _markup(_worst(result))
+        if not fits:
+            yield Line(cells[0], ("bold",))
+        yield Line(_row(cells, widths, first), markup)
+        if with_runs and result.measurement is not None:
+            for text in _runs(result, width):
+                yield Line(text)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], first: int) -> str:
+    """One row; with ``first`` 0 the case has a line of its own and is left out here."""
+    numbers_right = [
+        cell.rjust(width) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True)
+    ]
+    lead = [cells[0].ljust(first)] if first else [""]
+    return "  ".join([*lead, *numbers_right, cells[-1]]).rstrip()
+
+
+def _cells(result: CaseResult) -> tuple[str, ...]:
+    measurement = result.measurement
+    accepted = result.accepted
+    by_throughput = result.judgements.get(Quantity.THROUGHPUT)
+    by_speedup = result.judgements.get(Quantity.SPEEDUP)
+    count = numbers.ABSENT
+    if measurement is not None:
+        usable, total = len(measurement.throughputs), len(measurement.runs)
+        count = str(total) if usable == total else f"{usable}/{total}"
+    return (
+        result.case.id,
+        count,
+        numbers.throughput(measurement.median if measurement else None),
+        numbers.throughput(measurement.mean if measurement else None),
+        numbers.spread(measurement.spread if measurement else None),
+        numbers.throughput(accepted.throughput if accepted else None),
+        numbers.signed_percent(by_throughput.difference_percent if by_throughput else None),
+        numbers.speedup(result.speedup),
+        numbers.speedup(accepted.speedup if accepted else None),
+        numbers.signed_percent(by_speedup.difference_percent if by_speedup else None),
+        _verdict_words(result),
+    )
+
+
+def _verdict_words(result: CaseResult) -> str:
+    words = {
+        quantity: judgement.verdict.value + (", recorded" if judgement.recorded else "")
+        for quantity, judgement in result.judgements.items()
+    }
+    if not words:
+        return "not judged"
+    if len(set(words.values())) == 1 and len(words) == len(Quantity):
+        return next(iter(words.values()))
+    if list(words) == [Quantity.THROUGHPUT]:
+        return words[Quantity.THROUGHPUT]
+    return "; ".join(f"{quantity.value} {word}" for quantity, word in sorted(words.items()))
+
+
+def _markup(worst: Verdict | None) -> tuple[str, ...]:
+    if worst is None or worst is Verdict.SKIPPED:
+        return ("yellow",)
+    return ("green",) if worst.passes else ("red",)
+
+
+def _runs(result: CaseResult, width: int) -> Iterator[str]:
+    """The single runs, and what is worth knowing of them."""
+    if result.measurement is None:
+        return
+    line = "    runs"
+    for run in result.measurement.runs:
+        ok = run.status is RunStatus.OK
+        piece = f"  {run.run}: {numbers.throughput(run.throughput) if ok else run.status.value}"
+        if len(line) + len(piece) > width:
+            yield line
+            line = " " * 8
+        line += piece
+    yield line
+    for run in result.measurement.runs:
+        if run.reason:
+            yield f"    run {run.run}: {numbers.printable(run.reason)}"
+
+
+def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:
+    if not ignored_logs:
+        return
+    yield Line(f"{len(ignored_logs)} logs were left out:", ("yellow",))
+    for item in ignored_logs[:IGNORED_SHOWN]:
+        yield Line(f"  {numbers.printable(item.log)}: {item.reason}")
+    more = len(ignored_logs) - IGNORED_SHOWN
+    if more > 0:
+        yield Line(f"  … and {more} more; --dlperf-json FILE has all of them")

@@ -1,0 +1,127 @@
+"""A session's records: what each test reported, merged by case, also across xdist workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.gate import Judgement, Quantity, Verdict
+from pytest_dlperf.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedNumbers:
+    """What a case's baseline says, as reports show it."""
+
+    throughput: float
+    speedup: float | None
+    estimator: str
+
+    def to_plain(self) -> dict[str, Any]:
+        """The numbers as builtins."""
+        return {
+            "throughput": self.throughput,
+            "speedup": self.speedup,
+            "estimator": self.estimator,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class TestRecord:
+    """What one test of one case has to tell; filled while the test runs."""
+
+    __test__ = False  # no test, whatever pytest makes of the name
+
+    case: Case
+    quantity: Quantity
+    measurements: dict[str, Measurement] = field(default_factory=dict)
+    accepted: AcceptedNumbers | None = None
+    judgement: Judgement | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """The record as builtins: passes from worker to controller."""
+        return {
+            "case": self.case.id,
+            "quantity": self.quantity.value,
+            "measurements": [m.to_plain() for m in self.measurements.values()],
+            "accepted": self.accepted.to_plain() if self.accepted else None,
+            "judgement": self.judgement.to_plain() if self.judgement else None,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> TestRecord:
+        """The inverse of ``to_plain``."""
+        measurements = [Measurement.from_plain(m) for m in plain["measurements"]]
+        judgement = plain["judgement"]
+        accepted = plain["accepted"]
+        return cls(
+            case=Case.parse(plain["case"]),
+            quantity=Quantity(plain["quantity"]),
+            measurements={m.case_id: m for m in measurements},
+            accepted=AcceptedNumbers(**accepted) if accepted else None,
+            judgement=Judgement.from_plain(judgement) if judgement else None,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class CaseResult:
+    """All that a session knows of one case."""
+
+    case: Case
+    measurement: Measurement | None = None
+    speedup: float | None = None
+    accepted: AcceptedNumbers | None = None
+    judgements: dict[Quantity, Judgement] = field(default_factory=dict)
+
+    def verdict(self, quantity: Quantity) -> Verdict | None:
+        """The verdict on a quantity, ``None`` where no test of it has finished."""
+        judgement = self.judgements.get(quantity)
+        return judgement.verdict if judgement else None
+
+
+class SessionRecords:
+    """Collects what tests report, by case, and answers for the whole session."""
+
+    def __init__(self) -> None:
+        """Begin without any case."""
+        self._selected: dict[str, CaseResult | None] = {}
+        self._measurements: dict[str, Measurement] = {}
+
+    def select(self, case_ids: Iterable[str]) -> None:
+        """Note cases that tests were selected of: they appear in the reports in any event."""
+        self._selected = {**dict.fromkeys(case_ids), **self._selected}
+
+    def add(self, record: TestRecord) -> None:
+        """Take over what one test reported."""
+        self._measurements.update(record.measurements)
+        result = self._selected.get(record.case.id) or CaseResult(case=record.case)
+        self._selected[record.case.id] = result
+        if record.accepted is not None:
+            result.accepted = record.accepted
+        if record.judgement is not None:
+            result.judgements[record.quantity] = record.judgement
+
+    def results(self) -> list[CaseResult]:
+        """The selected cases, in the order in which they were selected."""
+        results = [
+            result or CaseResult(case=Case.parse(case_id))
+            for case_id, result in self._selected.items()
+        ]
+        for result in results:
+            measurement = self._measurements.get(result.case.id)
+            single = self._measurements.get(result.case.single_device.id)
+            result.measurement = measurement
+            if measurement is not None and single is not None:
+                result.speedup = measurement.speedup_over(single)
+        return results
+
+    @property
+    def nothing_judged(self) -> bool:
+        """Whether cases were selected and not one of them came to a judgement on numbers."""
+        judgements = [j for r in self._selected.values() if r for j in r.judgements.values()]
+        skipped = all(j.verdict is Verdict.SKIPPED for j in judgements)
+        return bool(self._selected) and skipped

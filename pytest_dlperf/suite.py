@@ -1,0 +1,175 @@
+"""What one session works with: its systems, its cluster and the way its cases get measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.baselines import Baseline, UnknownClusterError, find_cluster, load_baselines
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.tree import LogIndex, index_logs
+from pytest_dlperf.options import LOCAL_CLUSTER, Settings
+from pytest_dlperf.systems import System, load_systems
+from pytest_dlperf.yamlfile import YamlError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.tree import LogSource
+    from pytest_dlperf.measure import LaunchMeasurer, LogMeasurer, Measurements
+    from pytest_dlperf.measurement import Measurement
+
+
+class SuiteError(Exception):
+    """The suite cannot be used as it is declared or asked for; the message says what to mend."""
+
+
+class Suite:
+    """Systems, cluster and, once the session runs, logs and measurements."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        more_files: Iterable[Path] = (),
+        more_formats: Iterable[LogFormat] = (),
+    ) -> None:
+        """Read the system files and the cluster's own file.
+
+        Raises:
+            SuiteError: With all mistakes of the system files, or the cluster's.
+        """
+        self.settings = settings
+        formats = {**BUILTIN_FORMATS, **{item.name: item for item in more_formats}}
+        try:
+            self.systems = load_systems([*_system_files(settings), *more_files], formats)
+            self.cluster = find_cluster(
+                settings.baselines_directory, settings.cluster, local=LOCAL_CLUSTER
+            )
+        except YamlError as error:
+            raise SuiteError(_listed("mistakes in YAML files", error)) from error
+        except UnknownClusterError as error:
+            raise SuiteError(str(error)) from error
+        self._check_cluster_systems()
+        self._baselines: dict[str, dict[tuple[str, str], Baseline]] = {}
+        self._measurer: LogMeasurer | LaunchMeasurer | None = None
+        self._measurements: Measurements | None = None
+
+    def _check_cluster_systems(self) -> None:
+        for name in self.cluster.systems or ():
+            if name not in self.systems:
+                raise SuiteError(
+                    f"{self.cluster.directory / 'cluster.yaml'} names the system {name!r}, which "
+                    f"no system file declares{nearest(name, self.systems)}"
+                )
+
+    @property
+    def cases(self) -> list[Case]:
+        """All cases of the systems that the cluster runs, in the order of the files."""
+        run = self.cluster.systems
+        return [
+            case
+            for system in self.systems.values()
+            if run is None or system.id in run
+            for case in system.cases
+        ]
+
+    def system_of(self, case: Case) -> System:
+        """The system that a case belongs to."""
+        return self.systems[case.system]
+
+    # ------------------------------------------------------------------ measuring
+
+    def index_logs(self) -> LogIndex:
+        """Find the logs that the user named.
+
+        Raises:
+            SuiteError: A system, its options or a folder is not there, or holds no log at all.
+        """
+        index = LogIndex()
+        for source in self.settings.log_sources:
+            index.merge(self._index(source))
+        return index
+
+    def _index(self, source: LogSource) -> LogIndex:
+        given = f"--dlperf-logs {source.system}"
+        system = self.systems.get(source.system)
+        if system is None:
+            raise SuiteError(
+                f"{given}: there is no such system; there are: {', '.join(sorted(self.systems))}"
+                f"{nearest(source.system, self.systems)}"
+            )
+        known = sorted({"+".join(case.options) for case in system.cases})
+        if source.options is not None and "+".join(source.options) not in known:
+            named = ", ".join(filter(None, known)) or "no options at all"
+            raise SuiteError(
+                f"{given}/{'+'.join(source.options)}: {system.id} has no case with these "
+                f"options; it has: {named}"
+            )
+        references = {case.single_device for case in system.cases}
+        try:
+            index = index_logs(source, log_name=system.log_name, cases=[*system.cases, *references])
+        except OSError as error:
+            raise SuiteError(f"{given}: {error.filename}: {error.strerror}") from error
+        if not index.logs and not index.ignored:
+            raise SuiteError(f"{given}: there is no *.log file below {source.directory}")
+        return index
+
+    def prepare(self, index: LogIndex | None, measurements: Measurements) -> None:
+        """Get ready to measure: from ``index``, or by launching where it is ``None``."""
+        # Reading and launching cost imports that a session which only collects can do without.
+        from pytest_dlperf.measure import LaunchMeasurer, LogMeasurer
+
+        self._measurements = measurements
+        if index is not None:
+            self._measurer = LogMeasurer(index, self.systems, self.cluster.estimator)
+            return
+        from pytest_dlperf.launch.local import LocalLauncher
+
+        self._measurer = LaunchMeasurer(
+            LocalLauncher(),
+            self.systems,
+            self.cluster.estimator,
+            run_directory=self.settings.run_directory,
+            repeats=self.settings.repeats,
+        )
+
+    def measure(self, case: Case) -> Measurement:
+        """The case's measurement, taken once per session.
+
+        Raises:
+            CannotMeasureError: The case cannot be measured here.
+        """
+        measurer, measurements = self._measurer, self._measurements
+        if measurer is None or measurements is None:
+            raise AssertionError("prepare() comes before the first measurement")
+        return measurements.once(case, lambda: measurer.measure(case))
+
+    # ------------------------------------------------------------------ baselines
+
+    def baseline(self, case: Case) -> Baseline | None:
+        """The accepted numbers of a case; a system's file is read when first needed.
+
+        Raises:
+            SuiteError: The file has mistakes.
+        """
+        if case.system not in self._baselines:
+            try:
+                self._baselines[case.system] = load_baselines(self.cluster, case.system)
+            except YamlError as error:
+                raise SuiteError(_listed("mistakes in baselines", error)) from error
+        return self._baselines[case.system].get((case.variant, str(case.topology)))
+
+
+def _system_files(settings: Settings) -> list[Path]:
+    return [
+        file
+        for directory in settings.systems_directories
+        for file in sorted(directory.glob("*.yaml"))
+    ]
+
+
+def _listed(what: str, error: YamlError) -> str:
+    return "\n".join([f"{what}:", *(f"  {problem}" for problem in error.problems)])

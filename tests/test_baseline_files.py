@@ -1,0 +1,203 @@
+"""Baseline files: how they are read, how their mistakes are told, and how new numbers get in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_dlperf.baselines import (
+    Cluster,
+    NewBaseline,
+    UnknownClusterError,
+    find_cluster,
+    load_baselines,
+    record_baselines,
+)
+from pytest_dlperf.cases import Case
+from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.yamlfile import YamlError
+
+BASELINES = Path(__file__).parent.parent / "baselines"
+
+GOOD = """\
+# Numbers of the old cluster.
+system: paddle-resnet50
+unit: images/s
+estimator: steady
+entries:
+  fp32-b128:   # the batch of the paper
+    1n1g:
+      throughput: 352.72
+      speedup: 1.0
+      runs: {1: 352.0, 2: 353.44}
+    # 2n8g was never run
+    4n8g:
+      throughput: 9348.17
+      speedup: 26.5
+  fp16-b224:
+    1n1g: {throughput: 1034.64}
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(name="mine", directory=tmp_path / "mine", estimator=Estimator.STEADY)
+
+
+def write(cluster: Cluster, text: str) -> Path:
+    file = cluster.directory / "paddle-resnet50.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def new(case_id: str, throughput: float = 1000.0, speedup: float | None = 3.5) -> NewBaseline:
+    return NewBaseline(
+        case=Case.parse(case_id), throughput=throughput, speedup=speedup, runs={1: throughput}
+    )
+
+
+def record(cluster: Cluster, *items: NewBaseline) -> list[NewBaseline]:
+    return record_baselines(
+        cluster, "paddle-resnet50", "images/s", items, provenance={"host": 'a "host": b'}
+    )
+
+
+def test_baselines_are_read_by_variant_and_topology(cluster: Cluster) -> None:
+    write(cluster, GOOD)
+    baselines = load_baselines(cluster, "paddle-resnet50")
+
+    assert set(baselines) == {("fp32-b128", "1n1g"), ("fp32-b128", "4n8g"), ("fp16-b224", "1n1g")}
+    one = baselines["fp32-b128", "1n1g"]
+    assert (one.throughput, one.speedup, dict(one.runs)) == (352.72, 1.0, {1: 352.0, 2: 353.44})
+    assert baselines["fp16-b224", "1n1g"].speedup is None
+    assert one.place.endswith("paddle-resnet50.yaml:8")
+
+
+def test_the_shipped_cluster_has_every_published_case() -> None:
+    cluster = find_cluster(BASELINES, "dlperf-v100", local="local")
+    counts = {name: len(load_baselines(cluster, name)) for name in cluster.systems or ()}
+    assert cluster.estimator is Estimator.PUBLISHED
+    assert sum(counts.values()) == 115
+
+
+@pytest.mark.parametrize(
+    ("old", "new_text", "expected"),
+    [
+        ("throughput: 352.72", "throughput: -1", "8: $.entries.fp32-b128.1n1g.throughput: found"),
+        ("throughput: 352.72", "throughput: 0", "8: $.entries.fp32-b128.1n1g.throughput: found"),
+        ("throughput: 352.72", "throughput: .nan", "8: $.entries.fp32-b128.1n1g.throughput: f"),
+        ("throughput: 352.72", "throughput: fast", "8: $.entries.fp32-b128.1n1g.throughput: fo"),
+        ("speedup: 26.5", "speedup: .inf", "14: $.entries.fp32-b128.4n8g.speedup: found"),
+        ("speedup: 26.5", "speedupp: 26.5", "14: $.entries.fp32-b128.4n8g.speedupp: unknown key"),
+        ("{1: 352.0, 2: 353.44}", "{1: 352.0, 1: 353.44}", "10: $.entries.fp32-b128.1n1g.runs.1:"),
+        ("{1: 352.0, 2: 353.44}", "{1: 352.0, x: 353.44}", "10: $.entries.fp32-b128.1n1g.runs.x:"),
+        ("4n8g:", "1n1g:", "12: $.entries.fp32-b128.1n1g: the key stands twice; the first is on"),
+        ("4n8g:", "4n8:", "13: $.entries.fp32-b128.4n8: '4n8' is no topology"),
+        ("fp16-b224:", "fp16-224:", "16: $.entries.fp16-224: 'fp16-224' names no case"),
+        ("paddle-resnet50\n", "paddle-resnet\n", "2: $.system: found 'paddle-resnet'; the file"),
+        ("estimator: steady", "estimator: steedy", "4: $.estimator: found 'steedy', text; allow"),
+        ("unit: images/s\n", "", "2: $: the key 'unit' is missing"),
+    ],
+)
+def test_a_mistake_is_told_by_line_and_key_path(
+    cluster: Cluster, old: str, new_text: str, expected: str
+) -> None:
+    assert GOOD.count(old) == 1
+    file = write(cluster, GOOD.replace(old, new_text))
+    with pytest.raises(YamlError) as caught:
+        load_baselines(cluster, "paddle-resnet50")
+    [problem] = caught.value.problems
+    assert str(problem).removeprefix(f"{file}:").startswith(expected)
+
+
+def test_an_unknown_cluster_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+    (tmp_path / "a100").mkdir()
+    (tmp_path / "a100" / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
+    with pytest.raises(UnknownClusterError, match="no cluster 'v100'.*there are: a100, local"):
+        find_cluster(tmp_path, "v100", local="local")
+
+
+def test_the_local_cluster_needs_no_file(tmp_path: Path) -> None:
+    assert find_cluster(tmp_path, "local", local="local").estimator is Estimator.STEADY
+
+
+def test_the_first_baselines_make_the_files(cluster: Cluster) -> None:
+    added = record(
+        cluster,
+        new("paddle-resnet50-fp32-b128-1n1g", 352.7251, 1.0),
+        new("paddle-resnet50-fp32-b128-4n8g", 9348.17),
+        new("paddle-resnet50-fp16-b196-dali-1n1g", 0.00123456789, None),
+    )
+
+    assert len(added) == 3
+    baselines = load_baselines(cluster, "paddle-resnet50")
+    assert baselines["fp32-b128", "1n1g"].throughput == 352.725
+    assert baselines["fp32-b128", "4n8g"].speedup == 3.5
+    assert baselines["fp16-b196-dali", "1n1g"].throughput == 0.00123457
+    found = find_cluster(cluster.directory.parent, "mine", local="local")
+    assert found.estimator is Estimator.STEADY
+
+
+def test_recording_leaves_every_line_that_stands(cluster: Cluster) -> None:
+    file = write(cluster, GOOD)
+
+    record(
+        cluster,
+        new("paddle-resnet50-fp32-b128-1n8g", 2600.0),
+        new("paddle-resnet50-fp16-b196-dali-1n1g", 887.0),
+    )
+
+    now = file.read_text(encoding="utf-8").splitlines()
+    kept = iter(now)
+    assert all(line in kept for line in GOOD.splitlines())
+    assert set(load_baselines(cluster, "paddle-resnet50")) == {
+        ("fp32-b128", "1n1g"),
+        ("fp32-b128", "1n8g"),
+        ("fp32-b128", "4n8g"),
+        ("fp16-b224", "1n1g"),
+        ("fp16-b196-dali", "1n1g"),
+    }
+
+
+def test_recording_never_changes_a_number_that_stands(cluster: Cluster) -> None:
+    file = write(cluster, GOOD)
+    assert record(cluster, new("paddle-resnet50-fp32-b128-1n1g", 1.0)) == []
+    assert file.read_text(encoding="utf-8") == GOOD
+
+
+def test_a_missing_speedup_is_added_to_its_entry(cluster: Cluster) -> None:
+    without = GOOD.replace("      speedup: 26.5\n", "")
+    file = write(cluster, without)
+
+    record(cluster, new("paddle-resnet50-fp32-b128-4n8g", 9000.0, 26.4))
+
+    baseline = load_baselines(cluster, "paddle-resnet50")["fp32-b128", "4n8g"]
+    assert (baseline.throughput, baseline.speedup) == (9348.17, 26.4)
+    kept = iter(file.read_text(encoding="utf-8").splitlines())
+    assert all(line in kept for line in without.splitlines())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{system: paddle-resnet50, unit: images/s, estimator: steady, entries: {fp32-b128: "
+        "{1n1g: {throughput: 1}}}}\n",
+        GOOD.replace("estimator: steady", "estimator: steedy"),
+    ],
+    ids=["in braces", "with a mistake"],
+)
+def test_a_file_that_cannot_be_extended_stays_as_it_is(cluster: Cluster, text: str) -> None:
+    file = write(cluster, text)
+    with pytest.raises(YamlError):
+        record(cluster, new("paddle-resnet50-fp32-b128-1n8g"))
+    assert file.read_text(encoding="utf-8") == text
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    cluster = Cluster(name="mine", directory=blocked / "mine", estimator=Estimator.STEADY)
+    with pytest.raises(OSError, match="file"):
+        record(cluster, new("paddle-resnet50-fp32-b128-1n8g"))

@@ -1,0 +1,463 @@
+"""Running nodes on this machine: what comes back, what is written, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.launch import local
+from pytest_dlperf.launch.local import LaunchOutcome, LocalLauncher
+from pytest_dlperf.launch.plan import LaunchSpec, NodeCommand, plan_run
+from pytest_dlperf.measurement import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LONG_S: Final = 60.0
+"""Far more than anything here takes, even on a machine that is busy elsewhere."""
+
+SLEEP: Final = "import time; time.sleep(600)"
+
+# An agent that does not listen, and a worker in a session of its own that does not either: the
+# way torchrun starts workers. Both note their numbers once they have stopped listening.
+STUBBORN_TREE: Final = """
+import os, pathlib, signal, subprocess, sys, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+folder, role = pathlib.Path(sys.argv[1]), sys.argv[2]
+if role == "agent":
+    subprocess.Popen([sys.executable, *sys.orig_argv[1:-1], "worker"], start_new_session=True)
+part = folder / f"{role}.part"
+part.write_text(str(os.getpid()))
+part.rename(folder / f"{role}.pid")
+time.sleep(600)
+"""
+
+
+def python(code: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code, *arguments)
+
+
+def nodes(folder: Path, *arguments: tuple[str, ...], **environment: str) -> list[NodeCommand]:
+    return [
+        NodeCommand(
+            node_rank=rank,
+            address=local.ADDRESS,
+            arguments=own,
+            environment=environment,
+            working_directory=None,
+            log=folder / ("run_1.log" if rank == 0 else f"run_1/node{rank}.log"),
+        )
+        for rank, own in enumerate(arguments)
+    ]
+
+
+def run(commands: list[NodeCommand], *, time_limit_s: float = LONG_S) -> LaunchOutcome:
+    return LocalLauncher().run(commands, time_limit_s=time_limit_s)
+
+
+def record(folder: Path) -> Any:
+    return json.loads((folder / "run_1" / "command.json").read_text(encoding="utf-8"))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state.split()[0] not in {"Z", "X"}
+
+
+def tree_is_up(folder: Path) -> bool:
+    return all((folder / f"{role}.pid").exists() for role in ("agent", "worker"))
+
+
+def tree(folder: Path) -> list[int]:
+    return [int((folder / f"{role}.pid").read_text()) for role in ("agent", "worker")]
+
+
+def assert_tree_was_ended(folder: Path) -> None:
+    assert tree_is_up(folder), "the tree never came up: the test shows nothing"
+    assert not [process for process in tree(folder) if is_running(process)]
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "TERMINATION_GRACE_S", 0.2)
+    monkeypatch.setattr(local, "PEER_GRACE_S", 0.2)
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(python(SLEEP), env={**os.environ, local.MARKER: "another-run"})
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_output_and_errors_of_a_node_are_appended_to_its_log(tmp_path: Path) -> None:
+    (tmp_path / "run_1.log").write_text("before\n")
+    code = "import sys; print('out', flush=True); print('error', file=sys.stderr)"
+    outcome = run(nodes(tmp_path, python(code), python("print('second')")))
+    assert outcome.succeeded
+    assert (tmp_path / "run_1.log").read_text() == "before\nout\nerror\n"
+    assert (tmp_path / "run_1" / "node1.log").read_text() == "second\n"
+
+
+def test_a_node_that_asks_for_input_finds_none(tmp_path: Path) -> None:
+    run(nodes(tmp_path, python("import sys; print(repr(sys.stdin.read()))")))
+    assert (tmp_path / "run_1.log").read_text() == "''\n"
+
+
+def test_every_node_has_its_own_exit_code(tmp_path: Path) -> None:
+    killed = "import os; os.kill(os.getpid(), 9)"
+    outcome = run(nodes(tmp_path, python(""), python("raise SystemExit(7)"), python(killed)))
+    assert outcome.exit_codes == (0, 7, -signal.SIGKILL)
+    assert (outcome.timed_out, outcome.error) == (False, None)
+    assert not outcome.succeeded
+
+
+def test_elapsed_seconds_are_those_of_the_run(tmp_path: Path) -> None:
+    outcome = run(nodes(tmp_path, python("import time; time.sleep(1.5)")))
+    assert 1.5 <= outcome.elapsed_s < LONG_S
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_at_the_time_limit_even_a_tree_that_does_not_listen_is_ended(tmp_path: Path) -> None:
+    outcome = run(nodes(tmp_path, python(STUBBORN_TREE, str(tmp_path), "agent")), time_limit_s=4)
+    assert outcome.timed_out
+    assert outcome.exit_codes == (-signal.SIGKILL,)
+    assert not outcome.succeeded
+    assert_tree_was_ended(tmp_path)
+
+
+def test_an_agent_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
+    code = """
+import signal, sys, time
+def end(*_):
+    print("asked")
+    sys.exit(3)
+signal.signal(signal.SIGTERM, end)
+print("ready")
+time.sleep(600)
+"""
+    outcome = run(nodes(tmp_path, python(code)), time_limit_s=4)
+    assert outcome.timed_out
+    assert outcome.exit_codes == (3,)
+    assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_when_one_node_fails_the_others_are_ended(tmp_path: Path) -> None:
+    waits_for_tree = f"""
+import pathlib, sys, time
+folder = pathlib.Path({str(tmp_path)!r})
+while not all((folder / name).exists() for name in ("agent.pid", "worker.pid")):
+    time.sleep(0.02)
+sys.exit(5)
+"""
+    outcome = run(
+        nodes(tmp_path, python(STUBBORN_TREE, str(tmp_path), "agent"), python(waits_for_tree))
+    )
+    assert outcome.exit_codes == (-signal.SIGKILL, 5)
+    assert not outcome.timed_out
+    assert_tree_was_ended(tmp_path)
+
+
+def test_a_node_may_end_by_itself_after_another_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "PEER_GRACE_S", LONG_S)
+    code = "import time; time.sleep(1); print('own words'); raise SystemExit(4)"
+    outcome = run(nodes(tmp_path, python(code), python("raise SystemExit(5)")))
+    assert outcome.exit_codes == (4, 5)
+    assert (tmp_path / "run_1.log").read_text() == "own words\n"
+
+
+def test_what_a_successful_agent_leaves_behind_is_ended(tmp_path: Path) -> None:
+    code = f"""
+import pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
+pathlib.Path({str(tmp_path)!r}, "child.pid").write_text(str(child.pid))
+child.returncode = 0  # it is left alone on purpose
+"""
+    assert run(nodes(tmp_path, python(code))).succeeded
+    assert not is_running(int((tmp_path / "child.pid").read_text()))
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_where_processes_cannot_be_listed_the_agents_are_ended_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_PROC", tmp_path / "no-such-folder")
+    outcome = run(nodes(tmp_path, python(STUBBORN_TREE, str(tmp_path), "alone")), time_limit_s=3)
+    assert outcome.exit_codes == (-signal.SIGKILL,)
+    assert not is_running(int((tmp_path / "alone.pid").read_text()))
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_processes_of_others_are_left_alone(
+    tmp_path: Path, bystander: subprocess.Popen[bytes]
+) -> None:
+    run(nodes(tmp_path, python("raise SystemExit(1)"), python(SLEEP)))
+    assert bystander.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_ends_the_run_and_then_does_what_it_always_does(
+    tmp_path: Path, number: signal.Signals, times: int
+) -> None:
+    driver = """
+import sys
+from pathlib import Path
+from pytest_dlperf.launch import local
+from pytest_dlperf.launch.plan import NodeCommand
+local.TERMINATION_GRACE_S = float(sys.argv[2])
+command = NodeCommand(node_rank=0, address="127.0.0.1", arguments=tuple(sys.argv[3:]),
+    environment={}, working_directory=None, log=Path(sys.argv[1], "run_1.log"))
+local.LocalLauncher().run([command], time_limit_s=600)
+"""
+    agent = python(STUBBORN_TREE, str(tmp_path), "agent")
+    # Without a second signal, a launcher that was so patient would not be done in time.
+    grace_s = 0.2 if times == 1 else 10 * LONG_S
+    with subprocess.Popen(
+        python(driver, str(tmp_path), str(grace_s), *agent), stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_until(lambda: tree_is_up(tmp_path))
+        for _ in range(times):
+            process.send_signal(number)
+            time.sleep(0.5)  # two of a kind that wait together would arrive as one
+        _, errors = process.communicate(timeout=LONG_S)
+    assert process.returncode == -number, errors
+    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+    assert_tree_was_ended(tmp_path)
+    assert record(tmp_path)["nodes"][0]["exit_code"] == -signal.SIGKILL
+
+
+@pytest.mark.usefixtures("no_grace")
+def test_an_exception_in_the_middle_ends_the_run(tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise TimeoutError("raised in the middle")
+
+    def interrupt() -> None:
+        wait_until(lambda: tree_is_up(tmp_path))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    previous = signal.signal(signal.SIGUSR1, fail)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(TimeoutError, match="in the middle"):
+            run(nodes(tmp_path, python(STUBBORN_TREE, str(tmp_path), "agent")))
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, previous)
+    assert_tree_was_ended(tmp_path)
+
+
+def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    run(nodes(tmp_path, python("")))
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_a_run_may_be_started_outside_the_main_thread(tmp_path: Path) -> None:
+    outcomes: list[LaunchOutcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(run(nodes(tmp_path, python("")))))
+    thread.start()
+    thread.join()
+    assert [outcome.exit_codes for outcome in outcomes] == [(0,)]
+
+
+def environment_of_a_run(folder: Path, **added: str) -> dict[str, str]:
+    code = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
+    assert run(nodes(folder, python(code, str(folder / "environment.json")), **added)).succeeded
+    plain: dict[str, str] = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    return plain
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PYTEST_CURRENT_TEST",
+        "PYTEST_ADDOPTS",
+        "PYTEST_XDIST_WORKER",
+        "PYTEST_XDIST_TESTRUNUID",
+        "COV_CORE_DATAFILE",
+        "COVERAGE_PROCESS_START",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RUN_ID",
+    ],
+)
+def test_what_tests_and_outer_runs_leak_does_not_reach_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "leaked")
+    assert name not in environment_of_a_run(tmp_path)
+
+
+def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SITE_SETTING", "kept")
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    environment = environment_of_a_run(tmp_path, OMP_NUM_THREADS="1", MASTER_PORT="1234")
+    assert environment["SITE_SETTING"] == "kept"
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert environment["MASTER_PORT"] == "1234"
+    assert environment["PYTHONUNBUFFERED"] == "1"
+
+
+def test_every_run_has_a_marker_of_its_own(tmp_path: Path) -> None:
+    first = environment_of_a_run(tmp_path)[local.MARKER]
+    assert first
+    assert environment_of_a_run(tmp_path)[local.MARKER] != first
+
+
+@pytest.mark.parametrize(
+    "name", ["two words", "'single' \"double\"", "line\nbreak", "$(touch made)", "`id`; *", "{x}"]
+)
+def test_no_shell_reads_what_a_node_is_given(tmp_path: Path, name: str) -> None:
+    code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['OUT']]))"
+    spec = LaunchSpec(
+        command=(*python(code), "{run_directory}", "last"),
+        environment={"OUT": "{run_directory}"},
+        working_directory="{run_directory}",
+    )
+    log = tmp_path / f"{name}.log"
+    commands = plan_run(
+        spec,
+        case=Case.parse("pytorch-resnet18-fp32-b8-1n1g"),
+        window=Window(warmup_steps=1, measured_steps=1),
+        run=1,
+        addresses=LocalLauncher().addresses(1),
+        master_port=1,
+        log=log,
+    )
+    assert run(list(commands)).succeeded
+    folder = str(tmp_path / name)
+    assert json.loads(log.read_text(encoding="utf-8")) == [[folder, "last"], folder]
+    assert {path.name for path in Path(folder).iterdir()} == {"command.json"}
+
+
+def test_the_record_says_what_was_executed_and_how_it_ended(tmp_path: Path) -> None:
+    commands = nodes(tmp_path, python("", "a b"), python("raise SystemExit(2)"), SETTING="x y")
+    outcome = run(commands, time_limit_s=33)
+    kept = record(tmp_path)
+    assert datetime.fromisoformat(kept["started"]).tzinfo is not None
+    assert kept["time_limit_s"] == 33
+    assert kept["elapsed_s"] == pytest.approx(outcome.elapsed_s, abs=0.001)
+    assert (kept["timed_out"], kept["error"]) == (False, None)
+    assert len(kept["load_average_before"]) == len(kept["load_average_after"]) == 3
+    first, second = kept["nodes"]
+    assert first["arguments"] == [sys.executable, "-c", "", "a b"]
+    assert first["environment"] == {"SETTING": "x y"}
+    assert (first["node_rank"], first["address"]) == (0, "127.0.0.1")
+    assert (first["exit_code"], second["exit_code"]) == (0, 2)
+    assert second["log"] == str(tmp_path / "run_1" / "node1.log")
+
+
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "AWS_ACCESS_KEY_ID", "my_secret", "DB_PASSWORD", "GIT_CREDENTIALS"]
+)
+def test_secrets_reach_the_node_and_not_the_record(tmp_path: Path, name: str) -> None:
+    assert environment_of_a_run(tmp_path, **{name: "hush-hush"})[name] == "hush-hush"
+    assert "hush-hush" not in (tmp_path / "run_1" / "command.json").read_text(encoding="utf-8")
+    assert name in record(tmp_path)["nodes"][0]["environment"]
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    outcome = run(nodes(tmp_path, ("no-such-trainer", "--x")))
+    assert outcome.exit_codes == (None,)
+    assert not outcome.succeeded
+    assert outcome.error is not None
+    assert "node 0" in outcome.error
+    assert "'no-such-trainer' in the folders of PATH: No such file" in outcome.error
+    assert record(tmp_path)["error"] == outcome.error
+
+
+def test_a_program_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "trainer"
+    program.write_text("")
+    outcome = run(nodes(tmp_path, (str(program),)))
+    assert outcome.error is not None
+    assert f"program {str(program)!r}: Permission denied" in outcome.error
+
+
+def test_a_working_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    command = NodeCommand(
+        node_rank=0,
+        address="127.0.0.1",
+        arguments=python(""),
+        environment={},
+        working_directory=str(tmp_path / "gone"),
+        log=tmp_path / "run_1.log",
+    )
+    outcome = run([command])
+    assert outcome.error is not None
+    assert f"working directory {str(tmp_path / 'gone')!r}" in outcome.error
+
+
+def test_a_log_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    outcome = run(nodes(tmp_path / "file", python("")))
+    assert outcome.exit_codes == (None,)
+    assert outcome.error == f"cannot make the log folder {tmp_path / 'file/run_1'}: Not a directory"
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run_1.log").mkdir()
+    outcome = run(nodes(tmp_path, python("")))
+    assert outcome.error == f"cannot write the log {tmp_path / 'run_1.log'}: Is a directory"
+
+
+def test_when_a_later_node_cannot_be_started_the_earlier_are_ended(tmp_path: Path) -> None:
+    outcome = run(nodes(tmp_path, python(SLEEP), ("no-such-trainer",)))
+    assert outcome.exit_codes == (-signal.SIGTERM, None)
+    assert outcome.error is not None
+    assert "node 1" in outcome.error
+
+
+def test_a_run_without_nodes_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="one node at least"):
+        run([])
+
+
+def test_a_reserved_port_is_nobody_elses_but_a_server_gets_it() -> None:
+    launcher = LocalLauncher()
+    with launcher.reserved_port() as port, launcher.reserved_port() as other:
+        assert port != other
+        with pytest.raises(OSError, match="in use"), socket.socket() as stranger:
+            stranger.bind((local.ADDRESS, port))
+        with socket.create_server((local.ADDRESS, port)) as server:
+            assert server.getsockname()[1] == port
+
+
+def test_all_addresses_are_this_machine() -> None:
+    assert LocalLauncher().addresses(3) == ("127.0.0.1",) * 3

@@ -1,0 +1,269 @@
+"""The published figures of the seed systems: complete, copied right and borne out by their runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from pytest_dlperf import numeric
+from pytest_dlperf.cases import Case, Topology
+from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SYSTEM_FILES: Final = ROOT / "bench_tests" / "systems"
+CLUSTER: Final = ROOT / "baselines" / "dlperf-v100"
+TABLES: Final = Path(__file__).parent / "data" / "published_tables.yaml"
+
+PUBLISHED_CASES: Final = {
+    "paddle-resnet50": 21,
+    "ngc_pytorch-resnet50": 3,
+    "pytorch-resnet50": 20,
+    "paddle-arcface_r50": 5,
+    "tensorflow-bert_base": 66,
+}
+ONCE_MISCOUNTED: Final = "ngc_pytorch-resnet50-fp32-b128-1n8g"
+ONCE_MISPRINTED: Final = "paddle-resnet50-fp16-b224-4n8g"
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def cases_of(system: str) -> list[Case]:
+    plain = read(SYSTEM_FILES / f"{system}.yaml")
+    return [
+        Case(
+            framework=plain["framework"],
+            model=plain["model"],
+            precision=group["precision"],
+            batch_per_device=group["batch_per_device"],
+            options=tuple(group.get("options", ())),
+            topology=Topology.parse(topology),
+        )
+        for group in plain["cases"]
+        for topology in group["topologies"]
+    ]
+
+
+def entries_of(system: str) -> dict[str, dict[str, Any]]:
+    groups = read(CLUSTER / f"{system}.yaml")["entries"]
+    return {
+        f"{system}-{variant}-{topology}": entry
+        for variant, topologies in groups.items()
+        for topology, entry in topologies.items()
+    }
+
+
+def rows_of_tables() -> dict[str, list[float]]:
+    return {
+        f"{system}-{variant}-{topology}": row
+        for system, variants in read(TABLES).items()
+        for variant, topologies in variants.items()
+        for topology, row in topologies.items()
+    }
+
+
+CASES: Final = {case.id: case for system in PUBLISHED_CASES for case in cases_of(system)}
+ENTRIES: Final = {
+    case_id: entry for system in PUBLISHED_CASES for case_id, entry in entries_of(system).items()
+}
+ROWS: Final = rows_of_tables()
+WITH_RUNS: Final = sorted(case_id for case_id, entry in ENTRIES.items() if "runs" in entry)
+
+
+def measurement_from_printed_runs(case_id: str) -> Measurement:
+    entry = ENTRIES[case_id]
+    return Measurement(
+        case_id=case_id,
+        unit=read(CLUSTER / f"{Case.parse(case_id).system}.yaml")["unit"],
+        estimator=Estimator.PUBLISHED,
+        runs=tuple(
+            Run(run=run, throughput=throughput, status=RunStatus.OK)
+            for run, throughput in {**entry["runs"], **entry.get("strays", {})}.items()
+        ),
+    )
+
+
+def speedup_from_printed_throughputs(case_id: str) -> float:
+    single_device = ENTRIES[Case.parse(case_id).single_device.id]
+    return numeric.rounded(ENTRIES[case_id]["throughput"] / single_device["throughput"], 2)
+
+
+# The cases
+
+
+def test_the_seed_systems_have_115_cases_and_94_of_them_train_on_several_devices() -> None:
+    assert len(CASES) == 115
+    assert sum(case.topology.world_size > 1 for case in CASES.values()) == 94
+
+
+@pytest.mark.parametrize("system", PUBLISHED_CASES)
+def test_a_system_has_the_published_cases_each_named_once(system: str) -> None:
+    ids = [case.id for case in cases_of(system)]
+
+    assert len(ids) == PUBLISHED_CASES[system]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("system", PUBLISHED_CASES)
+def test_a_system_stands_in_the_file_of_its_name(system: str) -> None:
+    assert {case.system for case in cases_of(system)} == {system}
+
+
+def test_every_case_id_can_be_read_back() -> None:
+    assert [Case.parse(case_id) for case_id in CASES] == list(CASES.values())
+
+
+def test_each_published_case_has_a_baseline_and_each_baseline_a_case() -> None:
+    assert set(ENTRIES) == set(CASES)
+
+
+# The baselines against the tables
+
+
+def test_the_tables_and_the_baselines_have_the_same_cases() -> None:
+    assert set(ROWS) == set(ENTRIES)
+
+
+@pytest.mark.parametrize("case_id", ROWS)
+def test_a_baseline_is_what_the_table_says(case_id: str) -> None:
+    throughput, speedup, *average = ROWS[case_id]
+    entry = ENTRIES[case_id]
+
+    assert entry["throughput"] == throughput
+    assert entry["speedup"] == speedup
+    assert [entry[key] for key in ("mean",) if key in entry] == average
+
+
+@pytest.mark.parametrize("case_id", ENTRIES)
+def test_a_baseline_has_a_mean_exactly_where_it_has_runs(case_id: str) -> None:
+    assert ("mean" in ENTRIES[case_id]) == ("runs" in ENTRIES[case_id])
+
+
+# The printed figures against the printed runs
+
+
+def test_one_variant_of_each_system_has_its_runs_in_every_topology() -> None:
+    variants = {Case.parse(case_id).single_device for case_id in WITH_RUNS}
+
+    assert sorted(variant.system for variant in variants) == sorted(PUBLISHED_CASES)
+    assert set(WITH_RUNS) == {
+        case_id for case_id, case in CASES.items() if case.single_device in variants
+    }
+
+
+@pytest.mark.parametrize("case_id", WITH_RUNS)
+def test_printed_runs_give_the_printed_median(case_id: str) -> None:
+    assert measurement_from_printed_runs(case_id).median == ENTRIES[case_id]["throughput"]
+
+
+@pytest.mark.parametrize("case_id", WITH_RUNS)
+def test_printed_runs_give_the_printed_mean(case_id: str) -> None:
+    assert measurement_from_printed_runs(case_id).mean == ENTRIES[case_id]["mean"]
+
+
+@pytest.mark.parametrize("case_id", WITH_RUNS)
+def test_printed_runs_give_the_printed_speedup(case_id: str) -> None:
+    measurement = measurement_from_printed_runs(case_id)
+    single_device = measurement_from_printed_runs(CASES[case_id].single_device.id)
+
+    assert measurement.speedup_over(single_device) == ENTRIES[case_id]["speedup"]
+
+
+@pytest.mark.parametrize("case_id", WITH_RUNS)
+def test_runs_stand_in_the_order_of_their_numbers(case_id: str) -> None:
+    runs = list(ENTRIES[case_id]["runs"])
+
+    assert runs == sorted(runs)
+
+
+@pytest.mark.parametrize("case_id", sorted(set(ENTRIES) - {ONCE_MISPRINTED}))
+def test_printed_throughputs_give_the_printed_speedup(case_id: str) -> None:
+    assert speedup_from_printed_throughputs(case_id) == ENTRIES[case_id]["speedup"]
+
+
+def test_the_one_speedup_that_was_printed_wrong_is_kept_and_noted() -> None:
+    assert ENTRIES[ONCE_MISPRINTED]["speedup"] == 10.2
+    assert speedup_from_printed_throughputs(ONCE_MISPRINTED) == 10.28
+    assert "10.28" in ENTRIES[ONCE_MISPRINTED]["note"]
+
+
+# Where the published figures are odd
+
+
+def test_strays_are_named_only_where_foreign_logs_were_counted() -> None:
+    assert [case_id for case_id, entry in ENTRIES.items() if "strays" in entry] == [ONCE_MISCOUNTED]
+
+
+def test_the_five_real_runs_beside_the_strays_have_a_higher_median() -> None:
+    entry = ENTRIES[ONCE_MISCOUNTED]
+
+    assert list(entry["runs"]) == [1, 2, 3, 4, 5]
+    assert entry["strays"] == {7: 688.8, 10: 701.07, 13: 674.42}
+    assert numeric.median(list(entry["runs"].values())) == 2806.66
+    assert entry["throughput"] == 2802.14
+
+
+def test_all_ten_runs_of_32_devices_in_pytorch_count() -> None:
+    entry = ENTRIES["pytorch-resnet50-fp32-b128-dali+workers8-4n8g"]
+
+    assert list(entry["runs"]) == [1, 2, 3, 4, 5, 12, 22, 32, 42, 52]
+    assert entry["throughput"] == 8816.7
+
+
+@pytest.mark.parametrize(
+    ("more_devices", "fewer_devices"),
+    [
+        ("paddle-resnet50-fp16-b196-dali-2n8g", "paddle-resnet50-fp16-b196-dali-1n8g"),
+        ("pytorch-resnet50-fp32-b128-workers8-1n8g", "pytorch-resnet50-fp32-b128-workers8-1n4g"),
+    ],
+)
+def test_two_cases_were_slower_on_twice_the_devices_and_say_so(
+    more_devices: str, fewer_devices: str
+) -> None:
+    slower = ENTRIES[more_devices]
+
+    assert slower["throughput"] < ENTRIES[fewer_devices]["throughput"]
+    assert "slower" in slower["note"]
+
+
+def test_arcface_is_more_than_twice_as_fast_on_two_nodes() -> None:
+    two_nodes = ENTRIES["paddle-arcface_r50-fp32-b128-2n8g"]
+    one_node = ENTRIES["paddle-arcface_r50-fp32-b128-1n8g"]
+
+    assert two_nodes["throughput"] > 2 * one_node["throughput"]
+    assert two_nodes["note"]
+
+
+# The files
+
+
+def test_the_cluster_runs_the_systems_that_it_has_baselines_for() -> None:
+    listed = read(CLUSTER / "cluster.yaml")["systems"]
+
+    assert sorted(listed) == sorted(PUBLISHED_CASES)
+    assert {path.stem for path in CLUSTER.glob("*.yaml")} == {*listed, "cluster"}
+
+
+def test_the_cluster_is_large_enough_for_every_case() -> None:
+    hardware = read(CLUSTER / "cluster.yaml")["hardware"]
+
+    assert max(case.topology.nodes for case in CASES.values()) == hardware["nodes"]
+    assert (
+        max(case.topology.devices_per_node for case in CASES.values())
+        == hardware["devices_per_node"]
+    )
+
+
+@pytest.mark.parametrize("system", PUBLISHED_CASES)
+def test_a_baseline_file_names_its_system_unit_estimator_and_source(system: str) -> None:
+    baselines = read(CLUSTER / f"{system}.yaml")
+
+    assert baselines["system"] == system
+    assert baselines["unit"] == read(SYSTEM_FILES / f"{system}.yaml")["unit"]
+    assert baselines["estimator"] == read(CLUSTER / "cluster.yaml")["estimator"] == "published"
+    assert baselines["provenance"]["source"]
+    assert baselines["provenance"]["framework_version"]

@@ -1,0 +1,170 @@
+"""The shipped trainer, really run: its records, its options, and its quiet end."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.launch.local import LaunchOutcome, LocalLauncher
+from pytest_dlperf.launch.plan import LaunchSpec, plan_run
+from pytest_dlperf.measurement import Window
+
+pytestmark = [
+    pytest.mark.training,
+    pytest.mark.skipif(
+        importlib.util.find_spec("torch") is None,
+        reason="torch is not installed; pip install 'pytest-dlperf[smoke]'",
+    ),
+]
+
+SYSTEM: Final = (
+    Path(__file__).resolve().parent.parent / "bench_tests" / "systems" / "pytorch-resnet18.yaml"
+)
+MODULE: Final = "pytest_dlperf.workloads.resnet"
+WINDOW: Final = Window(warmup_steps=1, measured_steps=4)
+STEPS: Final = WINDOW.warmup_steps + WINDOW.measured_steps
+STEP_RECORD: Final = re.compile(
+    r"dlperf step rank=(\d+) step=(\d+) time=(\d+\.\d{6}) loss=\d+\.\d{4}"
+)
+
+
+def launch_entry(*more: str) -> LaunchSpec:
+    """The launch entry of the shipped system, with more arguments."""
+    entry: dict[str, Any] = yaml.safe_load(SYSTEM.read_text(encoding="utf-8"))["launch"]
+    return LaunchSpec(
+        command=(*entry["command"], *more),
+        environment=entry["environment"],
+        time_limit_s=entry["time_limit_s"],
+    )
+
+
+def train(log: Path, topology: str, *more: str) -> LaunchOutcome:
+    case = Case.parse(f"pytorch-resnet18-fp32-b2-{topology}")
+    launcher = LocalLauncher()
+    entry = launch_entry(*more)
+    with launcher.reserved_port() as port:
+        commands = plan_run(
+            entry,
+            case=case,
+            window=WINDOW,
+            run=1,
+            addresses=launcher.addresses(case.topology.nodes),
+            master_port=port,
+            log=log,
+        )
+        return launcher.run(commands, time_limit_s=entry.time_limit_s)
+
+
+def step_times(log: Path) -> dict[int, list[float]]:
+    """Times by rank; steps have to be complete and in order."""
+    times: dict[int, list[float]] = {}
+    for line in log.read_text(encoding="utf-8").splitlines():
+        if line.startswith("dlperf step"):
+            match = STEP_RECORD.fullmatch(line)
+            assert match is not None, f"not a record of its own: {line!r}"
+            own = times.setdefault(int(match[1]), [])
+            own.append(float(match[3]))
+            assert int(match[2]) == len(own)
+    assert all(len(own) == STEPS and own == sorted(own) for own in times.values())
+    return times
+
+
+def seconds_per_step(times: list[float]) -> float:
+    return statistics.median(after - before for before, after in itertools.pairwise(times))
+
+
+def lines_with(log: Path, beginning: str) -> set[str]:
+    lines = log.read_text(encoding="utf-8").splitlines()
+    return {line for line in lines if line.startswith(beginning)}
+
+
+def test_on_one_node_with_two_devices_each_rank_writes_all_of_its_records(tmp_path: Path) -> None:
+    log = tmp_path / "r18_b2_fp32_1.log"
+    outcome = train(log, "1n2g")
+    assert outcome.succeeded, log.read_text(encoding="utf-8")
+    size = "world_size=2 nodes=1 devices_per_node=2 batch_per_device=2 precision=fp32"
+    assert lines_with(log, "dlperf run") == {f"dlperf run rank={rank} {size}" for rank in (0, 1)}
+    assert lines_with(log, "dlperf end") == {"dlperf end rank=0", "dlperf end rank=1"}
+    times = step_times(log)
+    assert sorted(times) == [0, 1]
+    # What the next test holds against the delay: without one, a step is not nearly as long.
+    assert all(seconds_per_step(own) < 0.5 for own in times.values())
+
+
+def test_on_two_nodes_each_has_its_own_log_and_a_delay_is_in_every_step(tmp_path: Path) -> None:
+    log = tmp_path / "r18_b2_fp32_1.log"
+    outcome = train(log, "2n1g", "--step-delay-ms=600")
+    assert outcome.succeeded, log.read_text(encoding="utf-8")
+    assert outcome.exit_codes == (0, 0)
+    size = "world_size=2 nodes=2 devices_per_node=1 batch_per_device=2 precision=fp32"
+    for rank, own_log in enumerate((log, tmp_path / "r18_b2_fp32_1" / "node1.log")):
+        assert lines_with(own_log, "dlperf run") == {f"dlperf run rank={rank} {size}"}
+        assert lines_with(own_log, "dlperf end") == {f"dlperf end rank={rank}"}
+        times = step_times(own_log)
+        assert list(times) == [rank]
+        assert seconds_per_step(times[rank]) >= 0.6
+
+
+def test_without_a_launcher_it_trains_alone() -> None:
+    arguments = (
+        "--batch-per-device=1 --image-size=33 --warmup-steps=0 --measured-steps=2 --precision=bf16"
+    )
+    result = subprocess.run(
+        [sys.executable, "-m", MODULE, *arguments.split()],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert result.returncode == 0, result.stderr
+    records = result.stdout.splitlines()
+    size = "world_size=1 nodes=1 devices_per_node=1 batch_per_device=1 precision=bf16"
+    assert records[0] == f"dlperf run rank=0 {size}"
+    steps = [STEP_RECORD.fullmatch(record) for record in records[1:-1]]
+    assert [match and match[2] for match in steps] == ["1", "2"]
+    assert records[-1] == "dlperf end rank=0"
+
+
+def test_a_mistake_on_the_command_line_is_named() -> None:
+    # All in one process, since importing torch takes longer than everything else here.
+    mistakes = {
+        "--batch-per-device=0": "argument --batch-per-device: '0' is no whole number from 1 on",
+        "--image-size=32": "argument --image-size: '32' is no whole number from 33 on",
+        "--warmup-steps=-1": "argument --warmup-steps: '-1' is no whole number from 0 on",
+        "--measured-steps=ten": "argument --measured-steps: 'ten' is no whole number from 1 on",
+        "--precision=fp16": "argument --precision: invalid choice: 'fp16'",
+        "--step-delay-ms=nan": "argument --step-delay-ms: 'nan' is no number of milliseconds",
+        "--epochs=1": "unrecognized arguments: --epochs=1",
+    }
+    code = f"""
+import sys
+from {MODULE} import parse_arguments
+for argument in sys.argv[1:]:
+    try:
+        parse_arguments([argument])
+    except SystemExit as end:
+        assert end.code == 2
+    print("----", file=sys.stderr)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code, *mistakes],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=180,
+    )
+    said = result.stderr.split("----\n")
+    for answer, expected in zip(said, mistakes.values(), strict=False):
+        assert expected in answer
