@@ -27,18 +27,19 @@ WARMUP: Final = 20
 MEASURED: Final = 100
 SETTLING: Final = 5
 
-NOISE: Final = (
-    "node{n}:{p}:{t} [{g}] NCCL INFO Channel {c:02d} : {g}[{b}] -> {h}[{b2}] via P2P/IPC",
-    "node{n}:{p}:{t} [{g}] NCCL INFO Channel {c:02d} : {g}[{b}] -> {h}[{b2}] [send] "
-    "via NET/IB/0/GDRDMA",
-    "node{n}:{p}:{t} [{g}] NCCL INFO Ring {c:02d} : {h} -> {g} [receive] via NET/Socket/0",
-    "node{n}:{p}:{t} [{g}] NCCL INFO Trees [0] {h}/-1/-1->{g}->-1|-1->{g}->{h}/-1/-1 "
-    "[1] {h}/-1/-1->{g}->-1|-1->{g}->{h}/-1/-1",
-    "node{n}:{p}:{t} [{g}] NCCL INFO threadThresholds 8/8/64 | 256/8/64 | 8/8/64",
-    "node{n}:{p}:{t} [{g}] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.11.0.{n}<0>",
-    "node{n}:{p}:{t} [{g}] NCCL INFO comm 0x7f{t:06x}2f10 rank {g} nranks 8 cudaDev {g} "
-    "busId {b} - Init COMPLETE",
-    "node{n}:{p}:{t} [{g}] NCCL INFO Launch mode Parallel",
+_INFO: Final = "node{n}:{p}:{t} [{g}] NCCL INFO "
+NOISE: Final = tuple(
+    _INFO + message
+    for message in (
+        "Channel {c:02d} : {g}[{b}] -> {h}[{b2}] via P2P/IPC",
+        "Channel {c:02d} : {g}[{b}] -> {h}[{b2}] [send] via NET/IB/0/GDRDMA",
+        "Ring {c:02d} : {h} -> {g} [receive] via NET/Socket/0",
+        "Trees [0] {h}/-1/-1->{g}->-1|-1->{g}->{h}/-1/-1 [1] {h}/-1/-1->{g}->-1|-1->{g}->{h}/-1/-1",
+        "threadThresholds 8/8/64 | 256/8/64 | 8/8/64",
+        "NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.11.0.{n}<0>",
+        "comm 0x7f{t:06x}2f10 rank {g} nranks 8 cudaDev {g} busId {b} - Init COMPLETE",
+        "Launch mode Parallel",
+    )
 )
 
 
@@ -53,7 +54,7 @@ class Cost:
 
 def write_log(path: Path, size: int) -> int:
     """Write a log of about ``size`` bytes; the number of records in it."""
-    choose = random.Random(0)
+    choose = random.Random(0)  # noqa: S311 - noise
     chatter = []
     for _ in range(97):
         lines = ""

@@ -111,7 +111,7 @@ def judge_throughput(
         accepted if incomparable is None else None,
         _tolerance(baseline, tolerance_percent),
         reason=incomparable,
-        record=record and baseline is None,
+        record=record and incomparable is None,
     )
 
 
@@ -134,15 +134,16 @@ def judge_speedup(
             return broken
     incomparable = _why_incomparable(measurement, baseline)
     accepted = baseline.speedup if baseline is not None else None
-    if baseline is not None and accepted is None and incomparable is None:
-        incomparable = f"{baseline.place} has no speedup"
+    record = record and incomparable is None
+    if baseline is not None and accepted is None and not record:
+        incomparable = incomparable or f"{baseline.place} has no speedup"
     return _compare(
         quantity,
         measurement.speedup_over(single_device),
         accepted if incomparable is None else None,
         _tolerance(baseline, tolerance_percent),
         reason=incomparable,
-        record=record and baseline is None,
+        record=record,
     )
 
 

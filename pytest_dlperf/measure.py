@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -97,17 +98,9 @@ class LogMeasurer:
     def _read(self, case: Case, system: System, run: int, logs: list[str]) -> Run:
         if len(logs) > 1:
             reason = f"{len(logs)} logs claim to be run {run}: {', '.join(map(repr, logs))}"
-            return Run(
-                run=run, throughput=None, status=RunStatus.INVALID, reason=reason, log=logs[0]
-            )
-        return measure_log(
-            logs[0],
-            number=run,
-            case=case,
-            log_format=system.log_format,
-            window=system.window,
-            estimator=self._estimator,
-        )
+            log = _readable(logs[0])
+            return Run(run=run, throughput=None, status=RunStatus.INVALID, reason=reason, log=log)
+        return _read_log(Path(logs[0]), run, case, system, self._estimator)
 
 
 class LaunchMeasurer:
@@ -179,15 +172,25 @@ class LaunchMeasurer:
                 log=log,
             )
             outcome = self._launcher.run(commands, time_limit_s=spec.time_limit_s)
-        read = measure_log(
-            log,
-            number=number,
-            case=case,
-            log_format=system.log_format,
-            window=system.window,
-            estimator=self._estimator,
-        )
-        return explained(read, outcome, time_limit_s=spec.time_limit_s)
+        read = _read_log(log, number, case, system, self._estimator)
+        return explained(read, outcome, log, time_limit_s=spec.time_limit_s)
+
+
+def _read_log(log: Path, number: int, case: Case, system: System, estimator: Estimator) -> Run:
+    run = measure_log(
+        log,
+        number=number,
+        case=case,
+        log_format=system.log_format,
+        window=system.window,
+        estimator=estimator,
+    )
+    return replace(run, log=_readable(str(log)))
+
+
+def _readable(path: str) -> str:
+    """A path as text that any process and file takes: its bytes need not be Unicode."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def check_estimator(system: System, estimator: Estimator) -> None:
@@ -204,7 +207,7 @@ def check_estimator(system: System, estimator: Estimator) -> None:
         )
 
 
-def explained(read: Run, outcome: LaunchOutcome, *, time_limit_s: float) -> Run:
+def explained(read: Run, outcome: LaunchOutcome, log: Path, *, time_limit_s: float) -> Run:
     """Put what the log says and how the processes ended together.
 
     A trainer that dies after its window is complete has been measured: the death is noted. One
@@ -218,15 +221,9 @@ def explained(read: Run, outcome: LaunchOutcome, *, time_limit_s: float) -> Run:
         note = f"{how}, after the last step that counts"
         status, reason = RunStatus.OK, f"{read.reason}; {note}" if read.reason else note
     else:
-        reason = f"{how}; its log: {read.reason}{_last_line(read.log)}"
-    return Run(
-        run=read.run,
-        throughput=read.throughput if status is RunStatus.OK else None,
-        status=status,
-        reason=reason,
-        log=read.log,
-        steps=read.steps,
-    )
+        reason = f"{how}; its log: {read.reason}{_last_line(log)}"
+    throughput = read.throughput if status is RunStatus.OK else None
+    return replace(read, throughput=throughput, status=status, reason=reason)
 
 
 def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str] | None:
@@ -241,10 +238,10 @@ def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str
     return None
 
 
-def _last_line(log: str | None) -> str:
+def _last_line(log: Path) -> str:
     """What the log ends with, to say more than an exit code does."""
     try:
-        with Path(log or os.devnull).open("rb") as file:
+        with log.open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").split("\n")

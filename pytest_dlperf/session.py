@@ -116,7 +116,9 @@ class SessionRecords:
             single = self._measurements.get(result.case.single_device.id)
             result.measurement = measurement
             if measurement is not None and single is not None:
-                result.speedup = measurement.speedup_over(single)
+                # With a broken run on either end the speedup is not measured.
+                whole = not (measurement.broken_runs or single.broken_runs)
+                result.speedup = measurement.speedup_over(single) if whole else None
         return results
 
     @property

@@ -95,6 +95,16 @@ def tree(folder: Path) -> list[int]:
     return [int((folder / f"{role}.pid").read_text()) for role in ("agent", "worker")]
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a stubborn tree, which is gone afterwards even where the launcher failed."""
+    yield tmp_path
+    for noted in tmp_path.glob("*.pid"):
+        process = int(noted.read_text())
+        if is_running(process):
+            os.kill(process, signal.SIGKILL)
+
+
 def assert_tree_was_ended(folder: Path) -> None:
     assert tree_is_up(folder), "the tree never came up: the test shows nothing"
     assert not [process for process in tree(folder) if is_running(process)]
@@ -142,12 +152,12 @@ def test_elapsed_seconds_are_those_of_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_at_the_time_limit_even_a_tree_that_does_not_listen_is_ended(tmp_path: Path) -> None:
-    outcome = run(nodes(tmp_path, python(STUBBORN_TREE, str(tmp_path), "agent")), time_limit_s=4)
+def test_at_the_time_limit_even_a_tree_that_does_not_listen_is_ended(folder: Path) -> None:
+    outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")), time_limit_s=4)
     assert outcome.timed_out
     assert outcome.exit_codes == (-signal.SIGKILL,)
     assert not outcome.succeeded
-    assert_tree_was_ended(tmp_path)
+    assert_tree_was_ended(folder)
 
 
 def test_an_agent_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
@@ -167,20 +177,20 @@ time.sleep(600)
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_when_one_node_fails_the_others_are_ended(tmp_path: Path) -> None:
+def test_when_one_node_fails_the_others_are_ended(folder: Path) -> None:
     waits_for_tree = f"""
 import pathlib, sys, time
-folder = pathlib.Path({str(tmp_path)!r})
+folder = pathlib.Path({str(folder)!r})
 while not all((folder / name).exists() for name in ("agent.pid", "worker.pid")):
     time.sleep(0.02)
 sys.exit(5)
 """
     outcome = run(
-        nodes(tmp_path, python(STUBBORN_TREE, str(tmp_path), "agent"), python(waits_for_tree))
+        nodes(folder, python(STUBBORN_TREE, str(folder), "agent"), python(waits_for_tree))
     )
     assert outcome.exit_codes == (-signal.SIGKILL, 5)
     assert not outcome.timed_out
-    assert_tree_was_ended(tmp_path)
+    assert_tree_was_ended(folder)
 
 
 def test_a_node_may_end_by_itself_after_another_has_failed(
@@ -193,25 +203,25 @@ def test_a_node_may_end_by_itself_after_another_has_failed(
     assert (tmp_path / "run_1.log").read_text() == "own words\n"
 
 
-def test_what_a_successful_agent_leaves_behind_is_ended(tmp_path: Path) -> None:
+def test_what_a_successful_agent_leaves_behind_is_ended(folder: Path) -> None:
     code = f"""
 import pathlib, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
-pathlib.Path({str(tmp_path)!r}, "child.pid").write_text(str(child.pid))
+pathlib.Path({str(folder)!r}, "child.pid").write_text(str(child.pid))
 child.returncode = 0  # it is left alone on purpose
 """
-    assert run(nodes(tmp_path, python(code))).succeeded
-    assert not is_running(int((tmp_path / "child.pid").read_text()))
+    assert run(nodes(folder, python(code))).succeeded
+    assert not is_running(int((folder / "child.pid").read_text()))
 
 
 @pytest.mark.usefixtures("no_grace")
 def test_where_processes_cannot_be_listed_the_agents_are_ended_still(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_PROC", tmp_path / "no-such-folder")
-    outcome = run(nodes(tmp_path, python(STUBBORN_TREE, str(tmp_path), "alone")), time_limit_s=3)
+    monkeypatch.setattr(local, "_PROC", folder / "no-such-folder")
+    outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "alone")), time_limit_s=3)
     assert outcome.exit_codes == (-signal.SIGKILL,)
-    assert not is_running(int((tmp_path / "alone.pid").read_text()))
+    assert not is_running(int((folder / "alone.pid").read_text()))
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -225,7 +235,7 @@ def test_processes_of_others_are_left_alone(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_signal_ends_the_run_and_then_does_what_it_always_does(
-    tmp_path: Path, number: signal.Signals, times: int
+    folder: Path, number: signal.Signals, times: int
 ) -> None:
     driver = """
 import sys
@@ -237,30 +247,33 @@ command = NodeCommand(node_rank=0, address="127.0.0.1", arguments=tuple(sys.argv
     environment={}, working_directory=None, log=Path(sys.argv[1], "run_1.log"))
 local.LocalLauncher().run([command], time_limit_s=600)
 """
-    agent = python(STUBBORN_TREE, str(tmp_path), "agent")
+    agent = python(STUBBORN_TREE, str(folder), "agent")
     # Without a second signal, a launcher that was so patient would not be done in time.
     grace_s = 0.2 if times == 1 else 10 * LONG_S
     with subprocess.Popen(
-        python(driver, str(tmp_path), str(grace_s), *agent), stderr=subprocess.PIPE, text=True
+        python(driver, str(folder), str(grace_s), *agent), stderr=subprocess.PIPE, text=True
     ) as process:
-        wait_until(lambda: tree_is_up(tmp_path))
-        for _ in range(times):
-            process.send_signal(number)
-            time.sleep(0.5)  # two of a kind that wait together would arrive as one
-        _, errors = process.communicate(timeout=LONG_S)
+        try:
+            wait_until(lambda: tree_is_up(folder))
+            for _ in range(times):
+                process.send_signal(number)
+                time.sleep(0.5)  # two of a kind that wait together would arrive as one
+            _, errors = process.communicate(timeout=LONG_S)
+        finally:
+            process.kill()
     assert process.returncode == -number, errors
     assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
-    assert_tree_was_ended(tmp_path)
-    assert record(tmp_path)["nodes"][0]["exit_code"] == -signal.SIGKILL
+    assert_tree_was_ended(folder)
+    assert record(folder)["nodes"][0]["exit_code"] == -signal.SIGKILL
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_an_exception_in_the_middle_ends_the_run(tmp_path: Path) -> None:
+def test_an_exception_in_the_middle_ends_the_run(folder: Path) -> None:
     def fail(*_: object) -> None:
         raise TimeoutError("raised in the middle")
 
     def interrupt() -> None:
-        wait_until(lambda: tree_is_up(tmp_path))
+        wait_until(lambda: tree_is_up(folder))
         os.kill(os.getpid(), signal.SIGUSR1)
 
     previous = signal.signal(signal.SIGUSR1, fail)
@@ -268,11 +281,11 @@ def test_an_exception_in_the_middle_ends_the_run(tmp_path: Path) -> None:
     thread.start()
     try:
         with pytest.raises(TimeoutError, match="in the middle"):
-            run(nodes(tmp_path, python(STUBBORN_TREE, str(tmp_path), "agent")))
+            run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")))
     finally:
         thread.join()
         signal.signal(signal.SIGUSR1, previous)
-    assert_tree_was_ended(tmp_path)
+    assert_tree_was_ended(folder)
 
 
 def test_signal_handlers_are_put_back(tmp_path: Path) -> None:

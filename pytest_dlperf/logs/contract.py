@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # No training is so fast or slow; outside, sums and products could leave the range of a float.
 _LEAST: Final = 1e-12
 _GREATEST: Final = 1e15
+_UNCOUNTABLE: Final = 10**15
 
 
 class BrokenContractError(Exception):
@@ -57,6 +58,22 @@ def positive(text: bytes, *, what: str, offset: int) -> float:
             f"{what} is {shown!r}; needed is a finite number above zero", offset=offset
         )
     return value
+
+
+def whole_number(text: bytes, *, what: str, offset: int) -> int:
+    """Read a step's or an epoch's number.
+
+    Raises:
+        BrokenContractError: The text is no whole number, or one beyond all counting.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < _UNCOUNTABLE:
+        shown = text[:40].decode(errors="replace")
+        raise BrokenContractError(f"{what} {shown!r} is no whole number", offset=offset)
+    return number
 
 
 def checked(estimate: Estimate) -> Estimate:
@@ -121,11 +138,6 @@ class FactCheck:
                     f"has {allowed} per node",
                     offset=region.offset + match.start(),
                 )
-
-    @property
-    def devices_named(self) -> int:
-        """How many devices the log has named; 0 where it names none."""
-        return len(self._named_devices)
 
     def check_devices(self) -> None:
         """Compare the number of devices once every rank has printed.

@@ -241,7 +241,7 @@ _DLLOGGER: Final = LogFormat(
     # whole second comes without a fraction.
     name="dllogger",
     record=re.compile(
-        rb"DLL %b(?P<timestamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?)"
+        rb"DLL %b(?P<timestamp>[0-9][-0-9:. ]{18,25})"
         rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) +train\."
         % (_COLOUR, _COLOUR, _COLOUR, _STEP, _STEP)
     ),
@@ -380,7 +380,8 @@ def custom_format(
         ) from error
     if pattern.search(b"") is not None:
         raise ValueError(
-            f"log format {name!r}: {record!r} matches the empty text; name what a record begins with"
+            f"log format {name!r}: {record!r} matches the empty text; "
+            "it must name some text of a record"
         )
     if r"\A" in record:
         raise ValueError(f"log format {name!r}: write ^ for the begin of a line, not \\A")

@@ -50,13 +50,17 @@ _NEIGHBOURS: Final[tuple[tuple[str, bytes], ...]] = (
     ("a PaddleNLP BERT log", rb"progress: [0-9]+/[0-9]+, step: [0-9]+, [^\n]*speed: "),
     (
         "a MindSpore log",
-        rb"epoch: [0-9]+,? (?:current epoch percent|step: [0-9]+, (?:loss is|outputs are))"
-        rb"|per step time: [0-9.]+ ms",
+        (
+            rb"epoch: [0-9]+,? (?:current epoch percent|step: [0-9]+, (?:loss is|outputs are))"
+            rb"|per step time: [0-9.]+ ms"
+        ),
     ),
     (
         "a OneFlow log",
-        rb"train: (?:epoch [0-9]+, )?iter [0-9]+, loss|step: [0-9]+, total_loss: "
-        rb"|\[rank:[0-9]+\] iter: [0-9]+/[0-9]+|[0-9]+ time [0-9]+\.[0-9]+ loss ",
+        (
+            rb"train: (?:epoch [0-9]+, )?iter [0-9]+, loss|step: [0-9]+, total_loss: "
+            rb"|\[rank:[0-9]+\] iter: [0-9]+/[0-9]+|[0-9]+ time [0-9]+\.[0-9]+ loss "
+        ),
     ),
     ("a HugeCTR log", rb"\[HUGECTR\]|\[HCTR\]"),
     ("a Megatron-LM log", rb"iteration +[0-9]+/ +[0-9]+ \| consumed samples:"),

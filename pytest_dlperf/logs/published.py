@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf import numeric
 from pytest_dlperf.logs.clock import Clock, StampError
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import Glued, Ranks, Rule
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.measurement import PUBLISHED_DECIMALS
@@ -90,9 +90,7 @@ class PublishedLines:
                 if self._complete:
                     return end
             end = stop
-            self._take(
-                int(step), int(epoch) if self._has_epochs else 0, text, region.offset + start
-            )
+            self._take(step, epoch if self._has_epochs else b"0", text, region.offset + start)
             if self._line is None and self._complete:
                 return end
         if self._line is not None and _has_line_end(buffer, end, region.end):
@@ -106,7 +104,9 @@ class PublishedLines:
         # Lines alone would not show that ranks are missing: the first lines may all be of one.
         return self._lines == self._needed and self._first_count >= self._ranks
 
-    def _take(self, step: int, epoch: int, text: bytes, offset: int) -> None:
+    def _take(self, step_text: bytes, epoch_text: bytes, text: bytes, offset: int) -> None:
+        step = whole_number(step_text, what="step", offset=offset)
+        epoch = whole_number(epoch_text, what="epoch", offset=offset)
         key = epoch, step
         if self._first is None:
             self._first = key
@@ -118,9 +118,7 @@ class PublishedLines:
                 return
             self._refuse(key, offset)
         if key == self._first:
-            self._first_count += 1
-            if self._first_count > self._ranks:
-                raise BrokenContractError(self._wrong_ranks("more than "), offset=offset)
+            self._count_rank(offset)
         self._before, self._text, self._offset = key, text, offset
         if self._lines == self._needed:
             return
@@ -131,6 +129,14 @@ class PublishedLines:
             line.step = step
         elif self._definition.glued is Glued.LAST:
             line.step, line.text = step, text
+
+    def _count_rank(self, offset: int) -> None:
+        """Take note of another rank, seen by the log's first step: all ranks print that one."""
+        self._first_count += 1
+        if self._first_count > self._ranks:
+            raise BrokenContractError(
+                self._wrong_ranks(f"more than {self._ranks} time(s)"), offset=offset
+            )
 
     def _refuse(self, key: tuple[int, int], offset: int) -> None:
         epoch, step = key
@@ -148,7 +154,7 @@ class PublishedLines:
     def _wrong_ranks(self, found: str) -> str:
         step = self._first[1] if self._first else 0
         return (
-            f"step {step} stands in the log {found}{self._ranks} time(s); the case "
+            f"step {step} stands in the log {found}; the case "
             f"{self._case.id} has {self._ranks} ranks per node, which print it once each"
         )
 
@@ -208,7 +214,8 @@ class PublishedLines:
         if wanted is not None and self._interval not in (0, wanted):
             raise BrokenContractError(
                 f"the published definition counts lines of every {wanted} step(s), and this log "
-                f"prints every {self._interval}; take the steady estimator"
+                f"prints every {self._interval}: found are {self._lines} lines, needed "
+                f"{self._needed}; take the steady estimator"
             )
         if self._lines < self._needed:
             every = f", and prints every {self._interval} steps" if self._interval > 1 else ""
@@ -226,7 +233,7 @@ class PublishedLines:
             )
         if self._first_count != self._ranks:
             raise BrokenContractError(
-                self._wrong_ranks(f"{self._first_count} time(s), not "), offset=self._offset
+                self._wrong_ranks(f"{self._first_count} time(s)"), offset=self._offset
             )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.measurement import Window
 
 
-def measure_log(
+def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
     path: Path | str,
     *,
     number: int,

@@ -156,7 +156,7 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
         logs = {entry.name for entry in entries if entry.name.endswith(SUFFIX)}
         below = []
         for entry in entries:
-            if entry.is_dir():
+            if _is_folder(entry):
                 if entry.name + SUFFIX in logs:
                     continue  # files of further ranks and nodes of the run beside it
                 identity = _identity(entry.stat())
@@ -166,6 +166,13 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
             elif entry.name in logs:
                 yield entry.path, names
         pending.extend(reversed(below))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle
+        return False
 
 
 def _identity(stat: os.stat_result) -> tuple[int, int]:

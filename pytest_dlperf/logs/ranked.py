@@ -1,0 +1,404 @@
+"""``steady`` for logs of one rank, or of ranks that name themselves: each in its own order."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pytest_dlperf.logs.clock import Clock, StampError
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
+from pytest_dlperf.logs.formats import Timing
+from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.span import check_epochs, check_no_hole, global_rate, step_seconds
+
+if TYPE_CHECKING:
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.span import Span
+
+_NEVER: Final = 1 << 62
+
+
+class _Values(Protocol):
+    """What the records of one rank inside the window amount to."""
+
+    def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
+        """Take the time of a step that comes ``gap`` steps after the one printed before."""
+
+    def estimate(self, rank: RankSteps) -> Estimate:
+        """Compute samples per second over all devices from this rank's steps."""
+
+
+class _Durations:
+    """Durations of single steps: all that are printed count alike."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        self._format = log_format
+        self._span = span
+        self._case = case
+        self._total = 0.0
+        self._count = 0
+        self._first = self._last = 0
+        self._widest = (0, 0)
+
+    def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
+        self._total += step_seconds(self._format, text, step, offset)
+        if self._count:
+            self._widest = max(self._widest, (gap, step - gap))
+        else:
+            self._first = step
+        self._count += 1
+        self._last = step
+
+    def estimate(self, rank: RankSteps) -> Estimate:
+        rank.check_ends(self._first, self._last)
+        check_no_hole(*self._widest, rank.interval)
+        return Estimate(self._case.global_batch * self._count / self._total, self._count)
+
+
+class _Rates:
+    """Speeds, each averaged over the steps since the record before: samples over time."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        self._format = log_format
+        self._span = span
+        self._case = case
+        self._steps = 0
+        self._time = 0.0
+        self._first = self._last = 0
+        self._widest = (0, 0)
+
+    def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
+        rate = positive(text, what=f"the speed at step {step}", offset=offset)
+        if step - gap < self._span.after:
+            return
+        if self._steps:
+            self._widest = max(self._widest, (gap, step - gap))
+        else:
+            self._first = step - gap + 1
+        self._steps += gap
+        self._time += gap / rate
+        self._last = step
+
+    def estimate(self, rank: RankSteps) -> Estimate:
+        rank.check_ends(self._first, self._last)
+        check_no_hole(*self._widest, rank.interval)
+        check_epochs(rank.turned_inside, rank.interval)
+        rate = global_rate(self._format, self._steps / self._time, self._case)
+        return Estimate(rate, self._steps)
+
+
+class _Stamps:
+    """Times at which steps ended: only the first and the last count."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        self._span = span
+        self._case = case
+        self._sort = log_format.stamps_sort
+        self._clock = Clock()
+        self._first = self._last = 0
+        self._last_text = b""
+        self._last_offset = 0
+
+    def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
+        del gap
+        if self._first == 0:
+            self._first = step
+            self._read(text, offset)
+        elif not self._sort or text < self._last_text:
+            # Stamps that sort as text are only read here if they run backwards, which raises.
+            self._read(text, offset)
+        self._last = step
+        self._last_text = text
+        self._last_offset = offset
+
+    def pass_to(self, step: int, text: bytes, offset: int) -> None:
+        """Go on to a later step, whose stamp sorts behind all before."""
+        self._last, self._last_text, self._last_offset = step, text, offset
+
+    def _read(self, text: bytes, offset: int) -> None:
+        try:
+            self._clock.read(text)
+        except StampError as error:
+            raise BrokenContractError(str(error), offset=offset) from None
+
+    def estimate(self, rank: RankSteps) -> Estimate:
+        rank.check_ends(self._first, self._last)
+        steps = self._last - self._first
+        if not steps:
+            raise BrokenContractError(
+                f"step {self._first} is the only one printed of steps {self._span.begin} to "
+                f"{self._span.last}; needed are two at least"
+            )
+        check_epochs(rank.turned_inside, rank.interval)
+        if self._sort:
+            self._read(self._last_text, self._last_offset)
+        try:
+            note = self._clock.error_note
+        except StampError as error:
+            raise BrokenContractError(str(error), offset=self._last_offset) from None
+        return Estimate(self._case.global_batch * steps / self._clock.seconds, steps, note)
+
+
+def _values(log_format: LogFormat, span: Span, case: Case) -> _Values:
+    if log_format.timing is Timing.TIMESTAMP:
+        return _Stamps(log_format, span, case)
+    if log_format.timing is Timing.RATE:
+        return _Rates(log_format, span, case)
+    return _Durations(log_format, span, case)
+
+
+class RankSteps:
+    """The steps of one rank, in the order in which it printed them."""
+
+    __slots__ = (
+        "_epoch",
+        "_epoch_column",
+        "_epoch_number",
+        "_first_step",
+        "_least_gap",
+        "_offset",
+        "_record",
+        "_restarts",
+        "_shift",
+        "_sorted_stamps",
+        "_span",
+        "_step_column",
+        "_text",
+        "_time_column",
+        "_values",
+        "complete",
+        "step",
+        "turned_inside",
+    )
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        """Begin before the first step."""
+        self._span = span
+        self._values = _values(log_format, span, case)
+        index = log_format.record.groupindex
+        self._record = log_format.record
+        self._restarts = "epoch" in index
+        self._sorted_stamps = log_format.stamps_sort and self._restarts
+        self._step_column = index["step"] - 1
+        self._epoch_column = index.get("epoch", 1) - 1
+        self._time_column = index.get("timestamp", 1) - 1
+        self._first_step = log_format.first_step
+        self._shift = 0
+        self._epoch = b""
+        self._epoch_number = -1
+        self._least_gap = _NEVER
+        self._offset: int | None = None
+        self._text = b""
+        self.step = 0
+        self.complete = False
+        self.turned_inside = False
+
+    @property
+    def interval(self) -> int:
+        """How many steps lie between two records; the least that was seen."""
+        return 1 if self._least_gap == _NEVER else self._least_gap
+
+    def take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> None:
+        """Take the rank's next record, unless the window is complete already.
+
+        Raises:
+            BrokenContractError: It does not follow the one before, or its time cannot be.
+        """
+        if self.complete:
+            return
+        number = whole_number(printed, what="step", offset=offset)
+        begins = self._offset is None
+        turns = False
+        if begins:
+            self._begin(number)
+        if self._restarts and epoch != self._epoch:
+            turns = self._turn(epoch, offset) and not begins
+        step = number + self._shift
+        gap = step - self.step
+        if gap <= 0:
+            if gap == 0 and text == self._text and not begins:
+                return
+            self._refuse(number, gap, offset)
+        if gap < self._least_gap and not (begins or turns):
+            self._least_gap = gap
+        span = self._span
+        if span.begin <= step <= span.last:
+            self._values.take(step, gap, text, offset)
+        if turns and span.begin < step:
+            self.turned_inside = True
+        self.step = step
+        self._text = text
+        self._offset = offset
+        if step >= span.last:
+            self.complete = True
+
+    def pass_over(self, region: Region) -> bool:
+        """Take all records of a region at once, where none of them needs a closer look.
+
+        This is so for stamps of which only the first and the last count, as long as each step
+        follows the one before and none ends the window. It takes a third of the time.
+        """
+        values = self._values
+        span = self._span
+        begun = self.step >= span.begin
+        if not (self._sorted_stamps and isinstance(values, _Stamps)) or self.complete:
+            return False
+        rows = self._record.findall(region.buffer, 0, region.end)
+        if not rows:
+            return True
+        columns = tuple(zip(*rows, strict=True))
+        epochs = columns[self._epoch_column]
+        numbers = list(map(int, columns[self._step_column]))
+        step = numbers[-1] + self._shift
+        if (
+            epochs.count(self._epoch) != len(epochs)
+            or numbers[0] + self._shift != self.step + 1
+            or numbers != list(range(numbers[0], numbers[-1] + 1))
+            or step >= (span.last if begun else span.begin)
+        ):
+            return False
+        texts = columns[self._time_column]
+        if texts[0] < self._text or list(texts) != sorted(texts):
+            return False
+        self._least_gap = 1
+        self.step = step
+        self._text = texts[-1]
+        self._offset = region.offset + region.buffer.rfind(self._text, 0, region.end)
+        if begun:
+            values.pass_to(step, self._text, self._offset)
+        return True
+
+    def _begin(self, number: int) -> None:
+        first = min(number, 1) if self._first_step is None else self._first_step
+        self._first_step = first
+        self._shift = 1 - first
+
+    def _turn(self, epoch: bytes, offset: int) -> bool:
+        """Go on counting in the next epoch; false when only its spelling is another."""
+        number = whole_number(epoch, what="epoch", offset=offset)
+        self._epoch = epoch
+        if number == self._epoch_number:
+            return False
+        if number < self._epoch_number:
+            raise BrokenContractError(
+                f"steps are out of order: epoch {number} follows epoch {self._epoch_number}",
+                offset=offset,
+            )
+        self._epoch_number = number
+        if self._offset is not None:
+            self._shift = self.step + 1 - (self._first_step or 0)
+        return True
+
+    def _refuse(self, number: int, gap: int, offset: int) -> None:
+        if self._offset is None:
+            reason = f"the log begins with step {number}, below its first, {self._first_step}"
+        elif gap == 0:
+            reason = (
+                f"step {number} stands twice with different times; more than one process prints "
+                "into the log, or a second run was appended"
+            )
+        else:
+            reason = f"steps are out of order: step {number} follows step {self.step - self._shift}"
+        raise BrokenContractError(reason, offset=offset)
+
+    def check_ends(self, first: int, last: int) -> None:
+        """Check that the records reach both ends of the window.
+
+        Raises:
+            BrokenContractError: They do not.
+        """
+        self._span.check_ends(first, last, self.step, self._offset, self.interval)
+
+    def estimate(self) -> Estimate:
+        """Samples per second over all devices, by this rank's steps.
+
+        Raises:
+            BrokenContractError: The window is not complete, or what it holds cannot be.
+        """
+        return self._values.estimate(self)
+
+
+class RankedSteps:
+    """A log of one rank, or of several that name themselves on each record."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case, *, ranks: int) -> None:
+        """Expect ``ranks`` ranks in the log."""
+        self._format = log_format
+        self._span = span
+        self._case = case
+        self._ranks = ranks
+        self._labelled = log_format.labels_ranks
+        self._streams: dict[bytes, RankSteps] = {}
+        self._complete = 0
+        self._last_offset: int | None = None
+
+    @property
+    def steps_found(self) -> int:
+        """Steps of the rank that came furthest."""
+        return max((stream.step for stream in self._streams.values()), default=0)
+
+    def feed(self, region: Region) -> int | None:
+        """Take the region's records; where the last rank completed its window, or ``None``.
+
+        Raises:
+            BrokenContractError: The log breaks its contract.
+        """
+        labelled = self._labelled
+        base = region.offset
+        stream = self._streams.get(b"")
+        if stream is not None and not labelled and stream.pass_over(region):
+            return None
+        for start, end, step, epoch, rank, text in records(region, self._format):
+            if labelled or stream is None:
+                stream = self._stream(rank if labelled else b"", base + start)
+            was_complete = stream.complete
+            stream.take(step, epoch, text, base + start)
+            if stream.complete and not was_complete:
+                self._complete += 1
+                if self._complete == self._ranks:
+                    return end
+        return None
+
+    def _stream(self, rank: bytes, offset: int) -> RankSteps:
+        stream = self._streams.get(rank)
+        if stream is None:
+            if len(self._streams) == self._ranks:
+                named = ", ".join(sorted(map(_shown, (*self._streams, rank))))
+                raise BrokenContractError(
+                    f"the log holds steps of more ranks than {self._ranks}: {named}", offset=offset
+                )
+            stream = self._streams[rank] = RankSteps(self._format, self._span, self._case)
+        return stream
+
+    def estimate(self) -> Estimate:
+        """The mean over the ranks.
+
+        Raises:
+            BrokenContractError: A rank is missing, or the steps of one do not make a window.
+        """
+        if len(self._streams) < self._ranks:
+            named = ", ".join(sorted(map(_shown, self._streams)))
+            raise BrokenContractError(
+                f"the log holds steps of {len(self._streams)} rank(s) ({named}); the case "
+                f"{self._case.id} has {self._ranks} per node"
+            )
+        estimates = [self._estimate(rank, stream) for rank, stream in self._streams.items()]
+        return Estimate(
+            math.fsum(estimate.throughput for estimate in estimates) / len(estimates),
+            min(estimate.steps for estimate in estimates),
+            next((estimate.note for estimate in estimates if estimate.note), None),
+        )
+
+    def _estimate(self, rank: bytes, stream: RankSteps) -> Estimate:
+        try:
+            return stream.estimate()
+        except BrokenContractError as error:
+            if self._labelled:
+                error.reason = f"rank {_shown(rank)}: {error.reason}"
+            raise
+
+
+def _shown(rank: bytes) -> str:
+    return rank[:20].decode(errors="replace")

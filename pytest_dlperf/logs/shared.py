@@ -1,0 +1,236 @@
+"""``steady`` for logs into which several ranks print without saying which of them does."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.clock import Clock, StampError, parse
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
+from pytest_dlperf.logs.formats import Timing
+from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.span import check_epochs, check_no_hole, global_rate, step_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.span import Span
+
+_NEVER: Final = 1 << 62
+
+
+class SharedSteps:
+    """A log into which several ranks print without saying which of them does.
+
+    Each step stands there once per rank; in what order the ranks come, whole blocks of one rank
+    or turn by turn, does not matter. An epoch's length is known as soon as its successor shows,
+    since the rank that printed that has printed all of the epoch.
+    """
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        """Expect each step as often as the case has devices on a node."""
+        self._format = log_format
+        self._span = span
+        self._case = case
+        self._ranks = case.topology.devices_per_node
+        self._restarts = "epoch" in log_format.record.groupindex
+        self._first_step = log_format.first_step
+        self._shifts: dict[int, int] = {}
+        self._shift = 0
+        self._epoch = -1
+        self._turns: set[int] = set()
+        self._texts: dict[int, list[tuple[bytes, int]]] = {}
+        self._before = 0
+        self._first_printed = 0
+        self._first_count = 0
+        self._closing = _NEVER
+        self._closing_count = 0
+        self._step = 0
+        self._offset: int | None = None
+
+    @property
+    def steps_found(self) -> int:
+        """Steps of the rank that came furthest."""
+        return self._step
+
+    def feed(self, region: Region) -> int | None:
+        """Take the region's records; where the last rank completed its window, or ``None``.
+
+        Raises:
+            BrokenContractError: A step stands there more often than there are ranks.
+        """
+        for start, end, printed, epoch, _, text in records(region, self._format):
+            if self._take(printed, epoch, text, region.offset + start):
+                return end
+        return None
+
+    def _take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> bool:
+        number = whole_number(printed, what="step", offset=offset)
+        first = self._first_step
+        if first is None:
+            first = self._first_step = min(number, 1)
+        if self._restarts:
+            shift = self._shift_of(whole_number(epoch, what="epoch", offset=offset), first, offset)
+        else:
+            shift = 1 - first
+        step = number + shift
+        if self._offset is None:
+            self._first_printed = step
+        if step < 1:
+            raise BrokenContractError(
+                f"step {number} stands below the first step, {first}", offset=offset
+            )
+        self._offset = offset
+        self._step = max(self._step, step)
+        if step == self._first_printed:
+            self._first_count += 1
+            self._check_count(number, self._first_count, offset)
+        span = self._span
+        if step < span.begin:
+            self._before = max(self._before, step)
+            return False
+        if step <= span.last:
+            texts = self._texts.setdefault(step, [])
+            texts.append((text, offset))
+            self._check_count(number, len(texts), offset)
+        # Ranks print the same steps, so the one that ends the window for a rank does for all.
+        if span.last <= step < self._closing:
+            self._closing, self._closing_count = step, 0
+        if step == self._closing:
+            self._closing_count += 1
+        return self._closing_count == self._ranks
+
+    def _shift_of(self, epoch: int, first: int, offset: int) -> int:
+        shift = self._shifts.get(epoch)
+        if shift is not None:
+            return shift
+        if self._offset is None:
+            shift = 1 - first
+        elif epoch < self._epoch:
+            raise BrokenContractError(
+                f"steps are out of order: epoch {epoch} follows epoch {self._epoch}", offset=offset
+            )
+        else:
+            shift = self._step + 1 - first
+            if self._step >= self._span.last:
+                # Beyond the window, and not worth remembering.
+                return shift
+            self._turns.add(self._step + 1)
+        self._epoch = epoch
+        self._shifts[epoch] = shift
+        return shift
+
+    def _check_count(self, number: int, count: int, offset: int) -> None:
+        if count > self._ranks:
+            raise BrokenContractError(
+                f"step {number} stands in the log more than {self._ranks} times; the case "
+                f"{self._case.id} has {self._ranks} ranks per node, which print it once each",
+                offset=offset,
+            )
+
+    def estimate(self) -> Estimate:
+        """The mean over all ranks.
+
+        Raises:
+            BrokenContractError: Ranks or steps are missing, or a time cannot be.
+        """
+        self._check_ranks()
+        steps = sorted(self._texts)
+        interval = self._interval(steps)
+        last = steps[-1] if steps else 0
+        if self._format.timing is Timing.TIMESTAMP:
+            return self._by_stamps(steps, interval)
+        if self._format.timing is Timing.RATE:
+            return self._by_rates(steps, interval)
+        self._check_ends(steps[0] if steps else 0, last, interval)
+        self._check_holes(steps, interval)
+        times = [
+            step_seconds(self._format, text, step, offset)
+            for step in steps
+            for text, offset in self._texts[step]
+        ]
+        mean = math.fsum(times) / len(times)
+        return Estimate(self._case.global_batch / mean, len(steps))
+
+    def _check_ranks(self) -> None:
+        ranks = self._ranks
+        if self._first_count != ranks:
+            raise BrokenContractError(
+                f"each step stands in the log {self._first_count} time(s); the case "
+                f"{self._case.id} has {ranks} ranks per node, which print it once each"
+            )
+        uneven = [step for step, texts in self._texts.items() if len(texts) != ranks]
+        if uneven and self._closing_count != ranks:
+            # Some rank has not come as far as others.
+            found = min(uneven) - 1
+            raise self._span.too_few(found, self._offset)
+        if uneven:
+            step = min(uneven)
+            raise BrokenContractError(
+                f"step {step} stands in the log {len(self._texts[step])} time(s); the case "
+                f"{self._case.id} has {ranks} ranks per node, which print it once each"
+            )
+
+    def _interval(self, steps: Sequence[int]) -> int:
+        known = [self._before, *steps] if self._before else steps
+        gaps = (after - before for before, after in pairwise(known) if after not in self._turns)
+        return min(gaps, default=1)
+
+    def _check_ends(self, first: int, last: int, interval: int) -> None:
+        self._span.check_ends(first, last, self._step, self._offset, interval)
+
+    def _check_holes(self, steps: Sequence[int], interval: int) -> None:
+        for before, after in pairwise(steps):
+            check_no_hole(after - before, before, interval)
+
+    def _turned_between(self, first: int, last: int) -> bool:
+        return any(first <= turn <= last for turn in self._turns)
+
+    def _by_rates(self, steps: Sequence[int], interval: int) -> Estimate:
+        used = 0
+        time = 0.0
+        first = last = 0
+        before = self._before
+        for step in steps:
+            gap = step - before
+            if before >= self._span.after:
+                rates = [
+                    positive(text, what=f"the speed at step {step}", offset=offset)
+                    for text, offset in self._texts[step]
+                ]
+                used += gap
+                time += gap * len(rates) / math.fsum(rates)
+                first = first or before + 1
+                last = step
+            before = step
+        self._check_ends(first, last, interval)
+        self._check_holes(steps, interval)
+        check_epochs(self._turned_between(first, last), interval)
+        return Estimate(global_rate(self._format, used / time, self._case), used)
+
+    def _by_stamps(self, steps: Sequence[int], interval: int) -> Estimate:
+        """A step has ended when the last rank says so."""
+        self._check_ends(steps[0] if steps else 0, steps[-1] if steps else 0, interval)
+        if len(steps) == 1:
+            raise BrokenContractError(
+                f"step {steps[0]} is the only one printed of steps {self._span.begin} to "
+                f"{self._span.last}; needed are two at least"
+            )
+        check_epochs(self._turned_between(steps[0] + 1, steps[-1]), interval)
+        clock = Clock()
+        at = 0
+        try:
+            for step in steps:
+                _, text, at = max(
+                    (parse(text).nanoseconds, text, offset) for text, offset in self._texts[step]
+                )
+                clock.read(text)
+            note = clock.error_note
+        except StampError as error:
+            raise BrokenContractError(str(error), offset=at) from None
+        count = steps[-1] - steps[0]
+        return Estimate(self._case.global_batch * count / clock.seconds, count, note)

@@ -1,0 +1,244 @@
+"""Bad input is told at once, loses nothing and never ends green."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import log_makers
+import pytest
+
+from pytest_dlperf.cases import Case
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Suite
+
+CASE = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+
+
+def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float = 113.0) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / name
+    step_s = CASE.global_batch / throughput
+    log.write_text(log_makers.tf_models_bert([step_s] * 121), encoding="utf-8")
+    return log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--dlperf-logs", "tensorflow-bert=logs"],
+            "*--dlperf-logs tensorflow-bert: there is no such system; there are: *"
+            "did you mean 'tensorflow-bert_base'?",
+        ),
+        (
+            ["--dlperf-logs", "tensorflow-bert_base/dali=logs"],
+            "*tensorflow-bert_base has no case with these options; it has: xla",
+        ),
+        (["--dlperf-logs", "tensorflow-bert_base"], "*not of the form SYSTEM*OPTIONS*=DIR*"),
+        (["--dlperf-logs", "tensorflow-bert_base/=logs"], "*not of the form SYSTEM*OPTIONS*=DIR*"),
+        (["--dlperf-logs", "=logs"], "*not of the form SYSTEM*OPTIONS*=DIR*"),
+        (
+            ["--dlperf-logs", "tensorflow-bert_base=nowhere"],
+            "*--dlperf-logs tensorflow-bert_base: *nowhere: No such file or directory",
+        ),
+        (["--dlperf-logs", "tensorflow-bert_base=empty"], "*there is no *.log file below *empty"),
+        (
+            ["--dlperf-logs", "tensorflow-bert_base=logs/1n1g/bert_b64_fp32_1.log"],
+            "*bert_b64_fp32_1.log: Not a directory",
+        ),
+        (
+            ["--dlperf-cluster", "v100"],
+            "*there is no cluster 'v100' below *; there are: dlperf-v100, local.*",
+        ),
+        (["--dlperf-repeats", "0"], "*--dlperf-repeats: '0' is no whole number of at least 1"),
+        (["--dlperf-repeats", "many"], "*--dlperf-repeats: 'many' is no whole number*"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_a_usage_error(
+    suite: Suite, workers: list[str], arguments: list[str], message: str
+) -> None:
+    write_log(suite.path / "logs" / "1n1g")
+    (suite.path / "empty").mkdir()
+
+    result = suite.run(*arguments, *workers)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([message])
+
+
+def test_a_mistake_in_a_system_file_is_a_usage_error(suite: Suite, workers: list[str]) -> None:
+    suite.system_file("framework: tiny\nmodell: mlp\n")
+
+    result = suite.run(*workers)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*own.yaml:1: $: the key 'model' is missing", "*own.yaml:2: $.modell: unknown key*"]
+    )
+
+
+def test_a_cluster_file_that_names_no_system_is_a_usage_error(suite: Suite) -> None:
+    file = suite.path / "baselines" / "dlperf-v100" / "cluster.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("paddle-resnet50", "paddle-resnet"), encoding="utf-8")
+
+    result = suite.run("--dlperf-cluster", "dlperf-v100")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*cluster.yaml names the system 'paddle-resnet', which no*"])
+
+
+def test_a_mistake_in_a_baseline_fails_every_case_that_needs_it(
+    suite: Suite, workers: list[str]
+) -> None:
+    write_log(suite.path / "logs" / "1n1g")
+    file = suite.path / "baselines" / "dlperf-v100" / "tensorflow-bert_base.yaml"
+    text = file.read_text(encoding="utf-8").replace("112.99", "-112.99")
+    file.write_text(text, encoding="utf-8")
+
+    result, results = suite.judge(
+        "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id, *workers
+    )
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*$.entries.fp32-b64.1n1g.throughput: found '-112.99'*"])
+    assert results["cases"][0]["verdict"]["throughput"] not in {"pass", "improved", None}
+
+
+def test_logs_that_belong_to_no_case_end_red(suite: Suite, workers: list[str]) -> None:
+    write_log(suite.path / "logs" / "1n1g", "bert_b63_fp32_1.log")
+    write_log(suite.path / "logs" / "somewhere")
+
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", *workers)
+
+    assert result.ret == 1
+    result.assert_outcomes(skipped=209)
+    result.stdout.fnmatch_lines(["*nothing was measured*"])
+    assert {log["reason"] for log in results["ignored_logs"]} == {
+        "tensorflow-bert_base has no case of fp32, batch 63, 1n1g, no options",
+        "the folder above it names no topology such as 1n8g",
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert_b64_fp32_7_9.log",
+        "bert_b64_fp32_1 .log",
+        "bert_b64_fp32_01.log",
+        "bert_b64_fp32_1.log\n.log",
+        "bert_b64_fp32_1\n.log",
+        "Bert_b64_fp32_1.log",
+        "r50_b64_fp32_1.log",
+        "bert_b064_fp32_1.log",
+        "bert_b64_FP32_1.log",
+        "bert_b64_fp32_.log",
+        "bert_b64_fp32_-1.log",
+        "b\udcffrt_b64_fp32_1.log",
+    ],
+)
+def test_a_name_that_does_not_match_to_the_letter_is_listed(
+    suite: Suite, workers: list[str], name: str
+) -> None:
+    write_log(suite.path / "logs" / "1n1g")
+    write_log(suite.path / "logs" / "1n1g", name, throughput=1.0)
+
+    result, results = suite.judge(
+        "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id, *workers
+    )
+
+    assert result.ret == 0
+    [ignored] = results["ignored_logs"]
+    assert os.path.basename(ignored["log"]) == name  # noqa: PTH119 - the name has a newline
+    assert ignored["reason"] == "the name is not of the form bert_b<batch>_<precision>_<run>.log"
+    result.stdout.fnmatch_lines(["1 logs were left out:"])
+
+
+def test_a_folder_name_that_is_no_text_does_no_harm(suite: Suite, workers: list[str]) -> None:
+    write_log(suite.path / "logs" / "night\udcff\n2" / "1n1g")
+
+    result, results = suite.judge(
+        "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id, *workers
+    )
+
+    assert result.ret == 0
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "ok"
+    assert "night\\xff\n2" in run["log"]
+
+
+def test_a_loop_of_links_ends(suite: Suite) -> None:
+    logs = suite.path / "logs"
+    write_log(logs / "1n1g")
+    (logs / "again").symlink_to(logs)
+    (logs / "1n1g" / "up").symlink_to("..")
+    (logs / "broken").symlink_to("nowhere")
+    (logs / "self").symlink_to("self")
+
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
+
+    assert result.ret == 0
+    assert len(results["cases"][0]["runs"]) == 1
+
+
+def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
+    (suite.path / "logs" / "1n1g").mkdir(parents=True)
+    (suite.path / "logs" / "1n1g" / "bert_b64_fp32_1.log").symlink_to("nowhere")
+
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
+
+    assert result.ret == 1
+    assert results["cases"][0]["verdict"]["throughput"] == "invalid"
+    assert "No such file" in results["cases"][0]["runs"][0]["reason"]
+
+
+def test_a_hundred_thousand_other_files_are_no_trouble(suite: Suite) -> None:
+    write_log(suite.path / "logs" / "1n1g")
+    crowd = suite.path / "logs" / "crowd"
+    crowd.mkdir()
+    for number in range(100_000):
+        (crowd / f"{number}.log").touch()
+
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
+
+    assert result.ret == 0
+    assert len(results["ignored_logs"]) == 100_000
+    result.stdout.fnmatch_lines(["*… and 99980 more; --dlperf-json FILE has all of them"])
+    assert len(result.outlines) < 60
+
+
+def test_a_two_gigabyte_log_is_read_like_any_other(suite: Suite) -> None:
+    """The window is at its very end, behind two gigabytes of nothing."""
+    log = write_log(suite.path / "logs" / "1n1g")
+    text = log.read_bytes()
+    with log.open("wb") as file:
+        file.seek(2_000_000_000)
+        file.write(b"\n" + text)
+
+    result, _ = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
+
+    assert result.ret == 0
+
+
+def test_results_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
+    write_log(suite.path / "logs" / "1n1g")
+    (suite.path / "file").touch()
+
+    result = suite.run(
+        "--dlperf-cluster", "dlperf-v100", "--dlperf-logs", "tensorflow-bert_base=logs",
+        "-k", CASE.id, "--dlperf-json", "file/results.json",
+    )  # fmt: skip
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["the results could not be written to *file/results.json: *"])
+
+
+def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None:
+    result = suite.run("--dlperf-systems", "nowhere")
+
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["*has no cases: there is no system file*nowhere*"])

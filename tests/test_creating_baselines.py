@@ -1,0 +1,92 @@
+"""The life of a first baseline: missing fails, recorded passes, and from then on it gates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from trainers import SYSTEM, TinySystem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Suite
+
+
+def baseline_file(suite: Suite) -> Path:
+    return suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
+
+
+def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
+    tiny = TinySystem(suite)
+    select = ["-k", "tiny", "--dlperf-repeats", "1", *workers]
+
+    missing = suite.run(*select)
+    assert missing.ret == 1
+    missing.assert_outcomes(failed=5, deselected=0 if workers else 214)
+    missing.stdout.fnmatch_lines(
+        ["no_baseline: throughput of *", "*cluster local has none*--dlperf-create-baselines*"]
+    )
+    assert not baseline_file(suite).exists()
+
+    recorded = suite.run(*select, "--dlperf-create-baselines")
+    assert recorded.ret == 0
+    recorded.stdout.fnmatch_lines(["recorded the baselines of 3 cases in *gated against them"])
+    text = baseline_file(suite).read_text(encoding="utf-8")
+    entries = yaml.safe_load(text)["entries"]["fp32-b4"]
+    assert list(entries) == ["1n1g", "1n2g", "2n1g"]
+    assert entries["1n2g"]["throughput"] == pytest.approx(1131.37, rel=1e-4)
+    assert entries["1n2g"]["speedup"] == pytest.approx(2.82843, rel=1e-4)
+
+    same = suite.run(*select)
+    assert same.ret == 0
+
+    tiny.behave("0.02")
+    slower = suite.run(*select, "--dlperf-create-baselines")
+    assert slower.ret == 1
+    slower.stdout.fnmatch_lines(["regressed: throughput of *", "*-50.0 %, tolerance 5 %"])
+
+    assert baseline_file(suite).read_text(encoding="utf-8") == text
+
+
+def test_a_broken_measurement_is_never_recorded(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 die-at-6")
+
+    result = suite.run("-k", "tiny and 1n1g", "--dlperf-create-baselines")
+
+    assert result.ret == 1
+    assert not baseline_file(suite).exists()
+
+
+def test_a_part_of_the_matrix_records_that_part(suite: Suite) -> None:
+    TinySystem(suite)
+    suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
+    before = baseline_file(suite).read_text(encoding="utf-8")
+
+    result = suite.run("-k", "tiny and 2n1g", "--dlperf-create-baselines")
+
+    assert result.ret == 0
+    entries = yaml.safe_load(baseline_file(suite).read_text(encoding="utf-8"))["entries"]
+    assert set(entries["fp32-b4"]) == {"1n1g", "2n1g"}
+    assert baseline_file(suite).read_text(encoding="utf-8").startswith(before)
+
+
+def test_a_speedup_measured_later_joins_its_baseline(suite: Suite) -> None:
+    TinySystem(suite)
+    suite.run("-k", "throughput and tiny and 2n1g", "--dlperf-create-baselines")
+
+    assert suite.run("-k", "tiny and 2n1g").ret == 1
+    assert suite.run("-k", "tiny and 2n1g", "--dlperf-create-baselines").ret == 0
+    assert suite.run("-k", "tiny and 2n1g").ret == 0
+
+
+def test_numbers_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
+    TinySystem(suite)
+    (suite.path / "baselines" / "local").write_text("in the way", encoding="utf-8")
+
+    result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["no baseline was recorded in *"])

@@ -1,0 +1,253 @@
+"""Judging logs that exist: the published results come out again, to the last digit."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import log_makers
+import pytest
+import yaml
+
+from pytest_dlperf.cases import Case, Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from conftest import Suite
+
+
+def published(suite: Suite, system: str, variant: str) -> dict[str, Any]:
+    file = suite.path / "baselines" / "dlperf-v100" / f"{system}.yaml"
+    entries: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))["entries"][variant]
+    return entries
+
+
+def bert_log(case: Case, throughput: float) -> str:
+    """A log whose steps 20 to 120 take as long as the throughput says."""
+    step_s = case.global_batch / throughput
+    return log_makers.tf_models_bert([step_s] * 121)
+
+
+def dll_log(case: Case, throughput: float) -> str:
+    header = log_makers.dllogger_header(
+        batch=case.batch_per_device, world_size=case.topology.world_size
+    )
+    return header + log_makers.dllogger([case.global_batch / throughput] * 126)
+
+
+def write_runs(folder: Path, case: Case, log_name: str, runs: Mapping[int | str, float]) -> None:
+    make = bert_log if log_name == "bert" else dll_log
+    (folder / str(case.topology)).mkdir(parents=True, exist_ok=True)
+    for run, throughput in runs.items():
+        name = f"{log_name}_b{case.batch_per_device}_{case.precision}_{run}.log"
+        (folder / str(case.topology) / name).write_text(make(case, throughput), encoding="utf-8")
+
+
+def write_bert(suite: Suite, folder: Path) -> dict[str, Any]:
+    """The logs of all runs that the benchmark printed for BERT, FP32, batch 64."""
+    entries = published(suite, "tensorflow-bert_base", "fp32-b64")
+    for topology, entry in entries.items():
+        case = Case.parse(f"tensorflow-bert_base-fp32-b64-{topology}")
+        write_runs(folder, case, "bert", entry["runs"])
+    return entries
+
+
+def test_all_printed_figures_come_out_of_logs(suite: Suite, workers: list[str]) -> None:
+    folder = suite.path / "logs" / "bz64"
+    entries = write_bert(suite, folder)
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", "bert and fp32-b64-1n or "
+        "fp32-b64-2n or fp32-b64-4n", *workers,
+    )  # fmt: skip
+
+    result.assert_outcomes(passed=11, deselected=0 if workers else 198)
+    assert result.ret == 0
+    by_topology = {case["topology"]: case for case in results["cases"]}
+    assert set(by_topology) == set(entries) == {"1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"}
+    for topology, case in by_topology.items():
+        entry = entries[topology]
+        assert {run["run"]: run["throughput"] for run in case["runs"]} == entry["runs"]
+        assert case["throughput"]["median"] == entry["throughput"]
+        assert case["throughput"]["mean"] == entry["mean"]
+        assert case["speedup"] == entry["speedup"]
+        assert case["verdict"]["throughput"] == "pass"
+    assert by_topology["4n8g"]["verdict"]["speedup"] == "pass"
+    assert by_topology["1n1g"]["verdict"]["speedup"] is None
+
+
+def test_stray_logs_are_named_and_not_mixed_in(suite: Suite) -> None:
+    """The benchmark itself mixed them in: its printed median is 2802.14."""
+    folder = suite.path / "logs"
+    case = Case.parse("ngc_pytorch-resnet50-fp32-b128-1n8g")
+    entry = published(suite, "ngc_pytorch-resnet50", "fp32-b128")["1n8g"]
+    strays = {"7_9": 688.8, "4_6": 682.28, "1_3": 672.63, "10_12": 701.07, "13_15": 674.42}
+    write_runs(folder, case, "r50", entry["runs"])
+    write_runs(folder, case, "r50", strays)
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"ngc_pytorch-resnet50={folder}", "-k", f"throughput and {case.id}"
+    )
+
+    assert result.ret == 0
+    [judged] = results["cases"]
+    assert judged["throughput"]["median"] == 2806.66
+    assert [run["run"] for run in judged["runs"]] == [1, 2, 3, 4, 5]
+    assert {log["log"].rpartition("_fp32_")[2] for log in results["ignored_logs"]} == {
+        f"{name}.log" for name in strays
+    }
+    result.stdout.fnmatch_lines(["5 logs were left out:", "*_7_9.log: the name is not of the*"])
+
+
+def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite: Suite, workers: list[str]) -> None:
+    folder = suite.path / "logs"
+    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    write_runs(folder, case, "bert", {1: 104.0, 2: 105.0, 3: 106.0})
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id, *workers
+    )
+
+    assert result.ret == 1
+    [judged] = results["cases"]
+    assert judged["verdict"]["throughput"] == "regressed"
+    result.stdout.fnmatch_lines(
+        [
+            f"regressed: throughput of {case.id}",
+            "*measured   105.00 sentences/s (published)",
+            "*baseline   112.99 sentences/s of cluster dlperf-v100: -7.1 %, tolerance 5 %",
+            f"*run 1: 104.00*{folder}/1n1g/bert_b64_fp32_1.log",
+        ]
+    )
+
+
+def test_the_tolerance_is_five_percent(suite: Suite) -> None:
+    folder = suite.path / "logs"
+    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    for throughput, verdict in ((107.35, "pass"), (107.33, "regressed"), (118.65, "improved")):
+        write_runs(folder, case, "bert", {1: throughput})
+        _, results = suite.judge("--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id)
+        assert results["cases"][0]["verdict"]["throughput"] == verdict
+
+
+def test_a_case_without_logs_is_skipped_and_says_what_would_help(suite: Suite) -> None:
+    folder = suite.path / "logs"
+    write_bert(suite, folder)
+    shutil.rmtree(folder / "4n8g")
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", "fp32-b64-4n8g or fp32-b64-2n8g",
+        "-rs",
+    )  # fmt: skip
+
+    result.assert_outcomes(passed=2, skipped=2, deselected=205)
+    skipped = next(case for case in results["cases"] if case["topology"] == "4n8g")
+    assert skipped["verdict"] == {"throughput": "skipped", "speedup": "skipped"}
+    assert skipped["runs"] == []
+    result.stdout.fnmatch_lines(["*no logs of tensorflow-bert_base-fp32-b64-4n8g; give their fol*"])
+
+
+def test_a_speedup_without_its_single_device_is_not_made_up(suite: Suite) -> None:
+    folder = suite.path / "logs"
+    write_bert(suite, folder)
+    shutil.rmtree(folder / "1n1g")
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", "fp32-b64-4n8g", "-rs"
+    )
+
+    result.assert_outcomes(passed=1, skipped=1, deselected=207)
+    assert results["cases"][0]["speedup"] is None
+    assert results["cases"][0]["verdict"] == {"throughput": "pass", "speedup": "skipped"}
+
+
+def test_a_broken_single_device_breaks_the_speedup(suite: Suite) -> None:
+    folder = suite.path / "logs"
+    write_bert(suite, folder)
+    log = folder / "1n1g" / "bert_b64_fp32_3.log"
+    log.write_text(log.read_text(encoding="utf-8")[:5000], encoding="utf-8")
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", "speedup and fp32-b64-4n8g"
+    )
+
+    assert result.ret == 1
+    assert results["cases"][0]["verdict"]["speedup"] == "invalid"
+    assert results["cases"][0]["speedup"] is None
+    result.stdout.fnmatch_lines(["*reason*1n1g, run 3: too few steps*needs 120*"])
+
+
+def test_two_logs_for_one_run_are_invalid(suite: Suite) -> None:
+    folder = suite.path / "logs"
+    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    for night in ("monday", "tuesday"):
+        write_runs(folder / night, case, "bert", {1: 113.0})
+
+    result, results = suite.judge("--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id)
+
+    assert result.ret == 1
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "invalid"
+    assert "2 logs claim to be run 1" in run["reason"]
+    assert "monday" in run["reason"]
+    assert "tuesday" in run["reason"]
+
+
+def test_the_log_of_another_system_is_told_by_name(suite: Suite) -> None:
+    folder = suite.path / "logs"
+    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    write_runs(folder, case, "bert", {1: 113.0})
+    log = folder / "1n1g" / "bert_b64_fp32_1.log"
+    log.write_text(dll_log(case, 113.0), encoding="utf-8")
+
+    result, results = suite.judge("--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id)
+
+    assert result.ret == 1
+    assert "dllogger" in results["cases"][0]["runs"][0]["reason"]
+
+
+def test_folders_may_name_the_options(suite: Suite) -> None:
+    folder = suite.path / "logs"
+    for options in ("", "xla"):
+        variant = f"fp32-b64{'-xla' if options else ''}"
+        case = Case.parse(f"tensorflow-bert_base-{variant}-1n1g")
+        throughput = published(suite, "tensorflow-bert_base", variant)["1n1g"]["throughput"]
+        write_runs(folder / options, case, "bert", {1: throughput})
+
+    result, _ = suite.judge(
+        "--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", "throughput and fp32-b64 and 1n1g"
+    )
+    result.assert_outcomes(passed=2, deselected=207)
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"tensorflow-bert_base/xla={folder / 'xla'}", "-k", "fp32-b64-xla-1n1g"
+    )
+    result.assert_outcomes(passed=1, deselected=208)
+    assert results["ignored_logs"] == []
+
+
+@pytest.mark.parametrize("topology", ["16n8g", "10n16g"])
+def test_large_topologies_are_judged_like_any_other(suite: Suite, topology: str) -> None:
+    suite.system_file(
+        "framework: big\nmodel: bert_base\nunit: sentences/s\n"
+        "log: {name: bert, format: tf_models_bert}\n"
+        "window: {warmup_steps: 20, measured_steps: 100}\n"
+        f"cases: [{{precision: fp32, batch_per_device: 64, topologies: [{topology}]}}]\n"
+    )
+    cluster = suite.path / "baselines" / "big"
+    cluster.mkdir()
+    (cluster / "cluster.yaml").write_text("estimator: published\n", encoding="utf-8")
+    case = Case.parse(f"big-bert_base-fp32-b64-{topology}")
+    assert case.topology in {Topology(16, 8), Topology(10, 16)}
+    write_runs(suite.path / "logs", case, "bert", {1: 9000.0})
+
+    result, results = suite.judge(
+        "--dlperf-logs", "big-bert_base=logs", "-k", f"throughput and {topology}", cluster="big"
+    )
+
+    assert result.ret == 1
+    judged = results["cases"][0]
+    assert judged["throughput"]["median"] == 9000.0
+    assert judged["verdict"]["throughput"] == "no_baseline"

@@ -1,0 +1,190 @@
+"""Cases that are launched: measured once, judged by what the trainer did."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from trainers import CASES, SYSTEM, TinySystem
+
+if TYPE_CHECKING:
+    from conftest import Suite
+
+
+def test_each_case_is_launched_once_per_session(suite: Suite, workers: list[str]) -> None:
+    """Throughput, speedup and the reference of two speedups ask for the same measurements."""
+    tiny = TinySystem(suite)
+
+    result, results = suite.judge("-k", "tiny", *workers, cluster="local")
+
+    assert result.ret == 1
+    assert Counter(tiny.starts()) == Counter(
+        f"{topology} {node} {run}"
+        for topology, nodes in (("1n1g", 1), ("1n2g", 1), ("2n1g", 2))
+        for node in range(nodes)
+        for run in (1, 2, 3)
+    )
+    judged = {case["id"]: case for case in results["cases"]}
+    assert set(judged) == set(CASES)
+    assert judged["tiny-mlp-fp32-b4-1n1g"]["throughput"]["median"] == pytest.approx(400, rel=1e-4)
+    assert judged["tiny-mlp-fp32-b4-1n2g"]["speedup"] == pytest.approx(2 * 2**0.5, rel=1e-4)
+    assert {case["verdict"]["throughput"] for case in judged.values()} == {"no_baseline"}
+
+
+def test_the_reference_of_a_speedup_is_launched_when_it_was_not_selected(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+
+    _, results = suite.judge("-k", "speedup and tiny and 2n1g", cluster="local")
+
+    assert {line.split()[0] for line in tiny.starts()} == {"1n1g", "2n1g"}
+    assert [case["id"] for case in results["cases"]] == ["tiny-mlp-fp32-b4-2n1g"]
+    assert results["cases"][0]["speedup"] == pytest.approx(2 * 2**0.5, rel=1e-4)
+
+
+def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite: Suite) -> None:
+    TinySystem(suite)
+    runs = suite.path / "night"
+
+    _, launched = suite.judge("-k", "tiny", "--dlperf-run-dir", runs, cluster="local")
+
+    logs = sorted(path.relative_to(runs) for path in runs.glob("*/*/*.log"))
+    assert [str(log) for log in logs] == [
+        f"{SYSTEM}/{topology}/mlp_b4_fp32_{run}.log"
+        for topology in ("1n1g", "1n2g", "2n1g")
+        for run in (1, 2, 3)
+    ]
+    assert (runs / SYSTEM / "2n1g" / "mlp_b4_fp32_1" / "node1.log").is_file()
+    _, read = suite.judge("-k", "tiny", "--dlperf-logs", f"{SYSTEM}={runs}", cluster="local")
+    by_id = {case["id"]: case for case in read["cases"]}
+    for case in launched["cases"]:
+        assert by_id[case["id"]]["throughput"] == case["throughput"]
+        assert by_id[case["id"]]["speedup"] == case["speedup"]
+    assert read["ignored_logs"] == []
+
+
+def test_a_trainer_that_dies_in_training_has_failed(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 die-at-6")
+
+    result, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
+
+    assert result.ret == 1
+    case = results["cases"][0]
+    assert case["verdict"]["throughput"] == "failed"
+    run = case["runs"][0]
+    assert (run["status"], run["throughput"]) == ("failed", None)
+    assert "node 0: 7" in run["reason"]
+    assert "the trainer ran out of luck" in run["reason"]
+    result.stdout.fnmatch_lines([f"failed: throughput of {CASES[0]}"])
+
+
+def test_a_trainer_that_dies_after_its_window_has_been_measured(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 die-at-end")
+
+    _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
+
+    run = results["cases"][0]["runs"][0]
+    assert (run["status"], run["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
+    assert "node 0: 9" in run["reason"]
+
+
+def test_a_trainer_that_hangs_is_ended_and_told(suite: Suite) -> None:
+    tiny = TinySystem(suite, time_limit_s=2)
+    tiny.behave("0.01 hang-at-6")
+
+    result, results = suite.judge(
+        "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1", cluster="local"
+    )
+
+    assert result.ret == 1
+    assert results["cases"][0]["verdict"]["throughput"] == "hung"
+    assert "time limit of 2 s" in results["cases"][0]["runs"][0]["reason"]
+
+
+def test_a_trainer_that_stops_early_without_an_error_is_invalid(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    trainer = tiny.folder / "train.py"
+    trainer.write_text(trainer.read_text(encoding="utf-8").replace("exit(7)", "exit(0)"))
+    tiny.behave("0.01 die-at-6")
+
+    _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
+
+    assert results["cases"][0]["verdict"]["throughput"] == "invalid"
+
+
+def test_what_is_not_installed_skips_and_says_how_to_get_it(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    file = suite.path / "bench_tests" / "systems" / "own.yaml"
+    needs = "  requires_modules: [no_such_module]\n  install_hint: buy it\n  time_limit_s:"
+    file.write_text(file.read_text(encoding="utf-8").replace("  time_limit_s:", needs))
+
+    result, _ = suite.judge("-k", "throughput and tiny and 1n1g", "-rs", cluster="local")
+
+    assert tiny.starts() == []
+    result.stdout.fnmatch_lines(["*tiny-mlp needs the Python module no_such_module: buy it*"])
+
+
+def test_a_launch_needs_a_run_folder_of_its_own(suite: Suite) -> None:
+    TinySystem(suite)
+    runs = suite.path / "night"
+    runs.mkdir()
+    (runs / "yesterday.log").write_text("", encoding="utf-8")
+
+    result = suite.run("-k", "tiny", "--dlperf-run-dir", runs)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--dlperf-run-dir: *night is not empty*"])
+
+
+def test_the_number_of_repeats_can_be_chosen(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "2")
+    assert tiny.starts() == ["1n1g 0 1", "1n1g 0 2"]
+
+
+def test_the_exact_command_is_kept_beside_the_log(suite: Suite) -> None:
+    TinySystem(suite)
+    runs = suite.path / "night"
+    suite.run("-k", "throughput and tiny and 2n1g", "--dlperf-run-dir", runs)
+
+    file = runs / SYSTEM / "2n1g" / "mlp_b4_fp32_3" / "command.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert [node["arguments"][2:] for node in record["nodes"]] == [
+        ["2", "1", "0", "10", "3"],
+        ["2", "1", "1", "10", "3"],
+    ]
+    assert [node["exit_code"] for node in record["nodes"]] == [0, 0]
+
+
+def test_a_killed_worker_does_not_mix_two_runs(suite: Suite) -> None:
+    """The next worker measures again, and what the dead one left is kept apart."""
+    tiny = TinySystem(suite)
+    trainer = tiny.folder / "train.py"
+    kill_once = (
+        "if not (here / 'killed.txt').exists():\n"
+        "    (here / 'killed.txt').write_text('')\n"
+        "    print('dlperf step rank=0 step=1 time=0.5 loss=1.0', flush=True)\n"
+        "    os.kill(os.getppid(), 9)\n"
+        "    time.sleep(600)\n"
+        "for step in range"
+    )
+    trainer.write_text(
+        trainer.read_text(encoding="utf-8").replace("for step in range", kill_once, 1)
+    )
+    runs = suite.path / "night"
+
+    result, results = suite.judge(
+        "-k", "tiny and 1n1g or tiny and 1n2g", "-n", "2", "--dlperf-run-dir", runs,
+        cluster="local",
+    )  # fmt: skip
+
+    result.stdout.fnmatch_lines(["*worker*crashed*"])
+    assert result.ret == 1
+    assert list(runs.glob("*/*/*.log.interrupted1"))
+    finished = [case for case in results["cases"] if case["runs"]]
+    assert finished
+    for case in finished:
+        assert [run["status"] for run in case["runs"]] == ["ok"] * 3

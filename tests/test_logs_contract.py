@@ -1,0 +1,459 @@
+"""Logs that break their contract: each says what was found, what was needed, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS, custom_format
+from pytest_dlperf.logs.throughput import last_step, measure_log
+from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAIN = {
+    "paddle_resnet": make.paddle_resnet,
+    "dllogger": make.dllogger,
+    "tf_models_bert": make.tf_models_bert,
+    "pytorch_imagenet": lambda times: make.pytorch_imagenet([times]),
+    "dlperf": lambda times: make.dlperf([times]),
+}
+
+
+def refused(run: Run) -> str:
+    assert run.status is RunStatus.INVALID
+    assert run.throughput is None
+    assert run.reason is not None
+    return run.reason
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_a_log_that_is_not_there(tmp_path: Path, estimator: Estimator) -> None:
+    for path, why in (
+        (tmp_path / "none.log", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
+        run = measure_log(
+            path,
+            number=3,
+            case=make.case(),
+            log_format=BUILTIN_FORMATS["dllogger"],
+            window=make.WINDOW,
+            estimator=estimator,
+        )
+        assert refused(run) == f"the log cannot be read: {why}"
+        assert (run.run, run.log, run.steps) == (3, str(path), 0)
+
+
+@pytest.mark.parametrize("name", BUILTIN_FORMATS)
+def test_a_log_with_nothing_in_it(tmp_path: Path, name: str) -> None:
+    assert refused(make.measured(tmp_path, b"", name)) == "the log is empty"
+    only_noise = make.measured(tmp_path, "node1:1:1 [0] NCCL INFO Launch mode Parallel\n", name)
+    assert refused(only_noise) == f"the log holds no step of format {name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "needed", "line"),
+    [
+        ("paddle_resnet", 120, 84),
+        ("dllogger", 125, 84),
+        ("tf_models_bert", 120, 84),
+        ("pytorch_imagenet", 126, 86),
+        ("dlperf", 120, 84),
+    ],
+)
+def test_too_few_steps(tmp_path: Path, name: str, needed: int, line: int) -> None:
+    run = make.measured(tmp_path, PLAIN[name]([0.5] * 84), name)
+    reason = refused(run)
+    assert f"too few steps: found 84, needed {needed}" in reason
+    assert f"(the last step is on line {line})" in reason
+    assert run.steps == 84
+
+
+def test_a_rank_that_died_before_the_others(tmp_path: Path) -> None:
+    case = make.case("1n2g")
+    ranks = [[0.5] * 200, [0.5] * 70]
+    run = make.measured(tmp_path, make.pytorch_imagenet(ranks), "pytorch_imagenet", of=case)
+    assert refused(run).startswith("too few steps: found 70, needed 126")
+    own = make.dlperf_header(case) + make.dlperf(ranks)
+    run = make.measured(tmp_path, own, "dlperf", of=case)
+    assert refused(run).startswith("rank 1: too few steps: found 70, needed 120")
+    assert run.steps == 120
+
+
+@pytest.mark.parametrize(("found", "declared"), [(1, "1n4g"), (3, "1n4g"), (5, "1n4g")])
+def test_fewer_or_more_ranks_than_declared(tmp_path: Path, found: int, declared: str) -> None:
+    case = make.case(declared)
+    times = [[0.5] * 150] * found
+    log = make.pytorch_imagenet(times, heads=False)
+    reason = refused(make.measured(tmp_path, log, "pytorch_imagenet", of=case))
+    assert "4 ranks per node, which print it once each" in reason
+    log = make.plsc([[5000.0] * 17] * found)
+    reason = refused(make.measured(tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW))
+    assert "4 ranks per node, which print it once each" in reason
+    reason = refused(make.measured(tmp_path, make.dlperf(times), "dlperf", of=case))
+    assert "rank(s)" in reason or "more ranks than 4: 0, 1, 2, 3, 4" in reason
+
+
+def test_a_step_that_one_rank_did_not_print(tmp_path: Path) -> None:
+    case = make.case("1n2g")
+    lines = make.pytorch_imagenet([[0.5] * 150] * 2).splitlines(keepends=True)
+    at = next(k for k, line in enumerate(lines) if "[ 90/150]" in line)
+    del lines[at]
+    run = make.measured(tmp_path, "".join(lines), "pytorch_imagenet", of=case)
+    assert refused(run).startswith("step 91 stands in the log 1 time(s)")
+
+
+def test_more_devices_named_than_declared(tmp_path: Path) -> None:
+    log = make.pytorch_imagenet([[0.5] * 150] * 2)
+    run = make.measured(tmp_path, log, "pytorch_imagenet", of=make.case("1n1g"))
+    assert refused(run) == (
+        "the log names more than 1 device(s); the case framework-model-fp32-b128-1n1g "
+        "has 1 per node (line 2)"
+    )
+
+
+def test_fewer_devices_named_than_declared(tmp_path: Path) -> None:
+    log = make.pytorch_imagenet([[0.5] * 150] * 2).replace("GPU: 1", "GPU: 0")
+    run = make.measured(tmp_path, log, "pytorch_imagenet", of=make.case("1n2g"))
+    assert "names 1 device(s); the case framework-model-fp32-b128-1n2g has 2" in refused(run)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "tf_models_bert"])
+def test_steps_out_of_order(tmp_path: Path, name: str, estimator: Estimator) -> None:
+    lines = PLAIN[name]([0.5] * 130).splitlines(keepends=True)
+    lines[60], lines[61] = lines[61], lines[60]
+    run = make.measured(tmp_path, "".join(lines), name, estimator=estimator)
+    first = BUILTIN_FORMATS[name].first_step or 0
+    assert f"step {60 + first} follows step {61 + first} (line 62)" in refused(run)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize("name", ["paddle_resnet", "dllogger"])
+def test_a_second_run_in_the_same_file(tmp_path: Path, name: str, estimator: Estimator) -> None:
+    log = PLAIN[name]([0.5] * 60) + PLAIN[name]([0.25] * 200)
+    reason = refused(make.measured(tmp_path, log, name, estimator=estimator))
+    assert "out of order" in reason
+    assert "line 61" in reason
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_epochs_out_of_order(tmp_path: Path, estimator: Estimator) -> None:
+    log = make.paddle_resnet([0.5] * 100, epoch_length=50).replace("Pass 0", "Pass 2")
+    reason = refused(make.measured(tmp_path, log, "paddle_resnet", estimator=estimator))
+    assert "epoch 1 follows epoch 2 (line 51)" in reason
+
+
+def test_an_epoch_from_before_the_first(tmp_path: Path) -> None:
+    log = make.pytorch_imagenet([[0.5] * 60] * 2, epoch_length=50, block=30)
+    log = log.replace("Epoch: [0]", "Epoch: [7]")
+    run = make.measured(tmp_path, log, "pytorch_imagenet", of=make.case("1n2g"))
+    assert "epoch 1 follows epoch 7" in refused(run)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_identical_copies_are_one_record(tmp_path: Path, estimator: Estimator) -> None:
+    log = make.dllogger(make.seconds(150))
+    twice = "".join(line * 2 for line in log.splitlines(keepends=True))
+    run = make.measured(tmp_path, twice, "dllogger", estimator=estimator)
+    assert run.throughput is not None
+    assert run == make.measured(tmp_path, log, "dllogger", estimator=estimator)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_differing_copies_are_two_processes(tmp_path: Path, estimator: Estimator) -> None:
+    lines = make.paddle_resnet([0.5] * 150).splitlines(keepends=True)
+    lines.insert(40, lines[39].replace("0.5000", "0.6000"))
+    run = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=estimator)
+    assert "step 39 stands twice with different times" in refused(run)
+    assert "(line 41)" in refused(run)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize("value", ["0.0000", "nan", "inf", "-0.5", "1e999", "0.5.5", "soon"])
+def test_times_that_cannot_be(tmp_path: Path, value: str, estimator: Estimator) -> None:
+    lines = make.paddle_resnet([0.5] * 150).splitlines(keepends=True)
+    lines[70] = lines[70].replace("0.5000", value)
+    run = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=estimator)
+    assert f"step 70 is '{value}'; needed is a finite number above zero (line 71)" in refused(run)
+    lines[70], lines[10] = lines[71].replace("71]", "70]"), lines[10].replace("0.5000", value)
+    outside = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=estimator)
+    assert outside.throughput == 256
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize("value", ["0.00", "inf", "nan", "-5.00"])
+def test_speeds_that_cannot_be(tmp_path: Path, value: str, estimator: Estimator) -> None:
+    for topology in ("1n1g", "1n2g"):
+        case = make.case(topology)
+        rates = [[5000.0] * 8 + [77.0] + [5000.0] * 8] * case.topology.devices_per_node
+        log = make.plsc(rates).replace("qps:77.00", f"qps:{value}")
+        run = make.measured(
+            tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW, estimator=estimator
+        )
+        if topology == "1n2g" and estimator is Estimator.PUBLISHED:
+            # The lines that are counted end before.
+            assert run.throughput == 5000
+        else:
+            assert f"is '{value}'; needed is a finite number above zero (line" in refused(run)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize("name", ["dllogger", "tf_models_bert"])
+def test_time_that_runs_backwards(tmp_path: Path, name: str, estimator: Estimator) -> None:
+    times = [0.5] * 150
+    times[80] = -3.0
+    run = make.measured(tmp_path, PLAIN[name](times), name, estimator=estimator)
+    assert "time runs backwards" in refused(run)
+    assert "(line 81)" in refused(run)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_time_that_stands_still(tmp_path: Path, estimator: Estimator) -> None:
+    log = make.dllogger([0.0] * 150)
+    assert "no time passes" in refused(
+        make.measured(tmp_path, log, "dllogger", estimator=estimator)
+    )
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_a_stamp_that_is_none(tmp_path: Path, estimator: Estimator) -> None:
+    log = make.dllogger([0.5] * 150).replace("2020-09-15 14:29:44", "2020-19-15 14:29:44")
+    reason = refused(make.measured(tmp_path, log, "dllogger", estimator=estimator))
+    assert "2020-19-15" in reason
+
+
+@pytest.mark.parametrize(
+    ("step_s", "status"),
+    [(0.1, RunStatus.INVALID), (0.5, RunStatus.OK), (10.0, RunStatus.OK)],
+)
+@pytest.mark.parametrize("estimator", Estimator)
+def test_stamps_of_whole_seconds(
+    tmp_path: Path, step_s: float, status: RunStatus, estimator: Estimator
+) -> None:
+    import re
+
+    log = re.sub(r"(:\d\d)\.\d+", r"\1", make.tf_models_bert([step_s] * 150))
+    run = make.measured(tmp_path, log, "tf_models_bert", estimator=estimator)
+    assert run.status is status
+    if step_s == 0.1:
+        assert "1 s in 10 s is an error of 10.0%, allowed are 5%" in refused(run)
+    elif step_s == 0.5:
+        assert run.reason == "the stamps' resolution of 1 s makes the number uncertain by 2.0%"
+    else:
+        assert run.reason is None
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "said"),
+    [
+        (
+            "paddle_resnet",
+            make.paddle_resnet_header(batch_per_node=128, trainers=32),
+            "batch_size (of a node) 128; the case framework-model-fp32-b128-4n8g has 1024 (line 4)",
+        ),
+        (
+            "paddle_resnet",
+            make.paddle_resnet_header(batch_per_node=1024, trainers=8),
+            "PADDLE_TRAINERS_NUM 8; the case framework-model-fp32-b128-4n8g has 32 (line 1)",
+        ),
+        (
+            "dllogger",
+            make.dllogger_header(batch=64, world_size=32),
+            "batch_size 64; the case framework-model-fp32-b128-4n8g has 128 (line 1)",
+        ),
+        (
+            "dllogger",
+            make.dllogger_header(batch=128, world_size=8),
+            "world_size 8; the case framework-model-fp32-b128-4n8g has 32 (line 1)",
+        ),
+        (
+            "tf_models_bert",
+            "***** Number of cores used :  8\n",
+            "Number of cores used 8; the case framework-model-fp32-b128-4n8g has 32 (line 1)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("estimator", Estimator)
+def test_a_header_that_contradicts_the_case(
+    tmp_path: Path, name: str, header: str, said: str, estimator: Estimator
+) -> None:
+    log = header + PLAIN[name]([0.5] * 150)
+    run = make.measured(tmp_path, log, name, of=make.case("4n8g"), estimator=estimator)
+    assert refused(run) == f"the log says {said}"
+
+
+@pytest.mark.parametrize(
+    ("batch", "world_size", "said"),
+    [(64, 4, "train_batch_size 64; "), (128, 8, "num_trainers 8; ")],
+)
+def test_a_plsc_header_that_contradicts_the_case(
+    tmp_path: Path, batch: int, world_size: int, said: str
+) -> None:
+    log = make.plsc_header(batch=batch, world_size=world_size) + make.plsc([[5000.0] * 17] * 4)
+    run = make.measured(tmp_path, log, "plsc", of=make.case("1n4g"), window=make.PLSC_WINDOW)
+    assert refused(run).startswith(f"the log says {said}")
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (make.case("2n2g", batch=8), "nodes"),
+        (make.case("1n4g", batch=8), "devices_per_node"),
+        (make.case("1n2g", batch=4), "batch_per_device"),
+        (make.case("1n2g", batch=8, precision="bf16"), "precision"),
+    ],
+)
+def test_a_header_of_ours_that_contradicts_the_case(
+    tmp_path: Path, found: object, word: str
+) -> None:
+    of = make.case("1n2g", batch=8)
+    times = [[0.5] * 130] * 2
+    agreeing = make.dlperf_header(of) + make.dlperf(times)
+    assert make.measured(tmp_path, agreeing, "dlperf", of=of).throughput == pytest.approx(32)
+    other = make.dlperf_header(found) + make.dlperf(times)  # type: ignore[arg-type]
+    reason = refused(make.measured(tmp_path, other, "dlperf", of=of))
+    assert reason.startswith("the log says world_size 4") or f"the log says {word} " in reason
+
+
+@pytest.mark.parametrize("header_ok", [True, False])
+def test_agreeing_headers_are_accepted(tmp_path: Path, header_ok: bool) -> None:
+    world_size = 32 if header_ok else 31
+    for name, header in {
+        "paddle_resnet": make.paddle_resnet_header(batch_per_node=1024, trainers=world_size),
+        "dllogger": make.dllogger_header(batch=128, world_size=world_size),
+        "tf_models_bert": f"***** Number of cores used :  {world_size}\n",
+    }.items():
+        run = make.measured(tmp_path, header + PLAIN[name]([0.5] * 150), name, of=make.case("4n8g"))
+        assert (run.status is RunStatus.OK) is header_ok
+
+
+def test_missing_steps_inside_the_window(tmp_path: Path) -> None:
+    lines = make.paddle_resnet([0.5] * 150).splitlines(keepends=True)
+    del lines[51:60]
+    run = make.measured(tmp_path, "".join(lines), "paddle_resnet")
+    assert "none between step 51 and step 61" in refused(run)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (
+            "INFO:utils.utility:[Pass 0, train batch 0]  loss 53.1, lr 0.1, batch_cost 1.35 sec, "
+            "reader_cost 0.00002 sec, ips 94.25099 images/sec",
+            "the later PaddleCV print format (batch_cost, ips)",
+        ),
+        ("Pass 1, trainbatch 72, loss 6.9, acc1 0.0, time 0.92 sec", "PaddleCV log of 2019"),
+        ("epoch:0 train step:20 loss: 6.9 lr: 0.1 elapse: 0.436s", "PaddleClas"),
+        (
+            "Training: 2021-10-03 07:36:36,401 - loss 43.6615, lr: 0.200000, epoch: 0, step: 400, "
+            "eta: 6.58 hours, throughput: 6312.37 imgs/sec",
+            "PLSC 2.x",
+        ),
+        (
+            "DLL 2021-01-01 10:00:00.1 - Training Epoch: 0 Training Iteration: 12  "
+            "average_loss : 11.18  step_loss : 11.18  learning_rate : 4.2e-04 ",
+            "NVIDIA's PyTorch BERT (Training Iteration)",
+        ),
+        (
+            "DLL 2021-01-01 10:00:00.1 - (0, 20) imgs_per_sec : 355.1  cross_entropy : 7.0",
+            "NVIDIA's TensorFlow ResNet-50",
+        ),
+        (
+            "DLL 2021-01-01 10:00:00.1 - Iteration: 10  throughput_train : 145.221 seq/s",
+            "NVIDIA's TensorFlow BERT",
+        ),
+        (
+            "[1,6]<stderr>:2020-12-16 08:09:25,357:INFO: Epoch[0] Batch [0-19]\tSpeed: 499.86 "
+            "samples/sec\tLR: 0.069",
+            "NVIDIA's MXNet ResNet-50",
+        ),
+        (
+            "INFO:root:Epoch[0] Batch [20-40]\tSpeed: 224.07 samples/sec\tacc=0.0\tlossvalue=9.1",
+            "insightface (Speedometer)",
+        ),
+        ("INFO:root:Epoch[0] Batch[19]\tSpeed: 1934.81 samples/sec", "GluonCV"),
+        ("Iter:40 Rank:312.50 it/sec Total:2500.00 it/sec [0][loss]:44.12 ", "partial_fc"),
+        (
+            "I0826 10:00:00.1 1 keras_utils.py:133] TimeHistory: 37.20 seconds, "
+            "344.11 examples/second between steps 0 and 100",
+            "TimeHistory",
+        ),
+        ("INFO:root:[step 249]\tmlm_loss=9.24962\tmlm_acc=5.02", "GluonNLP BERT"),
+        (
+            "epoch: 1, progress: 1/1, step: 60, loss: 10.4, ppl: 17796.2, next_sent_acc: 0.56, "
+            "speed: 1.060437 steps/s, file: x.gz",
+            "PaddleNLP BERT",
+        ),
+        ("epoch: 1 step: 1, loss is 7.01", "MindSpore"),
+        (
+            "train: epoch 0, iter 20, loss: 7.087004, top_1: 0.000000, top_k: 0.000000, "
+            "samples/s: 3988.891 1597933942.9863544",
+            "OneFlow",
+        ),
+        (
+            "[HUGECTR][12:37:07][INFO][RANK0]: Iter: 500 Time(500 iters): 2.959942s Loss: 0.14",
+            "HugeCTR",
+        ),
+        (
+            " iteration       10/     120 | consumed samples:          640 | elapsed time per "
+            "iteration (ms): 812.3 |",
+            "Megatron-LM",
+        ),
+        (
+            " iteration      100/  320000 | elapsed time per iteration (ms): 512.0 |",
+            "DeepSpeed",
+        ),
+        ("DLL 2021-01-01 10:00:00.1 - PARAMETER precision : fp16", "dllogger log of another"),
+    ],
+)
+def test_a_log_of_another_system_is_called_by_its_name(
+    tmp_path: Path, line: str, name: str
+) -> None:
+    log = "node1:1:1 [0] NCCL INFO Launch mode Parallel\n" * 50 + f"{line}\n" * 200
+    for log_format in BUILTIN_FORMATS:
+        for estimator in Estimator:
+            if estimator is Estimator.STEADY or BUILTIN_FORMATS[log_format].has_published:
+                run = make.measured(tmp_path, log, log_format, estimator=estimator)
+                assert name in refused(run)
+                assert f"not one of format {log_format}" in refused(run)
+
+
+@pytest.mark.parametrize("asked", BUILTIN_FORMATS)
+@pytest.mark.parametrize("found", PLAIN)
+def test_a_log_of_another_format_is_called_by_its_name(
+    tmp_path: Path, asked: str, found: str
+) -> None:
+    run = make.measured(tmp_path, PLAIN[found]([0.5] * 150), asked)
+    if asked == found:
+        assert run.throughput == pytest.approx(256)
+    else:
+        assert refused(run) == f"this is a log of format {found}, not one of format {asked}"
+
+
+def test_steps_that_are_no_numbers(tmp_path: Path) -> None:
+    loose = custom_format("mine", record=r"it (?P<step>\S*) (?P<seconds>\S+)")
+    run = make.measured(tmp_path, "it one 0.5\n", loose)
+    assert refused(run) == "step 'one' is no whole number (line 1)"
+    run = make.measured(tmp_path, f"it {'9' * 5000} 0.5\n", loose)
+    assert "is no whole number (line 1)" in refused(run)
+
+
+def test_windows_that_are_none_are_the_callers_mistake(tmp_path: Path) -> None:
+    for window in (
+        Window(warmup_steps=-1, measured_steps=5),
+        Window(warmup_steps=0, measured_steps=0),
+    ):
+        with pytest.raises(ValueError, match="is no window"):
+            make.measured(tmp_path, b"", "dllogger", window=window)
+
+
+def test_the_last_step_is_known_without_a_window(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(make.dllogger([0.5] * 37))
+    assert last_step(log, BUILTIN_FORMATS["dllogger"]) == 37
+    assert last_step(log, BUILTIN_FORMATS["plsc"]) is None

@@ -1,0 +1,252 @@
+"""The steady estimator on logs whose every step time is known."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.measurement import RunStatus, Window
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPOLOGIES = ("1n1g", "1n4g", "1n8g", "2n8g", "4n8g", "16n8g", "10n16g")
+
+
+def per_rank(topology: str, count: int) -> list[list[float]]:
+    devices = make.case(topology).topology.devices_per_node
+    return [
+        [round(time, 3) for time in make.seconds(count, base=0.2 + 0.03 * rank)]
+        for rank in range(devices)
+    ]
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_paddle_resnet_is_samples_over_summed_durations(tmp_path: Path, topology: str) -> None:
+    times = make.seconds(130)
+    case = make.case(topology)
+    run = make.measured(tmp_path, make.paddle_resnet(times), "paddle_resnet", of=case)
+    assert run.throughput == pytest.approx(case.global_batch * 100 / math.fsum(times[20:120]))
+    assert (run.status, run.steps, run.reason) == (RunStatus.OK, 100, None)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_dllogger_is_the_time_from_iteration_25_to_125(tmp_path: Path, topology: str) -> None:
+    times = make.seconds(149)
+    case = make.case(topology)
+    run = make.measured(tmp_path, make.dllogger(times), "dllogger", of=case)
+    assert run.throughput == pytest.approx(case.global_batch * 100 / math.fsum(times[25:125]))
+    assert run.steps == 100
+
+
+@pytest.mark.parametrize("block", [1, 7, 61, 1000])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_pytorch_imagenet_is_the_mean_over_all_local_ranks(
+    tmp_path: Path, topology: str, block: int
+) -> None:
+    ranks = per_rank(topology, 150)
+    case = make.case(topology)
+    log = make.pytorch_imagenet(ranks, block=block)
+    run = make.measured(tmp_path, log, "pytorch_imagenet", of=case)
+    window = [time for times in ranks for time in times[26:126]]
+    assert run.throughput == pytest.approx(case.global_batch * len(window) / math.fsum(window))
+    assert run.steps == 100
+
+
+@pytest.mark.parametrize("block", [1, 5, 17])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_plsc_is_harmonic_over_the_means_of_the_ranks(
+    tmp_path: Path, topology: str, block: int
+) -> None:
+    case = make.case(topology)
+    devices = case.topology.devices_per_node
+    ranks = [[500.0, *(9000.0 + 37 * k + rank for k in range(1, 17))] for rank in range(devices)]
+    log = make.plsc(ranks, block=block)
+    run = make.measured(tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW)
+    means = [sum(rates) / devices for rates in zip(*ranks, strict=True)][6:16]
+    assert run.throughput == pytest.approx(10 / sum(1 / mean for mean in means))
+    assert run.steps == 100
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_tf_models_bert_is_the_time_from_step_20_to_120(
+    tmp_path: Path, topology: str, copies: bool
+) -> None:
+    times = make.seconds(130)
+    case = make.case(topology)
+    log = make.tf_models_bert(times, copies=copies)
+    run = make.measured(tmp_path, log, "tf_models_bert", of=case)
+    assert run.throughput == pytest.approx(
+        case.global_batch * 100 / math.fsum(times[20:120]), rel=1e-6
+    )
+    assert run.steps == 100
+
+
+@pytest.mark.parametrize("block", [1, 130])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_dlperf_is_the_mean_of_each_ranks_own_clock(
+    tmp_path: Path, topology: str, block: int
+) -> None:
+    ranks = per_rank(topology, 130)
+    case = make.case(topology)
+    log = make.dlperf_header(case) + make.dlperf(ranks, block=block)
+    run = make.measured(tmp_path, log, "dlperf", of=case)
+    speeds = [case.global_batch * 100 / math.fsum(times[20:120]) for times in ranks]
+    assert run.throughput == pytest.approx(sum(speeds) / len(speeds), rel=1e-6)
+    assert run.steps == 100
+
+
+def test_a_stamp_without_fraction_is_a_stamp(tmp_path: Path) -> None:
+    log = make.dllogger([1.5] * 130, start=datetime(2020, 9, 15, 14, 0, 0))  # noqa: DTZ001
+    assert "14:00:03 - Epoch" in log
+    run = make.measured(tmp_path, log, "dllogger")
+    assert run.throughput == pytest.approx(128 / 1.5)
+
+
+@pytest.mark.parametrize("name", ["tf_models_bert", "dllogger"])
+def test_midnight_lies_between_steps_like_any_other_moment(tmp_path: Path, name: str) -> None:
+    maker = {"tf_models_bert": make.tf_models_bert, "dllogger": make.dllogger}[name]
+    log = maker([0.5] * 130, start=datetime(2020, 12, 31, 23, 59, 30, 250000))  # noqa: DTZ001
+    assert make.measured(tmp_path, log, name).throughput == pytest.approx(256)
+
+
+@pytest.mark.parametrize("name", ["paddle_resnet", "dllogger"])
+def test_steps_are_counted_on_over_epochs(tmp_path: Path, name: str) -> None:
+    maker = {"paddle_resnet": make.paddle_resnet, "dllogger": make.dllogger}[name]
+    times = make.seconds(150)
+    in_one = make.measured(tmp_path, maker(times), name)
+    in_three = make.measured(tmp_path, maker(times, epoch_length=53), name)
+    assert in_three.throughput is not None
+    assert in_three.throughput == in_one.throughput
+
+
+@pytest.mark.parametrize("block", [1, 60, 1000])
+def test_ranks_may_be_epochs_apart_in_the_file(tmp_path: Path, block: int) -> None:
+    ranks = per_rank("1n4g", 150)
+    case = make.case("1n4g")
+    whole = make.measured(tmp_path, make.pytorch_imagenet(ranks), "pytorch_imagenet", of=case)
+    log = make.pytorch_imagenet(ranks, epoch_length=53, block=block)
+    run = make.measured(tmp_path, log, "pytorch_imagenet", of=case)
+    assert run.throughput is not None
+    assert run.throughput == whole.throughput
+
+
+def test_an_index_may_reach_the_total(tmp_path: Path) -> None:
+    records = "".join(
+        f"{make.pytorch_record(epoch, index, 13, 0.5)}\n"
+        for epoch in range(10)
+        for index in range(14)
+    )
+    run = make.measured(tmp_path, records, "pytorch_imagenet")
+    assert (run.throughput, run.steps) == (256, 100)
+
+
+def test_later_revisions_count_from_one(tmp_path: Path) -> None:
+    times = [round(time, 3) for time in make.seconds(150)]
+    lines = (make.pytorch_record(0, k, 150, time) for k, time in enumerate(times, 1))
+    run = make.measured(tmp_path, "\n".join(lines), "pytorch_imagenet")
+    assert run.throughput == pytest.approx(128 * 100 / math.fsum(times[26:126]))
+
+
+@pytest.mark.parametrize("interval", [2, 10, 50])
+def test_stamps_of_some_steps_are_enough(tmp_path: Path, interval: int) -> None:
+    times = make.seconds(200)
+    run = make.measured(tmp_path, make.tf_models_bert(times, interval=interval), "tf_models_bert")
+    begin, end = -(-20 // interval) * interval, 120 // interval * interval
+    assert run.throughput == pytest.approx(
+        128 * (end - begin) / math.fsum(times[begin:end]), rel=1e-6
+    )
+    assert run.steps == end - begin
+
+
+def test_an_interval_as_long_as_the_window_is_too_long(tmp_path: Path) -> None:
+    run = make.measured(tmp_path, make.tf_models_bert([0.5] * 300, interval=100), "tf_models_bert")
+    assert run.status is RunStatus.INVALID
+    assert run.reason is not None
+    assert "step 100 is the only one printed of steps 20 to 120" in run.reason
+
+
+def test_durations_of_some_steps_stand_for_all(tmp_path: Path) -> None:
+    times = make.seconds(130)
+    run = make.measured(tmp_path, make.paddle_resnet(times, interval=10), "paddle_resnet")
+    assert run.throughput == pytest.approx(128 * 10 / math.fsum(times[20:120:10]))
+    assert run.steps == 10
+
+
+def test_an_epochs_unprinted_end_makes_steps_uncountable(tmp_path: Path) -> None:
+    log = make.dllogger([0.5] * 300, epoch_length=57, interval=10)
+    run = make.measured(tmp_path, log, "dllogger")
+    assert run.throughput is None
+    assert run.reason is not None
+    assert "an epoch ends within the window" in run.reason
+
+
+def test_no_warm_up_measures_from_the_end_of_the_first_step(tmp_path: Path) -> None:
+    window = Window(warmup_steps=0, measured_steps=50)
+    run = make.measured(tmp_path, make.dlperf([[0.5] * 60]), "dlperf", window=window)
+    assert (run.throughput, run.steps) == (256, 49)
+
+
+@pytest.mark.parametrize(
+    ("record", "line", "expected"),
+    [
+        (r"it (?P<step>\d+): (?P<seconds>[\d.]+)", "it {k}: 0.25", 4 * 128),
+        (r"it (?P<step>\d+): (?P<milliseconds>[\d.]+)ms", "it {k}: 250ms", 4 * 128),
+        (r"it (?P<step>\d+): (?P<samples_per_second>[\d.]+)", "it {k}: 300.5", 300.5),
+        (r"^(?P<timestamp>[\d.]+) it (?P<step>\d+)$", "{t} it {k}", 4 * 128),
+        (r"it (?P<step>\d+) at (?P<timestamp>.*)", "it {k} at 2020-12-31T23:{m:02}:{s:05.2f}", 512),
+        (r"(?P<timestamp>\S+) it (?P<step>\d+)", "23:{m:02}:{s:05.2f} it {k}", 4 * 128),
+    ],
+)
+def test_a_declared_format_is_measured_by_its_timing(
+    tmp_path: Path, record: str, line: str, expected: float
+) -> None:
+    log = "".join(
+        line.format(k=k, t=1597933942 + k / 4, m=int(k / 4 // 60), s=k / 4 % 60) + "\n"
+        for k in range(130)
+    )
+    run = make.measured(tmp_path, f"begin\n{log}end\n", custom_format("mine", record=record))
+    assert run.throughput == pytest.approx(expected)
+    assert run.steps == 100
+
+
+@pytest.mark.parametrize(("scope", "factor"), [("global", 1), ("node", 2), ("rank", 16)])
+@pytest.mark.parametrize("label", ["", " rank {r}"])
+def test_a_printed_speed_covers_what_its_scope_says(
+    tmp_path: Path, scope: str, factor: int, label: str
+) -> None:
+    log = "".join(
+        f"it {k}{label.format(r=r)}: {100 + r} samples/s\n" for k in range(1, 130) for r in range(8)
+    )
+    mine = custom_format(
+        "mine",
+        record=rf"it (?P<step>\d+){' rank (?P<rank>[0-9]+)' if label else ''}: "
+        r"(?P<samples_per_second>\d+) samples/s",
+        ranks="local",
+        rate_scope=scope,
+    )
+    run = make.measured(tmp_path, log, mine, of=make.case("2n8g"))
+    assert run.throughput == pytest.approx(103.5 * factor)
+
+
+def test_ranks_without_label_end_a_step_when_the_last_does(tmp_path: Path) -> None:
+    log = "".join(f"{k * 0.5 + r * 0.1:.3f} it {k}\n" for r in (1, 0) for k in range(1, 130))
+    mine = custom_format("mine", record=r"(?P<timestamp>[\d.]+) it (?P<step>\d+)", ranks="local")
+    run = make.measured(tmp_path, log, mine, of=make.case("1n2g"))
+    assert run.throughput == pytest.approx(512)
+
+
+def test_a_resumed_run_is_measured_where_its_first_step_is_declared(tmp_path: Path) -> None:
+    log = "".join(f"it {k}: 0.5\n" for k in range(5001, 5200))
+    record = r"it (?P<step>\d+): (?P<seconds>[\d.]+)"
+    declared = custom_format("mine", record=record, first_step=5001)
+    assert make.measured(tmp_path, log, declared).throughput == 256
+    left_open = make.measured(tmp_path, log, custom_format("mine", record=record))
+    assert left_open.reason is not None
+    assert "begins too late: step 5001 is the first" in left_open.reason

@@ -1,0 +1,116 @@
+"""Picking cases out of the matrix by words and by exact values."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.cases import Case
+
+if TYPE_CHECKING:
+    from conftest import Suite
+
+
+def collected(suite: Suite, *arguments: str) -> dict[str, list[Case]]:
+    """Cases by test function."""
+    result = suite.pytester.runpytest_subprocess("bench_tests", "--collect-only", "-q", *arguments)
+    assert result.ret == 0
+    found: dict[str, list[Case]] = {}
+    for line in result.outlines:
+        match = re.fullmatch(r"bench_tests/test_(\w+)\.py::test_\1\[(.+)\]", line)
+        if match:
+            found.setdefault(match[1], []).append(Case.parse(match[2]))
+    return found
+
+
+def test_the_published_matrix_is_complete(suite: Suite) -> None:
+    found = collected(suite, "--dlperf-cluster", "dlperf-v100")
+
+    assert {name: len(cases) for name, cases in found.items()} == {"throughput": 115, "speedup": 94}
+    assert len({case.id for case in found["throughput"]}) == 115
+    assert set(found["speedup"]) == {
+        case for case in found["throughput"] if case.topology.world_size > 1
+    }
+
+
+def test_a_corner_is_picked_by_words(suite: Suite) -> None:
+    found = collected(suite, "-k", "bert and 4n8g")
+
+    assert {name: len(cases) for name, cases in found.items()} == {"throughput": 11, "speedup": 11}
+    for cases in found.values():
+        assert {(case.system, str(case.topology)) for case in cases} == {
+            ("tensorflow-bert_base", "4n8g")
+        }
+
+
+@pytest.mark.parametrize(
+    ("expression", "count", "of"),
+    [
+        ("dlperf(framework='paddle', topology='4n8g')", 5, {"framework": "paddle"}),
+        ("dlperf(model='bert_base', topology='4n8g')", 11, {"model": "bert_base"}),
+        ("dlperf(precision='fp16', nodes=2)", 8, {"precision": "fp16"}),
+        ("dlperf(batch=96)", 12, {"batch_per_device": 96}),
+        ("dlperf(system='ngc_pytorch-resnet50', devices=8)", 1, {"system": "ngc_pytorch-resnet50"}),
+    ],
+)
+def test_a_corner_is_picked_by_exact_values(
+    suite: Suite, expression: str, count: int, of: dict[str, object]
+) -> None:
+    found = collected(suite, "-m", expression)["throughput"]
+
+    assert len(found) == count
+    for case in found:
+        assert {name: getattr(case, name) for name in of} == of
+
+
+def test_the_smoke_cases_have_their_marker(suite: Suite) -> None:
+    found = collected(suite, "-m", "smoke")
+
+    assert [str(case.topology) for case in found["throughput"]] == ["1n1g", "1n2g", "2n1g"]
+    assert [str(case.topology) for case in found["speedup"]] == ["1n2g", "2n1g"]
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["paddle", "tensorflow", "pytorch", "ngc", "resnet50", "bert", "arcface", "fp32", "fp16"],
+)
+def test_no_file_function_or_marker_name_meddles_with_words(suite: Suite, word: str) -> None:
+    for cases in collected(suite, "-k", word).values():
+        for case in cases:
+            assert word in case.id
+
+
+def test_a_user_can_write_a_third_test(suite: Suite) -> None:
+    (suite.path / "bench_tests" / "test_own.py").write_text(
+        "def test_is_measured(dlperf_case, dlperf_measure):\n"
+        "    assert dlperf_measure(dlperf_case).median > 0\n",
+        encoding="utf-8",
+    )
+    from trainers import TinySystem
+
+    TinySystem(suite)
+    result = suite.run("-k", "test_is_measured and tiny", "--dlperf-repeats", "1")
+    result.assert_outcomes(passed=3, deselected=337)
+
+
+def test_another_plugin_can_add_systems_and_log_formats(suite: Suite) -> None:
+    extra = suite.path / "elsewhere.yaml"
+    extra.write_text(
+        "framework: other\nmodel: net\nunit: images/s\nlog: {name: net, format: theirs}\n"
+        "window: {warmup_steps: 0, measured_steps: 1}\n"
+        "cases: [{precision: fp32, batch_per_device: 1, topologies: [1n1g]}]\n",
+        encoding="utf-8",
+    )
+    suite.pytester.makeconftest(
+        "from pathlib import Path\n"
+        "from pytest_dlperf.logs.formats import custom_format\n"
+        f"def pytest_dlperf_system_files(config): return [Path({str(extra)!r})]\n"
+        "def pytest_dlperf_log_formats(config):\n"
+        "    record = r'step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s'\n"
+        "    return [custom_format('theirs', record=record)]\n"
+    )
+    assert [case.id for case in collected(suite, "-k", "other")["throughput"]] == [
+        "other-net-fp32-b1-1n1g"
+    ]
