@@ -75,14 +75,14 @@ def own_imports(name: str, file: Path) -> set[str]:
 
 
 def level(name: str) -> int:
-    room = name.split(".")[0]
+    room = name.split(".", maxsplit=1)[0]
     return next(index for index, rooms in enumerate(LEVELS) if room in rooms)
 
 
 @pytest.mark.parametrize(("name", "file"), modules().items(), ids=modules())
 def test_imports_go_down(name: str, file: Path) -> None:
     for imported in own_imports(name, file):
-        same_room = imported.split(".")[0] == name.split(".")[0]
+        same_room = imported.split(".")[0] == name.split(".", maxsplit=1)[0]
         assert same_room or level(imported) < level(name), f"{name} imports {imported}"
 
 

@@ -13,7 +13,7 @@ from pytest_dlperf.cases import Case
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Suite
+    from suites import Suite
 
 CASE = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
 
@@ -31,8 +31,10 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
     [
         (
             ["--dlperf-logs", "tensorflow-bert=logs"],
-            "*--dlperf-logs tensorflow-bert: there is no such system; there are: *"
-            "did you mean 'tensorflow-bert_base'?",
+            (
+                "*--dlperf-logs tensorflow-bert: there is no such system; there are: *"
+                "did you mean 'tensorflow-bert_base'?"
+            ),
         ),
         (
             ["--dlperf-logs", "tensorflow-bert_base/dali=logs"],

@@ -115,7 +115,7 @@ def test_a_mistake_is_told_by_line_and_key_path(
 def test_an_unknown_cluster_is_told_with_those_that_there_are(tmp_path: Path) -> None:
     (tmp_path / "a100").mkdir()
     (tmp_path / "a100" / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
-    with pytest.raises(UnknownClusterError, match="no cluster 'v100'.*there are: a100, local"):
+    with pytest.raises(UnknownClusterError, match=r"no cluster 'v100'.*there are: a100, local"):
         find_cluster(tmp_path, "v100", local="local")
 
 
@@ -182,8 +182,10 @@ def test_a_missing_speedup_is_added_to_its_entry(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "{system: paddle-resnet50, unit: images/s, estimator: steady, entries: {fp32-b128: "
-        "{1n1g: {throughput: 1}}}}\n",
+        (
+            "{system: paddle-resnet50, unit: images/s, estimator: steady, entries: {fp32-b128: "
+            "{1n1g: {throughput: 1}}}}\n"
+        ),
         GOOD.replace("estimator: steady", "estimator: steedy"),
     ],
     ids=["in braces", "with a mistake"],

@@ -11,7 +11,7 @@ from trainers import SYSTEM, TinySystem
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Suite
+    from suites import Suite
 
 
 def baseline_file(suite: Suite) -> Path:

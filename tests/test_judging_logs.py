@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from conftest import Suite
+    from suites import Suite
 
 
 def published(suite: Suite, system: str, variant: str) -> dict[str, Any]:
@@ -37,7 +37,9 @@ def dll_log(case: Case, throughput: float) -> str:
     return header + log_makers.dllogger([case.global_batch / throughput] * 126)
 
 
-def write_runs(folder: Path, case: Case, log_name: str, runs: Mapping[int | str, float]) -> None:
+def write_runs(
+    folder: Path, case: Case, log_name: str, runs: Mapping[int, float] | Mapping[str, float]
+) -> None:
     make = bert_log if log_name == "bert" else dll_log
     (folder / str(case.topology)).mkdir(parents=True, exist_ok=True)
     for run, throughput in runs.items():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.launch import local
+from pytest_dlperf.launch import local, watchdog
 from pytest_dlperf.launch.local import LaunchOutcome, LocalLauncher
 from pytest_dlperf.launch.plan import LaunchSpec, NodeCommand, plan_run
 from pytest_dlperf.measurement import Window
@@ -118,7 +118,7 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(python(SLEEP), env={**os.environ, local.MARKER: "another-run"})
+    process = subprocess.Popen(python(SLEEP), env={**os.environ, watchdog.MARKER: "another-run"})
     yield process
     process.kill()
     process.wait()
@@ -134,7 +134,16 @@ def test_output_and_errors_of_a_node_are_appended_to_its_log(tmp_path: Path) -> 
 
 
 def test_a_node_that_asks_for_input_finds_none(tmp_path: Path) -> None:
-    run(nodes(tmp_path, python("import sys; print(repr(sys.stdin.read()))")))
+    typed = tmp_path / "typed"
+    typed.write_text("for the tests, not for the node")
+    own_input = os.dup(0)
+    try:
+        with typed.open() as file:
+            os.dup2(file.fileno(), 0)
+        run(nodes(tmp_path, python("import sys; print(repr(sys.stdin.read()))")))
+    finally:
+        os.dup2(own_input, 0)
+        os.close(own_input)
     assert (tmp_path / "run_1.log").read_text() == "''\n"
 
 
@@ -218,7 +227,7 @@ child.returncode = 0  # it is left alone on purpose
 def test_where_processes_cannot_be_listed_the_agents_are_ended_still(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_PROC", folder / "no-such-folder")
+    monkeypatch.setattr(watchdog, "_PROC", folder / "no-such-folder")
     outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "alone")), time_limit_s=3)
     assert outcome.exit_codes == (-signal.SIGKILL,)
     assert not is_running(int((folder / "alone.pid").read_text()))
@@ -232,12 +241,8 @@ def test_processes_of_others_are_left_alone(
     assert bystander.poll() is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_signal_ends_the_run_and_then_does_what_it_always_does(
-    folder: Path, number: signal.Signals, times: int
-) -> None:
-    driver = """
+# A process that launches a run: where its log goes, how patient it is, what it runs.
+DRIVER: Final = """
 import sys
 from pathlib import Path
 from pytest_dlperf.launch import local
@@ -247,11 +252,18 @@ command = NodeCommand(node_rank=0, address="127.0.0.1", arguments=tuple(sys.argv
     environment={}, working_directory=None, log=Path(sys.argv[1], "run_1.log"))
 local.LocalLauncher().run([command], time_limit_s=600)
 """
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_ends_the_run_and_then_does_what_it_always_does(
+    folder: Path, number: signal.Signals, times: int
+) -> None:
     agent = python(STUBBORN_TREE, str(folder), "agent")
     # Without a second signal, a launcher that was so patient would not be done in time.
     grace_s = 0.2 if times == 1 else 10 * LONG_S
     with subprocess.Popen(
-        python(driver, str(folder), str(grace_s), *agent), stderr=subprocess.PIPE, text=True
+        python(DRIVER, str(folder), str(grace_s), *agent), stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             wait_until(lambda: tree_is_up(folder))
@@ -265,6 +277,16 @@ local.LocalLauncher().run([command], time_limit_s=600)
     assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
     assert_tree_was_ended(folder)
     assert record(folder)["nodes"][0]["exit_code"] == -signal.SIGKILL
+
+
+def test_a_launching_process_that_is_killed_leaves_nothing_either(folder: Path) -> None:
+    agent = python(STUBBORN_TREE, str(folder), "agent")
+    with subprocess.Popen(python(DRIVER, str(folder), "0.2", *agent)) as process:
+        try:
+            wait_until(lambda: tree_is_up(folder))
+        finally:
+            process.kill()
+    wait_until(lambda: not any(is_running(number) for number in tree(folder)))
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -348,9 +370,9 @@ def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(
 
 
 def test_every_run_has_a_marker_of_its_own(tmp_path: Path) -> None:
-    first = environment_of_a_run(tmp_path)[local.MARKER]
+    first = environment_of_a_run(tmp_path)[watchdog.MARKER]
     assert first
-    assert environment_of_a_run(tmp_path)[local.MARKER] != first
+    assert environment_of_a_run(tmp_path)[watchdog.MARKER] != first
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from trainers import CASES, SYSTEM, TinySystem
 
 if TYPE_CHECKING:
-    from conftest import Suite
+    from suites import Suite
 
 
 def test_each_case_is_launched_once_per_session(suite: Suite, workers: list[str]) -> None:

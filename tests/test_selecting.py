@@ -10,7 +10,7 @@ import pytest
 from pytest_dlperf.cases import Case
 
 if TYPE_CHECKING:
-    from conftest import Suite
+    from suites import Suite
 
 
 def collected(suite: Suite, *arguments: str) -> dict[str, list[Case]]:

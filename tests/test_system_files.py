@@ -73,8 +73,10 @@ def test_the_shipped_files_are_sound() -> None:
         (
             "unit: images/s\n",
             "unit: images/s\nrepeat: 3\n",
-            "4: $.repeat: unknown key 'repeat'; allowed: framework, model, unit, log, window, "
-            "cases, repeats, tolerance_percent, marks, launch; did you mean 'repeats'?",
+            (
+                "4: $.repeat: unknown key 'repeat'; allowed: framework, model, unit, log, window, "
+                "cases, repeats, tolerance_percent, marks, launch; did you mean 'repeats'?"
+            ),
         ),
         (
             "  format: paddle_resnet\n",
@@ -84,32 +86,42 @@ def test_the_shipped_files_are_sound() -> None:
         (
             "[1n1g, 4n8g]",
             "[1n1g, 4x8]",
-            "13: $.cases[0].topologies[1]: '4x8' is no topology; write nodes and devices per "
-            "node as in '4n8g'",
+            (
+                "13: $.cases[0].topologies[1]: '4x8' is no topology; write nodes and devices per "
+                "node as in '4n8g'"
+            ),
         ),
         (
             "batch_per_device: 128",
             "batch_per_device: many",
-            "12: $.cases[0].batch_per_device: found 'many', text; allowed: a whole number of at "
-            "least 1",
+            (
+                "12: $.cases[0].batch_per_device: found 'many', text; allowed: a whole number of "
+                "at least 1"
+            ),
         ),
         (
             "batch_per_device: 128",
             "batch_per_device: 0",
-            "12: $.cases[0].batch_per_device: found '0', a number; allowed: a whole number of at "
-            "least 1",
+            (
+                "12: $.cases[0].batch_per_device: found '0', a number; allowed: a whole number of "
+                "at least 1"
+            ),
         ),
         (
             "model: resnet50",
             "model: ResNet-50",
-            "2: $.model: model 'ResNet-50' is out of form; allowed are lower-case letters, digits "
-            "and underscores, a letter first (a hyphen stands only between the parts of an id)",
+            (
+                "2: $.model: model 'ResNet-50' is out of form; allowed are lower-case "
+                "letters, digits and underscores, a letter first (a hyphen stands only between the parts of an id)"
+            ),
         ),
         (
             "[1n1g, 4n8g]",
             "[1n1g, 1n1g]",
-            "13: $.cases[0].topologies[1]: paddle-resnet50-fp32-b128-1n1g is named twice; first "
-            "on line 13",
+            (
+                "13: $.cases[0].topologies[1]: paddle-resnet50-fp32-b128-1n1g is named twice; "
+                "first on line 13"
+            ),
         ),
         (
             "unit: images/s\n",
@@ -119,14 +131,18 @@ def test_the_shipped_files_are_sound() -> None:
         (
             "unit: images/s\n",
             "unit: images/s\ntolerance_percent: -5\n",
-            "4: $.tolerance_percent: found '-5', a number; allowed: a finite number above 0 and "
-            "below 100, in percent",
+            (
+                "4: $.tolerance_percent: found '-5', a number; allowed: a finite number above 0 "
+                "and below 100, in percent"
+            ),
         ),
         (
             "precision: fp32",
             "precision: 32",
-            "11: $.cases[0].precision: found '32', a number; allowed: a precision such as fp32 "
-            "(quote it to make it text)",
+            (
+                "11: $.cases[0].precision: found '32', a number; allowed: a precision such as fp32 "
+                "(quote it to make it text)"
+            ),
         ),
         ("[1n1g, 4n8g]", "[]", "13: $.cases[0].topologies: found an empty list; allowed: "),
         ("[1n1g, 4n8g]", "1n1g", "13: $.cases[0].topologies: found '1n1g', text; allowed: a list"),

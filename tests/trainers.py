@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Suite
+    from suites import Suite
 
 SYSTEM = "tiny-mlp"
 CASES = ("tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g", "tiny-mlp-fp32-b4-2n1g")

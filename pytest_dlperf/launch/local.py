@@ -3,7 +3,8 @@
 A launcher of distributed training, such as torchrun, starts its workers in sessions of their own:
 a signal to the process group that was started does not reach them, and they outlive a launcher
 that is killed. Every process of a run therefore carries a marker in its environment, by which the
-run's end finds what is left of it. Only processes with the marker are ever touched.
+run's end finds what is left of it. Only processes with the marker are ever touched. Should the
+launching process be killed itself, a watchdog does the same.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -22,6 +24,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from pytest_dlperf.launch import watchdog
 from pytest_dlperf.launch.plan import run_directory
 
 if TYPE_CHECKING:
@@ -31,16 +34,12 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import NodeCommand
 
 ADDRESS: Final = "127.0.0.1"
-MARKER: Final = "DLPERF_RUN_ID"
-"""Environment variable that every process of a run carries; its value is the run's own."""
 COMMAND_FILE: Final = "command.json"
 
 PEER_GRACE_S: Final = 5.0
 """How long the other nodes may go on after one has failed: time to write their own errors."""
 TERMINATION_GRACE_S: Final = 5.0
 """How long agents may take to end after SIGTERM."""
-KILL_LIMIT_S: Final = 5.0
-"""How long killed processes may take to be gone; one that is stuck in the kernel takes long."""
 POLL_S: Final = 0.05
 
 # What pytest, its plugins and torchrun put into the environment of their children. In a trainer it
@@ -68,7 +67,6 @@ _FOREIGN_NAMES: Final = frozenset(
 )
 _SECRET_WORDS: Final = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
 _MASK: Final = "***"
-_PROC: Final = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +172,13 @@ class _LaunchError(Exception):
 class _Agents:
     """The processes of one run, from their start until the last one is gone."""
 
-    __slots__ = ("_commands", "_marker", "_processes")
+    __slots__ = ("_commands", "_marker", "_processes", "_watchdog")
 
     def __init__(self, commands: Sequence[NodeCommand]) -> None:
         self._commands = commands
         self._marker = uuid.uuid4().hex
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._watchdog: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start one agent per node.
@@ -187,12 +186,13 @@ class _Agents:
         Raises:
             _LaunchError: A log cannot be written, or a program or its folder is not there.
         """
+        self._watchdog = _started_watchdog(self._marker)
         for command in self._commands:
             environment = {
                 **_own_environment(os.environ),
                 "PYTHONUNBUFFERED": "1",
                 **command.environment,
-                MARKER: self._marker,
+                watchdog.MARKER: self._marker,
             }
             _make_folder(command.log.parent)
             with _opened(command.log) as log:
@@ -228,12 +228,16 @@ class _Agents:
                 self._wait_for_all(TERMINATION_GRACE_S, stop=hurry)
         finally:
             self._signal_groups(signal.SIGKILL, only_running=False)
-            left = _killed(self._marker)
+            left = watchdog.kill_run(self._marker)
             # Reaped last: until then, the numbers of the agents' process groups are taken and
             # cannot mean another program.
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(KILL_LIMIT_S)
+                    process.wait(watchdog.KILL_LIMIT_S)
+            if self._watchdog is not None:
+                # It sees the end of its input, finds nothing more to kill, and ends.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._watchdog.communicate(timeout=2 * watchdog.KILL_LIMIT_S)
         return [f"processes {left} of the run could not be ended"] if left else []
 
     def exit_codes(self) -> tuple[int | None, ...]:
@@ -395,6 +399,21 @@ def _opened(log: Path) -> BinaryIO:
         raise _LaunchError(f"cannot write the log {log}: {error.strerror}") from error
 
 
+def _started_watchdog(marker: str) -> subprocess.Popen[bytes]:
+    # Isolated and without site packages, it is up in a hundredth of a second; in a session of its
+    # own, it outlives what ends the launching process's group.
+    try:
+        return subprocess.Popen(  # noqa: S603 - a program of our own
+            [sys.executable, "-I", "-S", watchdog.__file__, marker],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise _LaunchError(f"cannot start the run's watchdog: {error.strerror}") from error
+
+
 def _started(
     command: NodeCommand, environment: dict[str, str], log: BinaryIO
 ) -> subprocess.Popen[bytes]:
@@ -426,31 +445,3 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
     if ended is None:
         return None
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-
-
-def _killed(marker: str) -> list[int]:
-    """Kill all processes of this machine that carry the marker, and say which ones are left.
-
-    Repeats, since a process may have been started by one that was killed after it was looked for.
-    """
-    deadline = time.monotonic() + KILL_LIMIT_S
-    while marked := list(_marked(f"{MARKER}={marker}".encode())):
-        if time.monotonic() > deadline:
-            break
-        for process in marked:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
-        time.sleep(POLL_S / 5)
-    return marked
-
-
-def _marked(entry: bytes) -> Iterator[int]:
-    """Processes with the entry in their environment; none where the system does not tell."""
-    if not _PROC.is_dir():
-        return
-    for folder in _PROC.iterdir():
-        if folder.name.isdecimal():
-            # The process may be gone by now, or be another user's.
-            with contextlib.suppress(OSError):
-                if entry in (folder / "environ").read_bytes().split(b"\0"):
-                    yield int(folder.name)

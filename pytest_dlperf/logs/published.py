@@ -172,7 +172,9 @@ class PublishedLines:
             if self._lines >= self._skipped:
                 self._read_stamp(line)
         elif self._lines > self._skipped:
-            value = positive(line.text, what=f"the value of step {line.step}", offset=line.offset)
+            rates = definition.rule is Rule.MEAN_RATE
+            what = "the printed speed" if rates else "the step's time"
+            value = positive(line.text, what=what, offset=line.offset)
             self._values.append(value)
             self._total += value
 
@@ -218,7 +220,8 @@ class PublishedLines:
                 f"{self._needed}; take the steady estimator"
             )
         if self._lines < self._needed:
-            every = f", and prints every {self._interval} steps" if self._interval > 1 else ""
+            sparse = self._interval > (wanted or 1)
+            every = f", and prints every {self._interval} steps" if sparse else ""
             raise BrokenContractError(
                 f"too few steps: the log has {self._lines} lines that count{every}; the published "
                 f"definition needs {self._needed}",

@@ -43,7 +43,7 @@ class _Durations:
         self._widest = (0, 0)
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
-        self._total += step_seconds(self._format, text, step, offset)
+        self._total += step_seconds(self._format, text, offset)
         if self._count:
             self._widest = max(self._widest, (gap, step - gap))
         else:
@@ -70,7 +70,7 @@ class _Rates:
         self._widest = (0, 0)
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
-        rate = positive(text, what=f"the speed at step {step}", offset=offset)
+        rate = positive(text, what="the printed speed", offset=offset)
         if step - gap < self._span.after:
             return
         if self._steps:
@@ -106,8 +106,11 @@ class _Stamps:
         if self._first == 0:
             self._first = step
             self._read(text, offset)
-        elif not self._sort or text < self._last_text:
-            # Stamps that sort as text are only read here if they run backwards, which raises.
+        elif not self._sort:
+            self._read(text, offset)
+        elif text < self._last_text:
+            # Either is no stamp, or time runs backwards: reading both tells.
+            self._read(self._last_text, self._last_offset)
             self._read(text, offset)
         self._last = step
         self._last_text = text
@@ -129,7 +132,7 @@ class _Stamps:
         if not steps:
             raise BrokenContractError(
                 f"step {self._first} is the only one printed of steps {self._span.begin} to "
-                f"{self._span.last}; needed are two at least"
+                f"{self._span.last}, counted from 1; needed are two at least"
             )
         check_epochs(rank.turned_inside, rank.interval)
         if self._sort:

@@ -149,7 +149,7 @@ class SharedSteps:
         self._check_ends(steps[0] if steps else 0, last, interval)
         self._check_holes(steps, interval)
         times = [
-            step_seconds(self._format, text, step, offset)
+            step_seconds(self._format, text, offset)
             for step in steps
             for text, offset in self._texts[step]
         ]
@@ -169,10 +169,11 @@ class SharedSteps:
             found = min(uneven) - 1
             raise self._span.too_few(found, self._offset)
         if uneven:
-            step = min(uneven)
+            texts = self._texts[min(uneven)]
             raise BrokenContractError(
-                f"step {step} stands in the log {len(self._texts[step])} time(s); the case "
-                f"{self._case.id} has {ranks} ranks per node, which print it once each"
+                f"a step stands in the log {len(texts)} time(s); the case {self._case.id} has "
+                f"{ranks} ranks per node, which print it once each",
+                offset=texts[-1][1],
             )
 
     def _interval(self, steps: Sequence[int]) -> int:
@@ -199,7 +200,7 @@ class SharedSteps:
             gap = step - before
             if before >= self._span.after:
                 rates = [
-                    positive(text, what=f"the speed at step {step}", offset=offset)
+                    positive(text, what="the printed speed", offset=offset)
                     for text, offset in self._texts[step]
                 ]
                 used += gap
@@ -218,7 +219,7 @@ class SharedSteps:
         if len(steps) == 1:
             raise BrokenContractError(
                 f"step {steps[0]} is the only one printed of steps {self._span.begin} to "
-                f"{self._span.last}; needed are two at least"
+                f"{self._span.last}, counted from 1; needed are two at least"
             )
         check_epochs(self._turned_between(steps[0] + 1, steps[-1]), interval)
         clock = Clock()

@@ -43,7 +43,7 @@ class Span:
         """The log ends before the window does."""
         return BrokenContractError(
             f"too few steps: found {found}, needed {self.last} "
-            f"(measured are steps {self.after + 1} to {self.last})",
+            f"(measured are steps {self.after + 1} to {self.last}, counted from 1)",
             offset=offset,
             place="the last step is on line",
         )
@@ -60,7 +60,7 @@ class Span:
             begins = f"step {first}" if first else f"step {found}"
             raise BrokenContractError(
                 f"the log begins too late: {begins} is the first there is of steps "
-                f"{self.begin} to {self.last}"
+                f"{self.begin} to {self.last}, counted from 1"
             )
 
 
@@ -73,7 +73,8 @@ def check_no_hole(gap: int, before: int, interval: int) -> None:
     # The first interval of all may be one shorter, where numbering begins with 1.
     if gap >= 2 * interval:
         raise BrokenContractError(
-            f"steps are missing from the log: none between step {before} and step {before + gap}"
+            f"steps are missing from the log: none between step {before} and step "
+            f"{before + gap}, counted from 1"
         )
 
 
@@ -99,11 +100,11 @@ def global_rate(log_format: LogFormat, rate: float, case: Case) -> float:
     return rate * case.topology.world_size
 
 
-def step_seconds(log_format: LogFormat, text: bytes, step: int, offset: int) -> float:
+def step_seconds(log_format: LogFormat, text: bytes, offset: int) -> float:
     """The duration of a step, in seconds.
 
     Raises:
         BrokenContractError: It is no finite number above zero.
     """
-    seconds = positive(text, what=f"the time of step {step}", offset=offset)
+    seconds = positive(text, what="the step's time", offset=offset)
     return seconds / 1000 if log_format.timing is Timing.MILLISECONDS else seconds

@@ -84,50 +84,64 @@ def index_logs(source: LogSource, *, log_name: str, cases: Iterable[Case]) -> Lo
     Raises:
         OSError: The folder itself cannot be read.
     """
-    ids = {
-        (case.options, str(case.topology), case.batch_per_device, case.precision): case.id
-        for case in cases
-    }
-    option_folders = {"+".join(key[0]): key[0] for key in ids}
+    matrix = _Matrix(source, log_name, cases)
     index = LogIndex()
     for path, folders in _walk(source.directory, index):
-        case_id, run, reason = _assign(path, folders, source, log_name, ids, option_folders)
-        if case_id is None:
-            index.ignored.append(IgnoredLog(path, reason))
+        try:
+            case_id, run = matrix.place(path, folders)
+        except _NoPlaceError as error:  # noqa: PERF203 - rare beside what the walk costs
+            index.ignored.append(IgnoredLog(path, str(error)))
         else:
             index.logs.setdefault(case_id, {}).setdefault(run, []).append(path)
     return index
 
 
-def _assign(  # noqa: PLR0913 - one log against all that is known of its source
-    path: str,
-    folders: tuple[str, ...],
-    source: LogSource,
-    log_name: str,
-    ids: dict[tuple[tuple[str, ...], str, int, str], str],
-    option_folders: dict[str, tuple[str, ...]],
-) -> tuple[str | None, int, str]:
-    """The case id and run of a log, or ``None`` and the reason why it has none."""
-    name = os.path.basename(path)  # noqa: PTH119 - a Path for each of 100,000 logs costs
-    match = _NAME.fullmatch(name)
-    form = f"{log_name}_b<batch>_<precision>_<run>{SUFFIX}"
-    if match is None or match["log_name"] != log_name:
-        return None, 0, f"the name is not of the form {form}"
-    topology = folders[-1] if folders else ""
-    if not _TOPOLOGY.fullmatch(topology):
-        return None, 0, "the folder above it names no topology such as 1n8g"
-    options = source.options if source.options is not None else ()
-    above = option_folders.get(folders[-2]) if len(folders) > 1 else None
-    if above and source.options is None:
-        options = above
-    elif above and above != source.options:
-        return None, 0, f"it lies in a folder of the options {'+'.join(above)}"
-    case_id = ids.get((options, topology, int(match["batch"]), match["precision"]))
-    if case_id is None:
-        variant = f"{match['precision']}, batch {match['batch']}, {topology}"
-        with_options = f", options {'+'.join(options)}" if options else ", no options"
-        return None, 0, f"{source.system} has no case of {variant}{with_options}"
-    return case_id, int(match["run"]), ""
+class _NoPlaceError(Exception):
+    """A log belongs to no run; the message says why."""
+
+
+class _Matrix:
+    """A system's cases, arranged so that a log finds its own by name and folders."""
+
+    def __init__(self, source: LogSource, log_name: str, cases: Iterable[Case]) -> None:
+        self._source = source
+        self._log_name = log_name
+        self._ids = {
+            (case.options, str(case.topology), case.batch_per_device, case.precision): case.id
+            for case in cases
+        }
+        self._option_folders = {"+".join(options): options for options, *_ in self._ids if options}
+
+    def place(self, path: str, folders: tuple[str, ...]) -> tuple[str, int]:
+        """The case id and run number of a log in these folders, the innermost last.
+
+        Raises:
+            _NoPlaceError: It has none.
+        """
+        name = os.path.basename(path)  # noqa: PTH119 - a Path for each of 100,000 logs costs
+        match = _NAME.fullmatch(name)
+        if match is None or match["log_name"] != self._log_name:
+            form = f"{self._log_name}_b<batch>_<precision>_<run>{SUFFIX}"
+            raise _NoPlaceError(f"the name is not of the form {form}")
+        topology = folders[-1] if folders else ""
+        if not _TOPOLOGY.fullmatch(topology):
+            raise _NoPlaceError("the folder above it names no topology such as 1n8g")
+        options = self._options(folders[:-1])
+        case_id = self._ids.get((options, topology, int(match["batch"]), match["precision"]))
+        if case_id is None:
+            variant = f"{match['precision']}, batch {match['batch']}, {topology}"
+            with_options = f"options {'+'.join(options)}" if options else "no options"
+            raise _NoPlaceError(f"{self._source.system} has no case of {variant}, {with_options}")
+        return case_id, int(match["run"])
+
+    def _options(self, folders: tuple[str, ...]) -> tuple[str, ...]:
+        """The options that a log is of: as the user said, else as the folder above says."""
+        above = self._option_folders.get(folders[-1]) if folders else None
+        if self._source.options is None:
+            return above or ()
+        if above is not None and above != self._source.options:
+            raise _NoPlaceError(f"it lies in a folder of the options {'+'.join(above)}")
+        return self._source.options
 
 
 def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -138,8 +152,7 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
     seen = {_identity(os.stat(top))}  # noqa: PTH116 - the walk deals in plain strings
     # A topology's or option's folder may itself be what the user named.
-    absolute = os.path.abspath(top)  # noqa: PTH100
-    start = tuple(part for part in absolute.split(os.sep) if part)[-2:]
+    start = top.absolute().parts[-2:]
     pending = [(os.fspath(top), start)]
     first = True
     while pending:

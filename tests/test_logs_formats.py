@@ -1,0 +1,90 @@
+"""Formats that are declared in a few words, and the mistakes that can be made in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_dlperf.logs.formats import (
+    BUILTIN_FORMATS,
+    LogFormat,
+    Ranks,
+    RateScope,
+    Timing,
+    custom_format,
+)
+
+RECORD = r"it (?P<step>\d+) (?P<seconds>[\d.]+)"
+
+
+def test_the_built_in_formats_go_by_their_names() -> None:
+    assert sorted(BUILTIN_FORMATS) == [
+        "dllogger",
+        "dlperf",
+        "paddle_resnet",
+        "plsc",
+        "pytorch_imagenet",
+        "tf_models_bert",
+    ]
+    assert all(name == log_format.name for name, log_format in BUILTIN_FORMATS.items())
+    with pytest.raises(TypeError):
+        BUILTIN_FORMATS["mine"] = BUILTIN_FORMATS["plsc"]  # type: ignore[index]
+
+
+def test_only_the_original_benchmarks_formats_have_a_published_definition() -> None:
+    without = [name for name, log_format in BUILTIN_FORMATS.items() if not log_format.has_published]
+    assert without == ["dlperf"]
+
+
+@pytest.mark.parametrize("group", [timing.value for timing in Timing])
+def test_a_declared_format_takes_its_timing_from_the_group(group: str) -> None:
+    mine = custom_format(
+        "mine",
+        record=rf"it (?P<step>\d+) of (?P<epoch>\d+) by (?P<rank>\d+): (?P<{group}>.*)",
+        first_step=1,
+        ranks="local",
+        rate_scope="node",
+    )
+    assert mine.timing.value == group
+    assert (mine.ranks, mine.rate_scope) == (Ranks.LOCAL, RateScope.NODE)
+    assert mine.labels_ranks
+    assert mine.first_step == 1
+    assert not mine.has_published
+
+
+def test_declared_defaults() -> None:
+    mine = custom_format("mine", record=RECORD)
+    assert (mine.ranks, mine.rate_scope, mine.first_step) == (Ranks.ONE, RateScope.GLOBAL, None)
+    assert not mine.labels_ranks
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"record": "it (?P<step>"}, "is no regular expression: missing"),
+        ({"record": "(?P<step>x)*(?P<seconds>y)*"}, "matches the empty text"),
+        ({"record": r"\Ait (?P<step>\d+) (?P<seconds>\d+)"}, "write ^ for the begin of a line"),
+        ({"record": r"it (?P<seconds>\d+)"}, "no group 'step'; write"),
+        ({"record": r"it (?P<step>\d+)"}, "needs one group out of .* and has none"),
+        (
+            {"record": r"it (?P<step>\d+) (?P<seconds>\d+) (?P<timestamp>\d+)"},
+            "has seconds and timestamp",
+        ),
+        ({"record": RECORD + "(?P<lost>.)"}, "unknown group lost .* known are step, epoch, rank, "),
+        ({"record": RECORD, "first_step": -1}, "first_step is 0 or above, not -1"),
+        ({"record": RECORD, "ranks": "all"}, "'all' is not a valid Ranks; ranks is 'one' or"),
+        ({"record": RECORD, "rate_scope": "gpu"}, "'gpu' is not a valid RateScope"),
+    ],
+)
+def test_mistakes_are_named(declared: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("^", r"\^")) as caught:
+        custom_format("mine", **declared)
+    assert str(caught.value).startswith("log format 'mine': ")
+
+
+def test_formats_are_values() -> None:
+    assert custom_format("mine", record=RECORD) == custom_format("mine", record=RECORD)
+    with pytest.raises(AttributeError):
+        custom_format("mine", record=RECORD).name = "other"  # type: ignore[misc]
+    assert isinstance(BUILTIN_FORMATS["plsc"], LogFormat)

@@ -1,0 +1,128 @@
+"""Pieces of whole lines, whatever the buffer; and the benchmark that times them."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_dlperf.logs.clock import Clock, Kind, StampError, parse
+from pytest_dlperf.logs.reader import LONGEST_LINE, line_number, regions
+
+BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "read_logs.py"
+
+
+def pieces(path: Path, buffer_size: int) -> list[tuple[bytes, int, bool]]:
+    with io.FileIO(path) as file:
+        return [
+            (bytes(region.buffer[: region.end]), region.offset, region.terminated)
+            for region in regions(file, buffer_size)
+        ]
+
+
+@pytest.mark.parametrize("buffer_size", [1, 3, 10, 64, 1 << 18])
+def test_pieces_are_whole_lines_and_nothing_is_lost(tmp_path: Path, buffer_size: int) -> None:
+    log = tmp_path / "run.log"
+    content = b"first\nsecond, longer than some buffers\r\n\n\0\0third\rlast"
+    log.write_bytes(content)
+    found = pieces(log, buffer_size)
+    assert b"".join(text for text, _, _ in found) == content
+    for text, offset, terminated in found:
+        assert content[offset:].startswith(text)
+        assert terminated is text.endswith((b"\n", b"\r", b"\0"))
+    assert [terminated for _, _, terminated in found][-1] is False
+    assert all(terminated for _, _, terminated in found[:-1])
+
+
+@pytest.mark.parametrize("buffer_size", [1000, 1 << 18, 1 << 24])
+def test_a_line_without_end_is_cut_at_the_same_places(tmp_path: Path, buffer_size: int) -> None:
+    log = tmp_path / "run.log"
+    log.write_bytes(b"a\n" + b"b" * (2 * LONGEST_LINE + 5) + b"\nc\n")
+    cuts = [
+        offset + len(text)
+        for text, offset, terminated in pieces(log, buffer_size)
+        if not terminated
+    ]
+    assert cuts == [2 + LONGEST_LINE, 2 + 2 * LONGEST_LINE]
+
+
+def test_lines_are_counted_as_an_editor_does(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_bytes(b"1\n2\r still 2\r\n3\n" * 100_000)
+    with io.FileIO(log) as file:
+        assert line_number(file, 0) == 1
+        assert line_number(file, 1) == 1
+        assert line_number(file, 2) == 2
+        assert line_number(file, 16 * 50_000) == 150_001
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "seconds", "decimals"),
+    [
+        (b"2020-09-15 14:29:18.553769", Kind.DATED, 737683 * 86400 + 52158.553769, 6),
+        (b"2020-09-15T14:29:18", Kind.DATED, 737683 * 86400 + 52158, 0),
+        (b"2020/9/15 14:29:18,5", Kind.DATED, 737683 * 86400 + 52158.5, 1),
+        (b"2020-09-15T14:29:18.5Z", Kind.DATED, 737683 * 86400 + 52158.5, 1),
+        (b"2020-09-15T16:29:18+02:00", Kind.DATED, 737683 * 86400 + 52158, 0),
+        (b"2020-09-15T11:59:18-0230", Kind.DATED, 737683 * 86400 + 52158, 0),
+        (b" 8:32:30.228544", Kind.TIME_OF_DAY, 30750.228544, 6),
+        (b"1597933942.9863544", Kind.NUMBER, 1597933942.9863544, 7),
+        (b"17", Kind.NUMBER, 17, 0),
+    ],
+)
+def test_stamps_are_told_apart_by_their_form(
+    text: bytes, kind: Kind, seconds: float, decimals: int
+) -> None:
+    stamp = parse(text)
+    assert stamp.kind is kind
+    assert stamp.nanoseconds / 1e9 == pytest.approx(seconds, abs=1e-5)
+    assert stamp.decimals == decimals
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"soon", b"nan", b"-5.0", b"1e5", b"25:00:00", b"12:60:00", b"2020-02-30 10:00:00"],
+)
+def test_what_is_no_stamp(text: bytes) -> None:
+    with pytest.raises(StampError):
+        parse(text)
+
+
+def test_microseconds_of_a_date_are_not_lost() -> None:
+    clock = Clock()
+    clock.read(b"2020-09-15 14:29:18.553769")
+    clock.read(b"2020-09-15 14:29:28.553770")
+    assert clock.seconds == 10.000001
+
+
+def test_a_clock_passes_midnight_but_never_goes_back() -> None:
+    clock = Clock()
+    for text in (b"23:59:59.5", b"00:00:00.5", b"12:00:00.0", b"23:00:00.0", b"01:00:00.0"):
+        clock.read(text)
+    assert clock.seconds == 25 * 3600 + 0.5
+    with pytest.raises(StampError, match=r"time runs backwards: '00:59:00' follows '01:00:00\.0'"):
+        clock.read(b"00:59:00")
+    with pytest.raises(StampError, match="seconds as a number after time without date"):
+        clock.read(b"5.5")
+
+
+def test_a_date_that_jumps_back_is_an_error() -> None:
+    clock = Clock()
+    clock.read(b"2020-12-31 23:59:59.5")
+    with pytest.raises(StampError, match="time runs backwards"):
+        clock.read(b"2020-12-31 00:00:00.5")
+
+
+def test_the_benchmarks_readers_agree() -> None:
+    done = subprocess.run(
+        [sys.executable, BENCHMARK, "--size-mb", "1", "--repeats", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ours, window to the last record" in done.stdout
+    assert "all lines in memory" in done.stdout

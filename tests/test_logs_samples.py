@@ -1,0 +1,100 @@
+"""Real logs of real trainers, cut to size; the published numbers are the original scripts' own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.throughput import last_step, measure_log
+from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+
+DATA = Path(__file__).parent / "data" / "logs"
+SHORT = Window(warmup_steps=10, measured_steps=40)
+
+
+def measured(log: str, topology: str, batch: int, window: Window, estimator: Estimator) -> Run:
+    name = next(name for name in BUILTIN_FORMATS if log.startswith(name))
+    return measure_log(
+        DATA / log,
+        number=1,
+        case=make.case(topology, batch=batch),
+        log_format=BUILTIN_FORMATS[name],
+        window=window,
+        estimator=estimator,
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "topology", "batch", "window", "published", "steady"),
+    [
+        ("paddle_resnet_1n1g_b8.log", "1n1g", 8, make.WINDOW, 9.65, 9.1725),
+        ("dllogger_1n1g_b128.log", "1n1g", 128, SHORT, 367.97, 367.9737),
+        ("dllogger_1n8g_b128.log", "1n8g", 128, SHORT, 6064.71, 6064.7060),
+        ("pytorch_imagenet_1n2g_b4_glued.log", "1n2g", 4, make.WINDOW, 12.11, 12.6028),
+        ("plsc_1n4g_b128.log", "1n4g", 128, make.PLSC_WINDOW, 8871.84, 9935.5609),
+        ("tf_models_bert_1n1g_b8.log", "1n1g", 8, make.WINDOW, 506.24, 506.2426),
+        ("pytorch_imagenet_1n4g_b2_blocks.log", "1n4g", 2, SHORT, 20.36, 17.9624),
+    ],
+)
+def test_a_whole_run(  # noqa: PLR0913, PLR0917 - a log and its numbers
+    log: str, topology: str, batch: int, window: Window, published: float, steady: float
+) -> None:
+    run = measured(log, topology, batch, window, Estimator.PUBLISHED)
+    assert (run.status, run.reason) == (RunStatus.OK, None)
+    assert run.throughput == published
+    run = measured(log, topology, batch, window, Estimator.STEADY)
+    assert (run.status, run.reason) == (RunStatus.OK, None)
+    assert run.throughput == pytest.approx(steady, rel=1e-4)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize(
+    ("log", "topology"), [("dllogger_1n1g_b128.log", "1n1g"), ("dllogger_1n8g_b128.log", "1n8g")]
+)
+def test_a_run_of_99_iterations_is_too_short(log: str, topology: str, estimator: Estimator) -> None:
+    run = measured(log, topology, 128, make.WINDOW, estimator)
+    assert run.status is RunStatus.INVALID
+    assert run.reason is not None
+    assert run.reason.startswith("too few steps")
+    assert last_step(DATA / log, BUILTIN_FORMATS["dllogger"]) == 99
+
+
+@pytest.mark.parametrize(
+    ("log", "topology", "batch", "said"),
+    [
+        ("paddle_resnet_1n1g_b8.log", "1n1g", 128, "batch_size (of a node) 8; the case"),
+        ("dllogger_1n8g_b128.log", "1n8g", 96, "batch_size 128; the case"),
+        ("dllogger_1n8g_b128.log", "2n8g", 128, "world_size 8; the case"),
+        ("plsc_1n4g_b128.log", "1n8g", 128, "num_trainers 4; the case"),
+        ("plsc_1n4g_b128.log", "1n4g", 64, "train_batch_size 128; the case"),
+        ("pytorch_imagenet_1n4g_b2_blocks.log", "1n2g", 2, "names more than 2 device(s)"),
+        ("pytorch_imagenet_1n4g_b2_blocks.log", "1n8g", 2, "4 time(s); the case"),
+    ],
+)
+def test_another_case_than_the_one_that_ran(log: str, topology: str, batch: int, said: str) -> None:
+    for estimator in Estimator:
+        if log.startswith("pytorch") and estimator is Estimator.PUBLISHED:
+            # The lines that are counted end before the other ranks show.
+            continue
+        run = measured(log, topology, batch, SHORT, estimator)
+        assert run.status is RunStatus.INVALID
+        assert run.reason is not None
+        assert said in run.reason
+
+
+def test_the_later_print_format_is_not_taken_for_the_first() -> None:
+    run = measure_log(
+        DATA / "paddlecv_later.log",
+        number=1,
+        case=make.case(),
+        log_format=BUILTIN_FORMATS["paddle_resnet"],
+        window=Window(warmup_steps=0, measured_steps=2),
+        estimator=Estimator.PUBLISHED,
+    )
+    assert run.reason == (
+        "this is a log in the later PaddleCV print format (batch_cost, ips), not one of format "
+        "paddle_resnet"
+    )

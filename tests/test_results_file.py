@@ -1,0 +1,112 @@
+"""The results file, schema 1: its keys, its numbers and its nulls."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from trainers import CASES, TinySystem
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+CASE_KEYS = {
+    "id", "system", "framework", "model", "precision", "batch_per_device", "options", "topology",
+    "nodes", "devices_per_node", "unit", "runs", "throughput", "speedup", "baseline", "verdict",
+}  # fmt: skip
+
+
+def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
+    TinySystem(suite)
+
+    _, results = suite.judge("-k", "tiny", "--dlperf-create-baselines", *workers, cluster="local")
+    assert set(results) == {
+        "schema", "cluster", "estimator", "started", "environment", "cases", "ignored_logs",
+    }  # fmt: skip
+    assert (results["schema"], results["cluster"], results["estimator"]) == (1, "local", "steady")
+    assert datetime.fromisoformat(results["started"]).tzinfo is not None
+    assert results["environment"]["processors"] >= 1
+    assert {case["id"] for case in results["cases"]} == set(CASES)
+    for case in results["cases"]:
+        assert set(case) == CASE_KEYS
+        assert case["unit"] == "samples/s"
+        assert set(case["throughput"]) == {"median", "mean", "spread"}
+        assert set(case["verdict"]) == {"throughput", "speedup"}
+        for run in case["runs"]:
+            assert set(run) == {"run", "throughput", "status", "reason", "log", "steps"}
+            assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)
+
+
+def test_the_baseline_is_what_was_compared_with(suite: Suite) -> None:
+    TinySystem(suite)
+    select = ["-k", "tiny", "--dlperf-repeats", "1"]
+    suite.judge(*select, "--dlperf-create-baselines", cluster="local")
+
+    _, results = suite.judge(*select, cluster="local")
+
+    for case in results["cases"]:
+        assert set(case["baseline"]) == {"throughput", "speedup", "estimator"}
+        assert case["baseline"]["throughput"] == pytest.approx(
+            case["throughput"]["median"], rel=1e-5
+        )
+        assert case["baseline"]["estimator"] == "steady"
+
+
+def test_what_was_not_measured_is_null(suite: Suite, workers: list[str]) -> None:
+    _, results = suite.judge("-k", "paddle-resnet50-fp32-b128-4n8g", *workers)
+
+    [case] = results["cases"]
+    assert case["options"] == []
+    assert (case["nodes"], case["devices_per_node"], case["batch_per_device"]) == (4, 8, 128)
+    assert case["unit"] == "images/s"
+    assert case["runs"] == []
+    assert case["throughput"] == {"median": None, "mean": None, "spread": None}
+    assert (case["speedup"], case["baseline"]) == (None, None)
+
+
+def test_selected_cases_appear_even_when_the_session_stops_before_them(suite: Suite) -> None:
+    TinySystem(suite)
+
+    result, results = suite.judge("-k", "throughput and tiny", "-x", cluster="local")
+
+    result.assert_outcomes(failed=1, deselected=216)
+    assert [case["id"] for case in results["cases"]] == list(CASES)
+    assert [case["verdict"]["throughput"] for case in results["cases"]] == [
+        "no_baseline", None, None,
+    ]  # fmt: skip
+
+
+def test_the_file_is_strict_json_whatever_the_logs_hold(suite: Suite) -> None:
+    folder = suite.path / "logs" / "1n1g"
+    folder.mkdir(parents=True)
+    text = "".join(
+        f"2020-09-10 08:27:41,009-INFO: [Pass 0, train batch {k}] \tloss nan, acc1 nan, acc5 nan, "
+        f"lr 0.00100, elapse {'nan' if k == 60 else '0.3601'} sec\n"
+        for k in range(120)
+    )
+    (folder / "r50_b128_fp32_1.log").write_text(text, encoding="utf-8")
+    file = suite.path / "results.json"
+
+    suite.judge("--dlperf-logs", "paddle-resnet50=logs", "-k", "fp32-b128-1n1g and paddle")
+
+    def refuse(constant: str) -> Any:
+        raise AssertionError(constant)
+
+    results = json.loads(file.read_text(encoding="utf-8"), parse_constant=refuse)
+    [case] = [case for case in results["cases"] if case["runs"]]
+    assert case["runs"][0]["status"] == "invalid"
+    assert case["runs"][0]["throughput"] is None
+
+
+def test_the_results_are_the_same_with_and_without_workers(suite: Suite) -> None:
+    TinySystem(suite)
+    found = []
+    for arguments in ([], ["-n", "2"]):
+        _, results = suite.judge("-k", "tiny", *arguments, cluster="local")
+        for case in results["cases"]:
+            for run in case["runs"]:
+                del run["log"]
+        found.append(sorted(results["cases"], key=lambda case: case["id"]))
+    assert found[0] == found[1]
