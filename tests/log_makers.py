@@ -11,7 +11,7 @@ from pytest_dlperf.logs.throughput import measure_log
 from pytest_dlperf.measurement import Estimator, Run, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.logs.formats import LogFormat
@@ -246,3 +246,13 @@ def dlperf(ranks: Sequence[Sequence[float]], *, block: int = 1) -> str:
             lines.append(f"dlperf step rank={rank} step={k} time={now:.6f} loss=6.9078")
         outputs.append([*lines, f"dlperf end rank={rank}"])
     return _text(_taking_turns(outputs, block))
+
+
+OF_ONE_RANK: Mapping[str, Callable[..., str]] = {
+    "paddle_resnet": paddle_resnet,
+    "dllogger": dllogger,
+    "tf_models_bert": tf_models_bert,
+    "pytorch_imagenet": lambda times: pytorch_imagenet([times]),
+    "dlperf": lambda times: dlperf([times]),
+}
+"""Makers of a log with given step times, by format."""

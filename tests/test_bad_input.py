@@ -157,7 +157,7 @@ def test_a_name_that_does_not_match_to_the_letter_is_listed(
     [ignored] = results["ignored_logs"]
     assert os.path.basename(ignored["log"]) == name  # noqa: PTH119 - the name has a newline
     assert ignored["reason"] == "the name is not of the form bert_b<batch>_<precision>_<run>.log"
-    result.stdout.fnmatch_lines(["1 logs were left out:"])
+    result.stdout.fnmatch_lines(["1 log was left out:"])
 
 
 def test_a_folder_name_that_is_no_text_does_no_harm(suite: Suite, workers: list[str]) -> None:

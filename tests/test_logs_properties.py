@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import log_makers as make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.cases import Case
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, LogFormat, custom_format
 from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+
+if TYPE_CHECKING:
+    from pytest_dlperf.cases import Case
 
 WINDOW: Final = Window(warmup_steps=3, measured_steps=8)
 PLSC_WINDOW: Final = Window(warmup_steps=20, measured_steps=40)

@@ -134,7 +134,7 @@ def test_lines_of_one_rank_do_not_pass_for_all(tmp_path: Path) -> None:
     run = published(tmp_path, one, "pytorch_imagenet", of=case)
     assert run.throughput is None
     assert run.reason is not None
-    assert run.reason.startswith("step 0 stands in the log 1 time(s); the case")
+    assert run.reason.startswith("a step stands in the log 1 time(s); the case")
     five = make.pytorch_imagenet([[0.5] * 200] * 5, heads=False)
     run = published(tmp_path, five, "pytorch_imagenet", of=case)
     assert run.reason is not None
@@ -143,7 +143,7 @@ def test_lines_of_one_rank_do_not_pass_for_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["dllogger", "tf_models_bert"])
 def test_lines_of_every_tenth_step_are_no_lines_of_steps(tmp_path: Path, name: str) -> None:
-    maker = {"dllogger": make.dllogger, "tf_models_bert": make.tf_models_bert}[name]
+    maker = make.OF_ONE_RANK[name]
     run = published(tmp_path, maker([0.5] * 1300, interval=10), name)
     assert run.status is RunStatus.INVALID
     assert run.reason is not None
@@ -175,7 +175,7 @@ def test_another_log_period_has_no_published_number(tmp_path: Path) -> None:
     ],
 )
 def test_windows_that_the_definition_cannot_have(tmp_path: Path, name: str, window: Window) -> None:
-    maker = {"dllogger": make.dllogger, "tf_models_bert": make.tf_models_bert}[name]
+    maker = make.OF_ONE_RANK[name]
     run = published(tmp_path, maker([0.5] * 150), name, window=window)
     assert run.reason is not None
     assert "the published definition has no number for lines" in run.reason

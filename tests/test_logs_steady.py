@@ -111,14 +111,14 @@ def test_a_stamp_without_fraction_is_a_stamp(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tf_models_bert", "dllogger"])
 def test_midnight_lies_between_steps_like_any_other_moment(tmp_path: Path, name: str) -> None:
-    maker = {"tf_models_bert": make.tf_models_bert, "dllogger": make.dllogger}[name]
+    maker = make.OF_ONE_RANK[name]
     log = maker([0.5] * 130, start=datetime(2020, 12, 31, 23, 59, 30, 250000))  # noqa: DTZ001
     assert make.measured(tmp_path, log, name).throughput == pytest.approx(256)
 
 
 @pytest.mark.parametrize("name", ["paddle_resnet", "dllogger"])
 def test_steps_are_counted_on_over_epochs(tmp_path: Path, name: str) -> None:
-    maker = {"paddle_resnet": make.paddle_resnet, "dllogger": make.dllogger}[name]
+    maker = make.OF_ONE_RANK[name]
     times = make.seconds(150)
     in_one = make.measured(tmp_path, maker(times), name)
     in_three = make.measured(tmp_path, maker(times, epoch_length=53), name)

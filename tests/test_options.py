@@ -101,7 +101,7 @@ def test_logs_can_be_named_in_the_ini_file(suite: Suite) -> None:
     result = suite.run("-k", "paddle and 1n1g")
 
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["1 logs were left out:"])
+    result.stdout.fnmatch_lines(["1 log was left out:"])
 
 
 def test_help_tells_every_option_and_ini_key(pytester: pytest.Pytester) -> None:

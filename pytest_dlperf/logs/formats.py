@@ -130,7 +130,7 @@ class LogFormat:
     rate_scope: RateScope = RateScope.GLOBAL
     settling_steps: int = 0
     stamps_sort: bool = False
-    """Whether a later stamp is also the greater text."""
+    """Whether a later stamp of the same day is also the greater text."""
     whole_lines: bool = False
     """Whether records are matched line by line, and on lines that have ended only."""
     facts: tuple[Fact, ...] = ()
@@ -304,6 +304,7 @@ _TF_MODELS_BERT: Final = LogFormat(
     ),
     first_step=1,
     ranks=Ranks.ONE,
+    stamps_sort=True,
     facts=(_fact("Number of cores used", rb"Number of cores used : +([0-9]+)\b", _world_size),),
     # TensorFlow/bert/extract_tensorflow_logs_time.py
     published=Published(rule=Rule.ELAPSED, least_warmup=20, print_interval=1),

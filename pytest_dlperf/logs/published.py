@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf import numeric
 from pytest_dlperf.logs.clock import Clock, StampError
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
+from pytest_dlperf.logs.contract import (
+    LOOK_AHEAD,
+    BrokenContractError,
+    Estimate,
+    RankCount,
+    positive,
+    whole_number,
+)
 from pytest_dlperf.logs.formats import Glued, Ranks, Rule
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.measurement import PUBLISHED_DECIMALS
@@ -36,6 +43,7 @@ class _Line:
     step: int
     text: bytes
     offset: int
+    end: int
 
 
 class PublishedLines:
@@ -57,15 +65,15 @@ class PublishedLines:
             skipped = skipped // interval * case.topology.nodes
             needed = needed // interval * case.topology.nodes
         self._skipped, self._needed = skipped, needed
-        self._ranks = case.topology.devices_per_node if log_format.ranks is Ranks.LOCAL else 1
         self._has_epochs = "epoch" in log_format.record.groupindex
         self._lines = 0
         self._line: _Line | None = None
         self._values: list[float] = []
         self._total = 0.0
         self._clock = Clock()
-        self._first: tuple[int, int] | None = None
-        self._first_count = 0
+        self._shared = log_format.ranks is Ranks.LOCAL
+        self._count = RankCount(case, case.topology.devices_per_node)
+        self._enough: int | None = None
         self._before = (-1, -1)
         self._text = b""
         self._interval = 0
@@ -87,56 +95,56 @@ class PublishedLines:
         for start, stop, step, epoch, _, text in records(region, self._format):
             if self._line is not None and _has_line_end(buffer, end, start):
                 self._close()
-                if self._complete:
-                    return end
+            if self._enough is not None and region.offset + start >= self._enough:
+                break
             end = stop
-            self._take(step, epoch if self._has_epochs else b"0", text, region.offset + start)
-            if self._line is None and self._complete:
-                return end
-        if self._line is not None and _has_line_end(buffer, end, region.end):
-            self._close()
-            if self._complete:
-                return end
-        return None
+            epoch_text = epoch if self._has_epochs else b"0"
+            self._take(step, epoch_text, text, region.offset + start, region.offset + stop)
+        else:
+            if self._line is not None and _has_line_end(buffer, end, region.end):
+                self._close()
+        if self._enough is None or region.offset + region.end < self._enough:
+            return None
+        return max(self._enough - region.offset, 0)
 
-    @property
-    def _complete(self) -> bool:
-        # Lines alone would not show that ranks are missing: the first lines may all be of one.
-        return self._lines == self._needed and self._first_count >= self._ranks
+    def _settle(self, position: int) -> None:
+        """Decide how far to read, once all lines are there and each rank has shown.
 
-    def _take(self, step_text: bytes, epoch_text: bytes, text: bytes, offset: int) -> None:
+        The first lines may all be of one rank: they alone do not tell that others are missing.
+        """
+        if self._lines == self._needed and self._enough is None:
+            if not self._shared:
+                self._enough = position
+            elif self._count.all_there:
+                self._enough = position + LOOK_AHEAD
+
+    def _take(
+        self, step_text: bytes, epoch_text: bytes, text: bytes, offset: int, end: int
+    ) -> None:
         step = whole_number(step_text, what="step", offset=offset)
         epoch = whole_number(epoch_text, what="epoch", offset=offset)
         key = epoch, step
-        if self._first is None:
-            self._first = key
         gap = step - self._before[1]
         if epoch == self._before[0] and gap > 0:
             self._interval = min(self._interval or gap, gap)
-        if self._ranks == 1 and key <= self._before and self._offset is not None:
+        if self._shared:
+            self._count.note(epoch_text, step_text, offset)
+        elif key <= self._before:
             if key == self._before and text == self._text:
                 return
             self._refuse(key, offset)
-        if key == self._first:
-            self._count_rank(offset)
         self._before, self._text, self._offset = key, text, offset
-        if self._lines == self._needed:
-            return
         line = self._line
-        if line is None:
-            self._line = _Line(epoch, step, text, offset)
-        elif self._definition.glued is Glued.LAST_STEP:
-            line.step = step
-        elif self._definition.glued is Glued.LAST:
-            line.step, line.text = step, text
-
-    def _count_rank(self, offset: int) -> None:
-        """Take note of another rank, seen by the log's first step: all ranks print that one."""
-        self._first_count += 1
-        if self._first_count > self._ranks:
-            raise BrokenContractError(
-                self._wrong_ranks(f"more than {self._ranks} time(s)"), offset=offset
-            )
+        if self._lines == self._needed:
+            self._settle(end)
+        elif line is None:
+            self._line = _Line(epoch, step, text, offset, end)
+        else:
+            line.end = end
+            if self._definition.glued is not Glued.FIRST:
+                line.step = step
+            if self._definition.glued is Glued.LAST:
+                line.text = text
 
     def _refuse(self, key: tuple[int, int], offset: int) -> None:
         epoch, step = key
@@ -150,13 +158,6 @@ class PublishedLines:
         else:
             reason = f"steps are out of order: epoch {epoch} follows epoch {self._before[0]}"
         raise BrokenContractError(reason, offset=offset)
-
-    def _wrong_ranks(self, found: str) -> str:
-        step = self._first[1] if self._first else 0
-        return (
-            f"step {step} stands in the log {found}; the case "
-            f"{self._case.id} has {self._ranks} ranks per node, which print it once each"
-        )
 
     def _close(self) -> None:
         """Count the line that has ended, if the definition counts such lines."""
@@ -177,6 +178,7 @@ class PublishedLines:
             value = positive(line.text, what=what, offset=line.offset)
             self._values.append(value)
             self._total += value
+        self._settle(line.end)
 
     def _read_stamp(self, line: _Line) -> None:
         try:
@@ -234,10 +236,8 @@ class PublishedLines:
                 f"the published definition has no number for lines {self._skipped} to "
                 f"{self._needed}; give the window more steps"
             )
-        if self._first_count != self._ranks:
-            raise BrokenContractError(
-                self._wrong_ranks(f"{self._first_count} time(s)"), offset=self._offset
-            )
+        if self._shared:
+            self._count.check_all_there()
 
 
 def _has_line_end(buffer: bytearray, begin: int, end: int) -> bool:

@@ -109,7 +109,7 @@ class _Stamps:
         elif not self._sort:
             self._read(text, offset)
         elif text < self._last_text:
-            # Either is no stamp, or time runs backwards: reading both tells.
+            # Midnight has passed, one of them is no stamp, or time runs backwards.
             self._read(self._last_text, self._last_offset)
             self._read(text, offset)
         self._last = step
@@ -160,12 +160,12 @@ class RankSteps:
         "_epoch_column",
         "_epoch_number",
         "_first_step",
+        "_in_columns",
         "_least_gap",
         "_offset",
         "_record",
         "_restarts",
         "_shift",
-        "_sorted_stamps",
         "_span",
         "_step_column",
         "_text",
@@ -183,7 +183,12 @@ class RankSteps:
         index = log_format.record.groupindex
         self._record = log_format.record
         self._restarts = "epoch" in index
-        self._sorted_stamps = log_format.stamps_sort and self._restarts
+        self._in_columns = (
+            log_format.stamps_sort
+            and self._restarts
+            and log_format.stamp_in_front is None
+            and not log_format.whole_lines
+        )
         self._step_column = index["step"] - 1
         self._epoch_column = index.get("epoch", 1) - 1
         self._time_column = index.get("timestamp", 1) - 1
@@ -229,7 +234,7 @@ class RankSteps:
         span = self._span
         if span.begin <= step <= span.last:
             self._values.take(step, gap, text, offset)
-        if turns and span.begin < step:
+        if turns and span.begin < step <= span.last:
             self.turned_inside = True
         self.step = step
         self._text = text
@@ -246,14 +251,17 @@ class RankSteps:
         values = self._values
         span = self._span
         begun = self.step >= span.begin
-        if not (self._sorted_stamps and isinstance(values, _Stamps)) or self.complete:
+        if not (self._in_columns and isinstance(values, _Stamps)) or self.complete:
             return False
         rows = self._record.findall(region.buffer, 0, region.end)
         if not rows:
             return True
         columns = tuple(zip(*rows, strict=True))
         epochs = columns[self._epoch_column]
-        numbers = list(map(int, columns[self._step_column]))
+        try:
+            numbers = list(map(int, columns[self._step_column]))
+        except ValueError:
+            return False
         step = numbers[-1] + self._shift
         if (
             epochs.count(self._epoch) != len(epochs)

@@ -7,7 +7,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.clock import Clock, StampError, parse
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
+from pytest_dlperf.logs.contract import (
+    LOOK_AHEAD,
+    BrokenContractError,
+    Estimate,
+    RankCount,
+    positive,
+    whole_number,
+)
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.span import check_epochs, check_no_hole, global_rate, step_seconds
@@ -45,8 +52,8 @@ class SharedSteps:
         self._turns: set[int] = set()
         self._texts: dict[int, list[tuple[bytes, int]]] = {}
         self._before = 0
-        self._first_printed = 0
-        self._first_count = 0
+        self._count = RankCount(case, self._ranks)
+        self._enough: int | None = None
         self._closing = _NEVER
         self._closing_count = 0
         self._step = 0
@@ -64,9 +71,18 @@ class SharedSteps:
             BrokenContractError: A step stands there more often than there are ranks.
         """
         for start, end, printed, epoch, _, text in records(region, self._format):
-            if self._take(printed, epoch, text, region.offset + start):
-                return end
-        return None
+            offset = region.offset + start
+            if self._enough is None:
+                self._count.note(epoch, printed, offset)
+                if self._take(printed, epoch, text, offset):
+                    self._enough = region.offset + end + LOOK_AHEAD
+            elif offset < self._enough:
+                self._count.note(epoch, printed, offset)
+            else:
+                break
+        if self._enough is None or region.offset + region.end < self._enough:
+            return None
+        return max(self._enough - region.offset, 0)
 
     def _take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> bool:
         number = whole_number(printed, what="step", offset=offset)
@@ -78,17 +94,12 @@ class SharedSteps:
         else:
             shift = 1 - first
         step = number + shift
-        if self._offset is None:
-            self._first_printed = step
         if step < 1:
             raise BrokenContractError(
                 f"step {number} stands below the first step, {first}", offset=offset
             )
         self._offset = offset
         self._step = max(self._step, step)
-        if step == self._first_printed:
-            self._first_count += 1
-            self._check_count(number, self._first_count, offset)
         span = self._span
         if step < span.begin:
             self._before = max(self._before, step)
@@ -96,7 +107,7 @@ class SharedSteps:
         if step <= span.last:
             texts = self._texts.setdefault(step, [])
             texts.append((text, offset))
-            self._check_count(number, len(texts), offset)
+            self._count.check_step(printed, len(texts), offset)
         # Ranks print the same steps, so the one that ends the window for a rank does for all.
         if span.last <= step < self._closing:
             self._closing, self._closing_count = step, 0
@@ -124,14 +135,6 @@ class SharedSteps:
         self._shifts[epoch] = shift
         return shift
 
-    def _check_count(self, number: int, count: int, offset: int) -> None:
-        if count > self._ranks:
-            raise BrokenContractError(
-                f"step {number} stands in the log more than {self._ranks} times; the case "
-                f"{self._case.id} has {self._ranks} ranks per node, which print it once each",
-                offset=offset,
-            )
-
     def estimate(self) -> Estimate:
         """The mean over all ranks.
 
@@ -158,11 +161,7 @@ class SharedSteps:
 
     def _check_ranks(self) -> None:
         ranks = self._ranks
-        if self._first_count != ranks:
-            raise BrokenContractError(
-                f"each step stands in the log {self._first_count} time(s); the case "
-                f"{self._case.id} has {ranks} ranks per node, which print it once each"
-            )
+        self._count.check_all_there()
         uneven = [step for step, texts in self._texts.items() if len(texts) != ranks]
         if uneven and self._closing_count != ranks:
             # Some rank has not come as far as others.
@@ -170,11 +169,7 @@ class SharedSteps:
             raise self._span.too_few(found, self._offset)
         if uneven:
             texts = self._texts[min(uneven)]
-            raise BrokenContractError(
-                f"a step stands in the log {len(texts)} time(s); the case {self._case.id} has "
-                f"{ranks} ranks per node, which print it once each",
-                offset=texts[-1][1],
-            )
+            raise self._count.too_seldom(len(texts), texts[-1][1])
 
     def _interval(self, steps: Sequence[int]) -> int:
         known = [self._before, *steps] if self._before else steps

@@ -41,7 +41,9 @@ class Collector(Protocol):
 
 def steady_collector(log_format: LogFormat, window: Window, case: Case) -> Collector:
     """Choose how steps are collected: rank by rank, or from ranks that look alike."""
-    ranks = case.topology.devices_per_node if log_format.ranks is Ranks.LOCAL else 1
-    if ranks > 1 and not log_format.labels_ranks:
-        return SharedSteps(log_format, Span.of(log_format, window), case)
-    return RankedSteps(log_format, Span.of(log_format, window), case, ranks=ranks)
+    span = Span.of(log_format, window)
+    if log_format.ranks is Ranks.ONE:
+        return RankedSteps(log_format, span, case, ranks=1)
+    if log_format.labels_ranks:
+        return RankedSteps(log_format, span, case, ranks=case.topology.devices_per_node)
+    return SharedSteps(log_format, span, case)

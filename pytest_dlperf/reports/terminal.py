@@ -12,6 +12,7 @@ from pytest_dlperf.reports import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_dlperf.cases import Topology
     from pytest_dlperf.logs.tree import IgnoredLog
     from pytest_dlperf.session import CaseResult
 
@@ -58,7 +59,7 @@ def summary_lines(
 ) -> Iterator[Line]:
     """The table of the measured cases, the count of the others, and the logs left out."""
     shown = [result for result in results if not _only_skipped(result) or verbosity > 0]
-    shown.sort(key=lambda result: _WORST_FIRST.index(_worst(result)))
+    shown.sort(key=_rank)
     if shown:
         yield from _table(shown, width=width, with_runs=verbosity >= 0)
     skipped = len(results) - len(shown)
@@ -77,29 +78,36 @@ def _worst(result: CaseResult) -> Verdict | None:
     return min(verdicts, key=_WORST_FIRST.index) if verdicts else None
 
 
+def _rank(result: CaseResult) -> tuple[int, str, str, Topology]:
+    """Worst first; among equals the topologies of a training one after the other."""
+    case = result.case
+    return _WORST_FIRST.index(_worst(result)), case.system, case.variant, case.topology
+
+
 def _table(results: Sequence[CaseResult], *, width: int, with_runs: bool) -> Iterator[Line]:
+    """One line per case; in a narrow terminal two: case and verdict, then the numbers."""
     rows = [_cells(result) for result in results]
     widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
     fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    first = widths[0] if fits else 0
-    yield Line(_row(_HEADINGS, widths, first), ("bold",))
+    case, verdict = 0, len(_HEADINGS) - 1
+    yield Line(_row(_HEADINGS, widths, fits=fits), ("bold",))
     for result, cells in zip(results, rows, strict=True):
         markup = _markup(_worst(result))
         if not fits:
-            yield Line(cells[0], ("bold",))
-        yield Line(_row(cells, widths, first), markup)
+            yield Line(f"{cells[case]}  {cells[verdict]}", ("bold", *markup))
+        yield Line(_row(cells, widths, fits=fits), markup)
         if with_runs and result.measurement is not None:
             for text in _runs(result, width):
                 yield Line(text)
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], first: int) -> str:
-    """One row; with ``first`` 0 the case has a line of its own and is left out here."""
+def _row(cells: Sequence[str], widths: Sequence[int], *, fits: bool) -> str:
     numbers_right = [
         cell.rjust(width) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True)
     ]
-    lead = [cells[0].ljust(first)] if first else [""]
-    return "  ".join([*lead, *numbers_right, cells[-1]]).rstrip()
+    if not fits:
+        return "  ".join(["  ", *numbers_right])
+    return "  ".join([cells[0].ljust(widths[0]), *numbers_right, cells[-1]])
 
 
 def _cells(result: CaseResult) -> tuple[str, ...]:
@@ -167,7 +175,8 @@ def _runs(result: CaseResult, width: int) -> Iterator[str]:
 def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:
     if not ignored_logs:
         return
-    yield Line(f"{len(ignored_logs)} logs were left out:", ("yellow",))
+    logs_were = "log was" if len(ignored_logs) == 1 else "logs were"
+    yield Line(f"{len(ignored_logs)} {logs_were} left out:", ("yellow",))
     for item in ignored_logs[:IGNORED_SHOWN]:
         yield Line(f"  {numbers.printable(item.log)}: {item.reason}")
     more = len(ignored_logs) - IGNORED_SHOWN

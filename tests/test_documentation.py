@@ -1,0 +1,241 @@
+"""The documents say what is true: their tables, their links, their commands and their example."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from test_architecture import HOMES, LEVELS
+
+from pytest_dlperf.baselines import find_cluster
+from pytest_dlperf.launch.plan import FIELDS, LaunchSpec
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Timing, custom_format
+from pytest_dlperf.systems import DEFAULT_REPEATS, DEFAULT_TOLERANCE_PERCENT, load_systems
+from pytest_dlperf.yamlfile import YamlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from suites import Suite
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+ADDING = ROOT / "docs" / "adding-a-system.md"
+DOCUMENTS = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
+
+
+def table(document: Path, heading: str) -> list[list[str]]:
+    """The rows of the first table behind a text, cell by cell, without their headings."""
+    behind = document.read_text(encoding="utf-8").partition(heading)[2]
+    assert behind, f"{document.name} has no {heading!r}"
+    lines = re.search(r"^\|.*\n\|-.*\n((?:\|.*\n)+)", behind, re.MULTILINE)
+    assert lines is not None
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in lines[1].splitlines()]
+
+
+def words(document: Path, heading: str) -> list[str]:
+    """The first column of a table, without back quotes and braces."""
+    return [row[0].strip("`{}") for row in table(document, heading)]
+
+
+def example(name: str) -> str:
+    """The block of the document that is marked with this name."""
+    pattern = rf"<!-- example: {re.escape(name)} -->\n```\w+\n(.*?)^```$"
+    blocks = re.findall(pattern, ADDING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 1, name
+    return str(blocks[0])
+
+
+# ------------------------------------------------------------------- tables against the code
+
+
+def keys_in_messages(read: Callable[[], object]) -> Iterator[tuple[str, bool]]:
+    """The keys that a reader of YAML names when it meets an unknown one, and which are missing."""
+    with pytest.raises(YamlError) as caught:
+        read()
+    missing = set()
+    known = []
+    for problem in caught.value.problems:
+        place = re.sub(r"\[0\]", "", problem.path).removeprefix("$").strip(".")
+        if found := re.match(r"the key '(\w+)' is missing", problem.message):
+            missing.add(f"{place}.{found[1]}".strip("."))
+        elif found := re.match(r"unknown key 'surprise'; allowed: ([\w, ]+)", problem.message):
+            inside = place.removesuffix("surprise").strip(".")
+            known += [f"{inside}.{key}".strip(".") for key in found[1].split(", ")]
+    for key in known:
+        yield key, key in missing
+
+
+def system_file_keys(folder: Path) -> dict[str, bool]:
+    """Every key of a system file, and whether it is required, by the reader's own messages."""
+    found: dict[str, bool] = {}
+    top = "surprise: 1"
+    # Cases are read where framework and model are there.
+    names = "framework: a, model: b"
+    inner = ", ".join(f"{key}: {{surprise: 1}}" for key in ("log", "window", "launch"))
+    cases = "cases: [{surprise: 1}]"
+    log_format = "log: {name: a, format: {surprise: 1}}"
+    for text in (f"{{{top}}}", f"{{{names}, {inner}, {cases}}}", f"{{{log_format}}}"):
+        file = folder / "system.yaml"
+        file.write_text(text, encoding="utf-8")
+        for key, required in keys_in_messages(partial(load_systems, [file], {})):
+            found.setdefault(key, required)
+    return found
+
+
+def test_every_key_of_a_system_file_is_documented_and_none_else(tmp_path: Path) -> None:
+    rows = table(ADDING, "<!-- keys: system file -->")
+    documented = {row[0].strip("`"): row[2] == "required" for row in rows}
+
+    assert documented == system_file_keys(tmp_path)
+    assert len(documented) == len(rows)
+
+
+def test_the_documented_defaults_are_the_code_s() -> None:
+    documented = {
+        row[0].strip("`"): row[2].strip("`") for row in table(ADDING, "<!-- keys: system file -->")
+    }
+    launch = {field.name: field.default for field in fields(LaunchSpec)}
+    log_format = inspect.signature(custom_format).parameters
+
+    assert float(documented["repeats"]) == DEFAULT_REPEATS
+    assert float(documented["tolerance_percent"]) == DEFAULT_TOLERANCE_PERCENT
+    assert float(documented["launch.time_limit_s"]) == launch["time_limit_s"]
+    assert float(documented["launch.pause_s"]) == launch["pause_s"]
+    for key in ("ranks", "rate_scope"):
+        assert documented[f"log.format.{key}"] == log_format[key].default
+
+
+def test_every_key_of_a_cluster_file_is_documented_and_none_else(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "cluster.yaml").write_text("{surprise: 1}", encoding="utf-8")
+    known = dict(keys_in_messages(partial(find_cluster, tmp_path, "ours", local="local")))
+
+    rows = table(ADDING, "<!-- keys: cluster file -->")
+    assert {row[0].strip("`"): row[2] == "required" for row in rows} == known
+
+
+def test_every_placeholder_of_a_launch_is_documented_and_none_else() -> None:
+    assert words(ADDING, "<!-- names: placeholders -->") == list(FIELDS)
+
+
+def test_every_log_format_and_group_is_documented_and_none_else() -> None:
+    assert words(ADDING, "<!-- names: log formats -->") == list(BUILTIN_FORMATS)
+    groups = ["step", "epoch", "rank", *(timing.value for timing in Timing)]
+    assert words(ADDING, "<!-- names: groups -->") == groups
+    estimators = table(ARCHITECTURE, "**Estimators**")
+    assert {name for row in estimators for name in re.findall(r"`(\w+)`", row[0])} == set(
+        BUILTIN_FORMATS
+    )
+
+
+def test_settling_steps_are_documented() -> None:
+    document = " ".join(ADDING.read_text(encoding="utf-8").split())
+    shifted = {f.name: f.settling_steps for f in BUILTIN_FORMATS.values() if f.settling_steps}
+    sentence = ", ".join(f"`{name}` by {steps}" for name, steps in shifted.items())
+    assert f"shift the window by steps that their trainers need to settle: {sentence}." in document
+
+
+def test_the_rooms_are_those_that_imports_are_held_against() -> None:
+    levels: dict[int, set[str]] = {}
+    for number, room, _ in table(ARCHITECTURE, "## Rooms"):
+        levels.setdefault(int(number), set()).add(room.strip("`"))
+    assert levels == {number: set(rooms) for number, rooms in enumerate(LEVELS, start=1)}
+
+    homes = {
+        package.strip("`"): set(re.findall(r"`([\w.]+)`", modules))
+        for package, modules in table(ARCHITECTURE, "Some packages may be imported in one place")
+    }
+    assert homes == HOMES
+
+
+# ------------------------------------------------------------------------ commands and links
+
+
+@pytest.mark.parametrize("name", ["main-job", "tests-command"])
+def test_the_readme_has_each_command_once(name: str) -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text.count(f"<!-- {name} -->") == 1
+    block = re.search(rf"<!-- {name} -->\n```sh\n(.+)\n```\n", text)
+    assert block is not None, f"no block of one line follows <!-- {name} -->"
+    assert ".venv/bin/pytest" in block[1]
+
+
+def prose(document: Path) -> str:
+    """A document without its blocks of code."""
+    text = document.read_text(encoding="utf-8")
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(document: Path) -> set[str]:
+    """The names that a document's headings have in links."""
+    headings = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(document)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path).resolve() if path else document
+        assert file.exists(), f"{document.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_files_that_the_documents_name_exist(document: Path) -> None:
+    names = re.findall(
+        r"(?<![\w/.])((?:tests|benchmarks|pytest_dlperf|docs|\.ci)/[\w./-]*\w)",
+        document.read_text(encoding="utf-8"),
+    )
+    for name in names:
+        assert (ROOT / name).exists(), f"{document.name} names {name}"
+
+
+# --------------------------------------------------------------------------- the worked example
+
+
+def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suite: Suite) -> None:
+    for name in ("trainers/line.py", "bench_tests/systems/plain-line.yaml"):
+        file = suite.path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(example(name), encoding="utf-8")
+    select = ["-k", "plain-line", "--dlperf-repeats", "1"]
+
+    assert suite.run(*select).ret == 1
+
+    recorded = suite.run(*select, "--dlperf-create-baselines")
+    assert recorded.ret == 0
+    recorded.assert_outcomes(passed=3)
+    recorded.stdout.fnmatch_lines(["recorded the baselines of 2 cases in *plain-line.yaml;*"])
+    baselines = suite.path / "baselines" / "local" / "plain-line.yaml"
+    entries = yaml.safe_load(baselines.read_text(encoding="utf-8"))["entries"]
+    assert list(entries["fp64-b20000"]) == ["1n1g", "1n2g"]
+
+    same = suite.run(*select)
+    assert same.ret == 0
+
+    subprocess.run(["/bin/sh", "-c", example("slow it down")], cwd=suite.path, check=True)
+    slower = suite.run(*select, "--dlperf-run-dir", "night")
+    assert slower.ret == 1
+    slower.stdout.fnmatch_lines(
+        [
+            "regressed: throughput of plain-line-fp64-b20000-1n1g",
+            "regressed: throughput of plain-line-fp64-b20000-1n2g",
+        ]
+    )
+
+    read = suite.run(*select, "--dlperf-logs", "plain-line=night")
+    assert read.ret == 1
+    read.assert_outcomes(passed=1, failed=2)
