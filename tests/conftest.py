@@ -14,8 +14,19 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     """A copy of ``bench_tests`` and of the published baselines."""
-    for name in ("DLPERF_CLUSTER", "DLPERF_STRICT", "PYTEST_ADDOPTS"):
+    # Byte code is cached, as it is for users: the suites of all tests start the same modules.
+    for name in (
+        "DLPERF_CLUSTER",
+        "DLPERF_STRICT",
+        "PYTHONDONTWRITEBYTECODE",
+    ):
         monkeypatch.delenv(name, raising=False)
+    # Hypothesis is for the tests around; its plugin takes a second of every session.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    # The lock by which sessions take turns on a machine lies there: tests have one each.
+    temporary = pytester.path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     shutil.copytree(
         ROOT / "bench_tests",
         pytester.path / "bench_tests",

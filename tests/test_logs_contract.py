@@ -118,6 +118,31 @@ def test_fewer_devices_named_than_declared(tmp_path: Path) -> None:
     assert "names 1 device(s); the case framework-model-fp32-b128-1n2g has 2" in refused(run)
 
 
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_log_whose_head_is_missing(tmp_path: Path, name: str) -> None:
+    lines = PLAIN[name]([0.5] * 150).splitlines(keepends=True)
+    run = make.measured(tmp_path, "".join(lines[45:]), name)
+    assert refused(run).startswith(("the log begins too late", "rank 0: the log begins too late"))
+
+
+@pytest.mark.parametrize("buffer_size", [64, 300, 1000, 5000])
+def test_what_is_passed_over_in_one_go_is_in_order_too(tmp_path: Path, buffer_size: int) -> None:
+    good = make.dllogger([0.5] * 150)
+    clean = make.measured(tmp_path, good, "dllogger")
+    assert make.measured(tmp_path, good, "dllogger", buffer_size=buffer_size) == clean
+    lines = good.splitlines(keepends=True)
+    later = good.replace("2020-", "2021-").splitlines(keepends=True)
+    for changed, reason in (
+        (lines[:60] + lines, "step 1 follows step 60 (line 61)"),
+        (lines[:60] + later, "step 1 follows step 60 (line 61)"),
+        ([*lines[:60], lines[61], lines[60], *lines[62:]], "step 61 follows step 62 (line 62)"),
+        ([*lines[:60], lines[60].replace("2020-", "2021-"), *lines[61:]], "time runs backwards"),
+        ([*lines[:60], lines[60].replace("2020-", "2019-"), *lines[61:]], "time runs backwards"),
+    ):
+        run = make.measured(tmp_path, "".join(changed), "dllogger", buffer_size=buffer_size)
+        assert reason in refused(run)
+
+
 @pytest.mark.parametrize("estimator", Estimator)
 @pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "tf_models_bert"])
 def test_steps_out_of_order(tmp_path: Path, name: str, estimator: Estimator) -> None:
@@ -285,8 +310,16 @@ def test_a_header_that_contradicts_the_case(
     tmp_path: Path, name: str, header: str, said: str, estimator: Estimator
 ) -> None:
     log = header + PLAIN[name]([0.5] * 150)
-    run = make.measured(tmp_path, log, name, of=make.case("4n8g"), estimator=estimator)
-    assert refused(run) == f"the log says {said}"
+    for buffer_size in (64, 1 << 18):
+        run = make.measured(
+            tmp_path,
+            log,
+            name,
+            of=make.case("4n8g"),
+            estimator=estimator,
+            buffer_size=buffer_size,
+        )
+        assert refused(run) == f"the log says {said}"
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,30 @@ def test_of_records_glued_on_a_line_the_first_is_taken(tmp_path: Path) -> None:
     assert published(tmp_path, glued, "pytorch_imagenet").throughput == 512.0
 
 
+def test_of_records_glued_on_a_line_the_last_tells_the_index(tmp_path: Path) -> None:
+    lines = [make.pytorch_record(0, k, 300, 0.5) for k in range(300)]
+    lines[5:7] = [make.pytorch_record(0, 5, 300, 50.5) + lines[6]]
+    window = Window(warmup_steps=0, measured_steps=100)
+    run = published(tmp_path, "\n".join(lines), "pytorch_imagenet", window=window)
+    # Index 5 alone would not count, but with index 6 behind it its time does.
+    assert run.throughput == 128.0
+
+
+def test_of_glued_lines_of_paddle_the_last_is_taken(tmp_path: Path) -> None:
+    times = [0.25, 0.5] * 120
+    log = make.paddle_resnet(times).replace("elapse 0.2500 sec\n", "elapse 0.2500 sec")
+    assert log.count("\n") == 120
+    assert published(tmp_path, log, "paddle_resnet").throughput == 256
+
+
+def test_ranks_may_show_long_after_the_last_line_that_counts(tmp_path: Path) -> None:
+    case = make.case("1n2g")
+    one = make.pytorch_imagenet([[0.5] * 200], heads=False)
+    noise = "node1:101:2020 [0] NCCL INFO Launch mode Parallel\n" * 9000
+    run = published(tmp_path, one + noise + one, "pytorch_imagenet", of=case)
+    assert run.throughput == 512
+
+
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_plsc_is_the_mean_of_ten_lines_per_node(tmp_path: Path, topology: str) -> None:
     case = make.case(topology)

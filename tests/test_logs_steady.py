@@ -73,6 +73,18 @@ def test_plsc_is_harmonic_over_the_means_of_the_ranks(
     assert run.steps == 100
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_speed_counts_only_if_all_its_steps_do(tmp_path: Path, devices: int) -> None:
+    rates = [500.0, *(9000.0 + 37 * k for k in range(1, 17))]
+    window = Window(warmup_steps=55, measured_steps=100)
+    run = make.measured(
+        tmp_path, make.plsc([rates] * devices), "plsc", of=make.case(f"1n{devices}g"), window=window
+    )
+    # The line of batch 60 covers batches 51 to 60, of which 55 and less are warm-up.
+    assert run.throughput == pytest.approx(9 / sum(1 / rate for rate in rates[7:16]))
+    assert run.steps == 90
+
+
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_tf_models_bert_is_the_time_from_step_20_to_120(

@@ -214,6 +214,14 @@ def test_a_number_that_is_cut_off_is_none(tmp_path: Path, name: str, needed: str
     assert "too few steps" in run.reason
 
 
+def test_a_declared_record_counts_once_its_line_has_ended(tmp_path: Path) -> None:
+    mine = custom_format("mine", record=r"it (?P<step>\d+) took (?P<seconds>\d+(?:\.\d+)?)")
+    log = "".join(f"it {k} took 0.375\n" for k in range(1, 121))
+    assert make.measured(tmp_path, log, mine).throughput == pytest.approx(128 / 0.375)
+    for cut in range(1, 15):
+        assert make.measured(tmp_path, log[:-cut], mine).throughput is None
+
+
 def test_reading_ends_with_the_window(tmp_path: Path) -> None:
     for name, (log_format, log, case, window) in LOGS.items():
         if name not in {"pytorch_imagenet", "plsc"}:

@@ -112,7 +112,8 @@ def test_the_shipped_files_are_sound() -> None:
             "model: ResNet-50",
             (
                 "2: $.model: model 'ResNet-50' is out of form; allowed are lower-case "
-                "letters, digits and underscores, a letter first (a hyphen stands only between the parts of an id)"
+                "letters, digits and underscores, a letter first (a hyphen stands only between the "
+                "parts of an id)"
             ),
         ),
         (

@@ -109,8 +109,8 @@ class LogFormat:
 
     ``record`` has the named group ``step``, may have ``epoch`` and ``rank``, and one group named
     by a ``Timing``. Where the stamp stands at the beginning of the line, far from what tells a
-    step's line from others, it is ``stamp_in_front`` that has the group ``timestamp``; it is
-    matched against the text between line begin and record.
+    step's line from others, it is ``stamp_in_front`` that has the group ``timestamp``; it must
+    end where the record begins.
 
     ``first_step`` is the number that the first step is printed with. ``None`` leaves it to the
     log: 0 when its first record has step 0, else 1.

@@ -121,13 +121,10 @@ def _records_behind_stamps(region: Region, log_format: LogFormat) -> Iterator[Re
     if stamp is None:
         raise AssertionError("the format has its stamp in the record")
     buffer = region.buffer
-    before = 0
     for start, end, step, epoch, rank, _ in _records(region, log_format):
-        # From the record before, or else two records on a line would share a stamp.
-        found = stamp.search(buffer, max(before, start - STAMP_REACH), start)
+        found = stamp.search(buffer, max(0, start - STAMP_REACH), start)
         if found is not None:
             yield start, end, step, epoch, rank, found["timestamp"]
-        before = end
 
 
 def _records_in_lines(region: Region, log_format: LogFormat) -> Iterator[Record]:
