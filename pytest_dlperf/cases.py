@@ -95,12 +95,7 @@ class Case:
         named = (("framework", self.framework), ("model", self.model))
         for axis, value in (*named, *(("option", option) for option in self.options)):
             check_name(axis, value)
-        if not _PRECISION.fullmatch(self.precision):
-            msg = (
-                f"precision {self.precision!r} is out of form; "
-                "allowed are lower-case letters and digits, a letter first, as in 'fp32'"
-            )
-            raise ValueError(msg)
+        check_precision(self.precision)
         if self.batch_per_device < 1:
             msg = f"the batch per device is at least 1, not {self.batch_per_device}"
             raise ValueError(msg)
@@ -166,7 +161,25 @@ class Case:
             "topology": str(self.topology),
             "nodes": self.topology.nodes,
             "devices": self.topology.devices_per_node,
+            "options": "+".join(self.options),
         }
+
+
+@lru_cache
+def check_precision(value: str) -> str:
+    """Accept a precision that can stand in an id and in a log's name, and return it.
+
+    Raises:
+        ValueError: The name holds anything but lower-case letters and digits, or does not begin
+            with a letter.
+    """
+    if not _PRECISION.fullmatch(value):
+        msg = (
+            f"precision {value!r} is out of form; "
+            "allowed are lower-case letters and digits, a letter first, as in 'fp32'"
+        )
+        raise ValueError(msg)
+    return value
 
 
 @lru_cache

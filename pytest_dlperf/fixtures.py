@@ -78,7 +78,7 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
     from pytest_dlperf.measure import CannotMeasureError
     from pytest_dlperf.suite import SuiteError
 
-    suite = request.config.stash[SUITE]
+    suite = _suite(request)
     record = record_of(request.node)
 
     def measure(case: Case) -> Measurement:
@@ -100,7 +100,18 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
 @pytest.fixture
 def dlperf_gate(request: pytest.FixtureRequest) -> Gate:
     """Judge measurements against the cluster's baselines; a verdict that is not good fails."""
-    return Gate(request.config.stash[SUITE], record_of(request.node))
+    return Gate(_suite(request), record_of(request.node))
+
+
+def _suite(request: pytest.FixtureRequest) -> Suite:
+    suite = request.config.stash.get(SUITE, None)
+    if suite is None:
+        pytest.fail(
+            "there are no system files here; --dlperf-systems or the ini key dlperf_systems "
+            "names their folder",
+            pytrace=False,
+        )
+    return suite
 
 
 class Gate:
@@ -149,7 +160,7 @@ class Gate:
         self, judgement: Judgement, measurement: Measurement, single_device: Measurement | None
     ) -> Judgement:
         if self._record is not None:
-            self._record.judgement = judgement
+            self._record.judge(judgement)
         if not judgement.verdict.passes:
             from pytest_dlperf.reports.failure import failure_message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.measurement import RunStatus
 
@@ -30,6 +30,24 @@ class Verdict(str, Enum):
     def passes(self) -> bool:
         """Whether a test with this verdict passes."""
         return self in {Verdict.PASS, Verdict.IMPROVED}
+
+    @property
+    def gravity(self) -> int:
+        """Where the verdict stands among all of them, 0 being the worst."""
+        return _WORST_FIRST.index(self)
+
+
+_WORST_FIRST: Final = (
+    Verdict.FAILED,
+    Verdict.HUNG,
+    Verdict.INVALID,
+    Verdict.REGRESSED,
+    Verdict.INCONCLUSIVE,
+    Verdict.NO_BASELINE,
+    Verdict.SKIPPED,
+    Verdict.IMPROVED,
+    Verdict.PASS,
+)
 
 
 class Quantity(str, Enum):

@@ -166,6 +166,8 @@ class LaunchMeasurer:
                 spec,
                 case=case,
                 window=system.window,
+                settling_steps=system.log_format.settling_steps,
+                system_directory=system.file.parent,
                 run=number,
                 addresses=self._launcher.addresses(case.topology.nodes),
                 master_port=port,

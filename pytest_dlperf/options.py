@@ -71,13 +71,11 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "create-baselines",
         "record what is measured as the baseline of every case that has none",
-        ini="bool",
         action="store_true",
     )
     add(
         "strict",
         "fail what would be skipped: for nightly gates (environment: DLPERF_STRICT)",
-        ini="bool",
         action="store_true",
     )
     add("json", "write the results to FILE as JSON, schema 1", metavar="FILE")

@@ -56,8 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers and register the session's own part of the plugin."""
     config.addinivalue_line(
         "markers",
-        "dlperf(system, framework, model, precision, batch, topology, nodes, devices): the exact "
-        "values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
+        "dlperf(system, framework, model, precision, batch, topology, nodes, devices, options): "
+        "the exact values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
     )
     config.addinivalue_line("markers", "smoke: cases that train on this machine's own processors")
     session = config.stash[_SESSION] = DlperfSession(config)
@@ -143,11 +143,13 @@ class DlperfSession:
         suite = self._suite
         if suite is None or not suite.cases:
             folders = ", ".join(map(str, self._settings.systems_directories))
-            raise pytest.UsageError(
+            raise pytest.Collector.CollectError(
                 f"{fixture} has no cases: there is no system file (*.yaml) in {folders}; "
                 "--dlperf-systems or the ini key dlperf_systems names another folder"
             )
         if not self._parameters:
+            for name in {mark for system in suite.systems.values() for mark in system.marks}:
+                self._config.addinivalue_line("markers", f"{name}: set by a system file")
             self._parameters = _parameters(suite)
         return [parameter for case, parameter in self._parameters if is_about(fixture, case)]
 
@@ -193,18 +195,14 @@ class DlperfSession:
             return report
         if report.skipped and not hasattr(report, "wasxfail"):
             reason = _skip_reason(report)
-            record.judgement = Judgement(
-                quantity=record.quantity, verdict=Verdict.SKIPPED, reason=reason
+            record.judge(
+                Judgement(quantity=record.quantity, verdict=Verdict.SKIPPED, reason=reason)
             )
             if self._settings.strict:
                 report.outcome = "failed"
                 report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
-        elif report.failed and record.judgement is None and call.excinfo is not None:
-            record.judgement = Judgement(
-                quantity=record.quantity,
-                verdict=Verdict.FAILED,
-                reason=f"the test ended with an error: {call.excinfo.exconly(tryshort=True)}",
-            )
+        elif report.failed and call.excinfo is not None:
+            record.fail(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
         report.dlperf = record.to_plain()  # type: ignore[attr-defined]
         return report
 
@@ -226,8 +224,9 @@ class DlperfSession:
             return
         from pytest_dlperf.finish import record_new_baselines, write_results
 
-        if self._records.nothing_judged:
-            self._note("nothing was measured: no selected case could be judged", bad=True)
+        interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
+        if self._records.nothing_measured and not interrupted:
+            self._note("nothing was measured: every selected case was skipped", bad=True)
         if self._settings.create_baselines:
             for text, bad in record_new_baselines(suite, self._records.results()):
                 self._note(text, bad=bad)
@@ -258,12 +257,16 @@ class DlperfSession:
         from pytest_dlperf.reports.terminal import summary_lines
 
         cluster = suite.cluster
-        terminalreporter.section(f"dlperf: cluster {cluster.name}, {cluster.estimator.value}")
+        terminalreporter.write_sep(
+            "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
+        )
         for line in summary_lines(
             results,
             ignored,
             width=terminalreporter._tw.fullwidth,  # noqa: SLF001 - pytest names no other way
-            verbosity=self._config.get_verbosity(),
+            # What must not be skipped is shown like what failed otherwise.
+            with_skipped=self._settings.strict or self._config.get_verbosity() > 0,
+            with_runs=self._config.get_verbosity() >= 0,
         ):
             terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
         for text, bad in self._notes:

@@ -38,9 +38,22 @@ class TestRecord:
 
     case: Case
     quantity: Quantity
+    """What the test is about, for want of a judgement that says it."""
     measurements: dict[str, Measurement] = field(default_factory=dict)
     accepted: AcceptedNumbers | None = None
-    judgement: Judgement | None = None
+    judgements: dict[Quantity, Judgement] = field(default_factory=dict)
+
+    def judge(self, judgement: Judgement) -> None:
+        """Note a judgement; of two on one quantity the worse stands."""
+        _keep_worse(self.judgements, judgement)
+
+    def fail(self, reason: str) -> None:
+        """Note that the test failed for another reason than a verdict: nothing of it passes."""
+        if all(judgement.verdict.passes for judgement in self.judgements.values()):
+            for quantity in self.judgements or (self.quantity,):
+                self.judgements[quantity] = Judgement(
+                    quantity=quantity, verdict=Verdict.FAILED, reason=reason
+                )
 
     def to_plain(self) -> dict[str, Any]:
         """The record as builtins: passes from worker to controller."""
@@ -49,21 +62,21 @@ class TestRecord:
             "quantity": self.quantity.value,
             "measurements": [m.to_plain() for m in self.measurements.values()],
             "accepted": self.accepted.to_plain() if self.accepted else None,
-            "judgement": self.judgement.to_plain() if self.judgement else None,
+            "judgements": [judgement.to_plain() for judgement in self.judgements.values()],
         }
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> TestRecord:
         """The inverse of ``to_plain``."""
         measurements = [Measurement.from_plain(m) for m in plain["measurements"]]
-        judgement = plain["judgement"]
+        judgements = [Judgement.from_plain(j) for j in plain["judgements"]]
         accepted = plain["accepted"]
         return cls(
             case=Case.parse(plain["case"]),
             quantity=Quantity(plain["quantity"]),
             measurements={m.case_id: m for m in measurements},
             accepted=AcceptedNumbers(**accepted) if accepted else None,
-            judgement=Judgement.from_plain(judgement) if judgement else None,
+            judgements={judgement.quantity: judgement for judgement in judgements},
         )
 
 
@@ -102,8 +115,8 @@ class SessionRecords:
         self._selected[record.case.id] = result
         if record.accepted is not None:
             result.accepted = record.accepted
-        if record.judgement is not None:
-            result.judgements[record.quantity] = record.judgement
+        for judgement in record.judgements.values():
+            _keep_worse(result.judgements, judgement)
 
     def results(self) -> list[CaseResult]:
         """The selected cases, in the order in which they were selected."""
@@ -122,8 +135,14 @@ class SessionRecords:
         return results
 
     @property
-    def nothing_judged(self) -> bool:
-        """Whether cases were selected and not one of them came to a judgement on numbers."""
+    def nothing_measured(self) -> bool:
+        """Whether cases were selected and not one of them was measured or judged."""
         judgements = [j for r in self._selected.values() if r for j in r.judgements.values()]
-        skipped = all(j.verdict is Verdict.SKIPPED for j in judgements)
-        return bool(self._selected) and skipped
+        skipped = all(judgement.verdict is Verdict.SKIPPED for judgement in judgements)
+        return bool(self._selected) and not self._measurements and skipped
+
+
+def _keep_worse(judgements: dict[Quantity, Judgement], new: Judgement) -> None:
+    known = judgements.get(new.quantity)
+    if known is None or new.verdict.gravity < known.verdict.gravity:
+        judgements[new.quantity] = new

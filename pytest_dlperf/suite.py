@@ -167,7 +167,7 @@ def _system_files(settings: Settings) -> list[Path]:
     return [
         file
         for directory in settings.systems_directories
-        for file in sorted(directory.glob("*.yaml"))
+        for file in sorted((*directory.glob("*.yaml"), *directory.glob("*.yml")))
     ]
 
 

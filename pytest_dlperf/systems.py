@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.cases import Case, Topology, check_name
+from pytest_dlperf.cases import Case, Topology, check_name, check_precision
 from pytest_dlperf.launch.plan import LaunchSpec
 from pytest_dlperf.logs.formats import LogFormat, custom_format
 from pytest_dlperf.measurement import Window
@@ -134,7 +134,7 @@ def _read_log(value: YamlValue, formats: Mapping[str, LogFormat]) -> tuple[str, 
         return name, None
     if place.is_mapping:
         return name, _read_custom_format(place)
-    chosen = place.choice((*formats, "or a mapping with 'record'"))
+    chosen = place.choice(tuple(formats), otherwise="a mapping with 'record'")
     return name, formats.get(chosen) if chosen else None
 
 
@@ -187,17 +187,26 @@ def _read_launch(value: YamlValue) -> LaunchSpec:
         working_directory=fields.get("working_directory", lambda v: v.text("a folder"), None),
         requires_modules=fields.get("requires_modules", _texts("a list of Python modules"), ()),
         install_hint=fields.get("install_hint", lambda v: v.text(), None),
-        **_seconds(fields, "time_limit_s", "pause_s"),
+        **_seconds(fields),
     )
-    for problem in spec.problems():
+    # Without a command its absence has been told already.
+    for problem in spec.problems() if spec.command else ():
         value.fault(problem)
     return spec
 
 
-def _seconds(fields: Fields, *keys: str) -> dict[str, float]:
+def _seconds(fields: Fields) -> dict[str, float]:
     """The given times only: what is left out keeps the launch's own default."""
-    read = {key: fields.get(key, lambda v: v.positive_number(unit="seconds"), 1.0) for key in keys}
-    return {key: seconds for key, seconds in read.items() if key in fields}
+    read: dict[str, float] = {}
+    if "time_limit_s" in fields:
+        read["time_limit_s"] = fields.get(
+            "time_limit_s", lambda v: v.positive_number(unit="seconds"), 1.0
+        )
+    if "pause_s" in fields:
+        read["pause_s"] = fields.get(
+            "pause_s", lambda v: v.positive_number(or_zero=True, unit="seconds"), 0.0
+        )
+    return read
 
 
 def _texts(allowed: str) -> Callable[[YamlValue], tuple[str, ...]]:
@@ -230,30 +239,41 @@ def _read_entry(item: YamlValue, framework: str, model: str) -> Iterable[tuple[Y
     fields = item.fields(
         required=("precision", "batch_per_device", "topologies"), optional=("options",)
     )
-    precision = fields.get("precision", lambda v: v.text("a precision such as fp32"), "")
-    batch = fields.get("batch_per_device", lambda v: v.whole_number(1), 0)
     no_options: tuple[str, ...] = ()
-    options = tuple(sorted(fields.get("options", _texts("a list of options"), no_options)))
+    precision = fields.get("precision", _precision, "")
+    batch = fields.get("batch_per_device", lambda v: v.whole_number(1), 0)
+    options = fields.get("options", _read_options, no_options)
     topologies = fields.place("topologies")
-    if not (precision and batch and topologies):
-        return
-    reported = False
-    for place in topologies.items("a list of topologies such as 4n8g"):
+    places = topologies.items("a list of topologies such as 4n8g") if topologies else []
+    for place in places:
         topology = place.parsed(Topology.parse, "a topology such as 4n8g")
-        if topology is None:
-            continue
-        try:
-            case = Case(
-                framework=framework,
-                model=model,
-                precision=precision,
-                batch_per_device=batch,
-                options=options,
-                topology=topology,
+        if precision and batch and topology:
+            yield (
+                place,
+                Case(
+                    framework=framework,
+                    model=model,
+                    precision=precision,
+                    batch_per_device=batch,
+                    options=options,
+                    topology=topology,
+                ),
             )
-        except ValueError as error:
-            if not reported:  # one mistake, not one for each topology
-                item.fault(str(error))
-            reported = True
-            continue
-        yield place, case
+
+
+def _precision(value: YamlValue) -> str | None:
+    return value.parsed(check_precision, "a precision such as fp32")
+
+
+def _read_options(value: YamlValue) -> tuple[str, ...]:
+    read = [item.parsed(_option, "an option such as xla") for item in value.items("a list")]
+    options = [option for option in read if option is not None]
+    for option in set(options):
+        if options.count(option) > 1:
+            value.fault(f"the option {option!r} is named twice")
+    return tuple(sorted(set(options)))
+
+
+def _option(text: str) -> str:
+    check_name("option", text)
+    return text

@@ -137,14 +137,17 @@ class YamlValue:
         """
         if self._node.id == "scalar" and (self._node.value.strip() or self._node.style):
             return str(self._node.value)
-        self.fault_found(allowed)
+        # An unquoted {placeholder} is a mapping to YAML.
+        hint = " (in quotes, if the braces belong to it)" if self.is_flow else ""
+        self.fault_found(allowed + hint)
         return None
 
-    def choice(self, allowed: Sequence[str]) -> str | None:
-        """One of a set of words."""
+    def choice(self, allowed: Sequence[str], *, otherwise: str = "") -> str | None:
+        """One of a set of words; ``otherwise`` tells what else the caller takes here."""
         if self._plain("str") and self._node.value in allowed:
             return str(self._node.value)
-        self.fault_found(", ".join(allowed) + nearest(str(self._node.value), allowed))
+        also = f", or {otherwise}" if otherwise else ""
+        self.fault_found(", ".join(allowed) + also + nearest(str(self._node.value), allowed))
         return None
 
     def whole_number(self, minimum: int) -> int | None:
@@ -156,8 +159,10 @@ class YamlValue:
         self.fault_found(f"a whole number of at least {minimum}")
         return None
 
-    def positive_number(self, *, below: float = math.inf, unit: str = "") -> float | None:
-        """A finite number above zero."""
+    def positive_number(
+        self, *, or_zero: bool = False, below: float = math.inf, unit: str = ""
+    ) -> float | None:
+        """A finite number above zero, or zero too where that is allowed."""
         # Not the tag: YAML 1.1 takes 1e5 for text.
         if (
             self._node.id == "scalar"
@@ -165,10 +170,11 @@ class YamlValue:
             and _NUMBER.fullmatch(self._node.value)
         ):
             value = float(self._node.value)
-            if 0 < value < below:
+            if 0 < value < below or (or_zero and value == 0):
                 return value
+        lowest = "from 0 on" if or_zero else "above 0"
         limit = f" and below {below:g}" if math.isfinite(below) else ""
-        self.fault_found(f"a finite number above 0{limit}{f', in {unit}' if unit else ''}")
+        self.fault_found(f"a finite number {lowest}{limit}{f', in {unit}' if unit else ''}")
         return None
 
     def percentage(self) -> float | None:

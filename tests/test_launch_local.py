@@ -390,6 +390,8 @@ def test_no_shell_reads_what_a_node_is_given(tmp_path: Path, name: str) -> None:
         spec,
         case=Case.parse("pytorch-resnet18-fp32-b8-1n1g"),
         window=Window(warmup_steps=1, measured_steps=1),
+        settling_steps=0,
+        system_directory=tmp_path,
         run=1,
         addresses=LocalLauncher().addresses(1),
         master_port=1,

@@ -34,7 +34,15 @@ def planned(
     log: Path = LOG,
 ) -> tuple[NodeCommand, ...]:
     return plan_run(
-        entry, case=case, window=WINDOW, run=3, addresses=addresses, master_port=29400, log=log
+        entry,
+        case=case,
+        window=WINDOW,
+        settling_steps=6,
+        system_directory=Path("/suite/systems"),
+        run=3,
+        addresses=addresses,
+        master_port=29400,
+        log=log,
     )
 
 
@@ -71,7 +79,9 @@ def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
         "global_batch": "64",
         "warmup_steps": "5",
         "measured_steps": "15",
-        "steps": "20",
+        "steps": "26",
+        "options": "",
+        "system_directory": "/suite/systems",
         "run": "3",
         "run_directory": "/runs/pytorch-resnet18/2n4g/r18_b8_fp32_3",
     }.items(),

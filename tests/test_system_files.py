@@ -168,7 +168,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
         "$",
         "$.window.warmup_steps",
         "$.cases[0].topologies[1]",
-        "$.cases[1]",
+        "$.cases[1].options[0]",
     ]
 
 

@@ -60,8 +60,8 @@ def result(
     )
 
 
-def lines(*results: CaseResult, width: int = 160, verbosity: int = 0) -> list[str]:
-    return [line.text for line in summary_lines(results, [], width=width, verbosity=verbosity)]
+def lines(*results: CaseResult, width: int = 160, with_runs: bool = True) -> list[str]:
+    return [line.text for line in summary_lines(results, [], width=width, with_runs=with_runs)]
 
 
 def test_a_row_has_all_numbers() -> None:
@@ -86,14 +86,14 @@ def test_the_table_keeps_to_the_terminal(width: int) -> None:
 
 def test_the_worst_comes_first() -> None:
     order = [Verdict.PASS, Verdict.FAILED, Verdict.IMPROVED, Verdict.REGRESSED, Verdict.INVALID]
-    rows = lines(*map(result, order), verbosity=-1)[1:]
+    rows = lines(*map(result, order), with_runs=False)[1:]
     assert [row.split()[-1] for row in rows] == [
         "failed", "invalid", "regressed", "improved", "pass",
     ]  # fmt: skip
 
 
 def test_the_quantity_is_named_where_the_verdicts_differ() -> None:
-    row = lines(result(Verdict.PASS, speedup=Verdict.REGRESSED), verbosity=-1)[1]
+    row = lines(result(Verdict.PASS, speedup=Verdict.REGRESSED), with_runs=False)[1]
     assert row.endswith("speedup regressed; throughput pass")
 
 
@@ -105,13 +105,13 @@ def test_broken_runs_are_counted_and_explained_on_one_line() -> None:
 
 
 def test_a_case_without_a_verdict_says_so() -> None:
-    row = lines(CaseResult(case=Case.parse(ID)), verbosity=-1)[1]
+    row = lines(CaseResult(case=Case.parse(ID)), with_runs=False)[1]
     assert row.endswith("not judged")
 
 
 def test_only_the_first_left_out_logs_are_listed() -> None:
     ignored = [IgnoredLog(f"{number}\n.log", "the reason") for number in range(30)]
-    text = [line.text for line in summary_lines([], ignored, width=80, verbosity=0)]
+    text = [line.text for line in summary_lines([], ignored, width=80)]
     assert text[0] == "30 logs were left out:"
     assert text[1] == r"  0\n.log: the reason"
     assert text[-1] == "  … and 10 more; --dlperf-json FILE has all of them"

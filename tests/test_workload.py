@@ -58,6 +58,8 @@ def train(log: Path, topology: str, *more: str) -> LaunchOutcome:
             entry,
             case=case,
             window=WINDOW,
+            settling_steps=0,
+            system_directory=log.parent,
             run=1,
             addresses=launcher.addresses(case.topology.nodes),
             master_port=port,

@@ -17,14 +17,16 @@ The fields:
     node_address        address of this node
     master_address      address of node 0
     master_port         TCP port, free on node 0, where the nodes of this run meet
+    options             options of the case, sorted, as in 'dali+workers8'; empty without any
     batch_per_device    samples per step on one device
     batch_per_node      samples per step on one node
     global_batch        samples per step in the whole run
     warmup_steps        steps at the start that are not measured
     measured_steps      steps that are measured
-    steps               warm-up and measured steps together
+    steps               steps that a run needs: settling (by log format), warm-up and measured
     run                 number of this run among the repeats of its case, from 1
     run_directory       absolute path of the folder for this run's own files
+    system_directory    absolute path of the folder that the system file lies in
 """
 
 from __future__ import annotations
@@ -56,14 +58,16 @@ FIELDS: Final[Mapping[str, str]] = {
     "node_address": "address of this node",
     "master_address": "address of node 0",
     "master_port": "TCP port, free on node 0, where the nodes of this run meet",
+    "options": "options of the case, sorted, as in 'dali+workers8'; empty without any",
     "batch_per_device": "samples per step on one device",
     "batch_per_node": "samples per step on one node",
     "global_batch": "samples per step in the whole run",
     "warmup_steps": "steps at the start that are not measured",
     "measured_steps": "steps that are measured",
-    "steps": "warm-up and measured steps together",
+    "steps": "steps that a run needs: settling (by log format), warm-up and measured",
     "run": "number of this run among the repeats of its case, from 1",
     "run_directory": "absolute path of the folder for this run's own files",
+    "system_directory": "absolute path of the folder that the system file lies in",
 }
 """What may stand between braces in a launch entry, and what it becomes."""
 
@@ -158,6 +162,8 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
     *,
     case: Case,
     window: Window,
+    settling_steps: int,
+    system_directory: Path,
     run: int,
     addresses: Sequence[str],
     master_port: int,
@@ -191,14 +197,16 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
         "world_size": topology.world_size,
         "master_address": addresses[0],
         "master_port": master_port,
+        "options": "+".join(case.options),
         "batch_per_device": case.batch_per_device,
         "batch_per_node": case.batch_per_device * topology.devices_per_node,
         "global_batch": case.global_batch,
         "warmup_steps": window.warmup_steps,
         "measured_steps": window.measured_steps,
-        "steps": window.warmup_steps + window.measured_steps,
+        "steps": settling_steps + window.warmup_steps + window.measured_steps,
         "run": run,
         "run_directory": own_files,
+        "system_directory": system_directory.absolute(),
     }
     commands = []
     for rank, address in enumerate(addresses):

@@ -28,7 +28,7 @@ def failure_message(
         lines.append(f"  reason     {numbers.printable(judgement.reason)}")
     lines += _comparison(judgement, measurement, cluster)
     for measured in filter(None, (measurement, single_device)):
-        lines += _runs(measured)
+        lines += _runs(measured, told=judgement.reason or "")
     return "\n".join(lines)
 
 
@@ -43,14 +43,15 @@ def _comparison(judgement: Judgement, measurement: Measurement, cluster: str) ->
             f"{numbers.signed_percent(judgement.difference_percent)}, "
             f"tolerance {judgement.tolerance_percent:g} %"
         )
-    elif judgement.verdict is Verdict.NO_BASELINE:
+    elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
         yield (
             f"  baseline   cluster {cluster} has none for this case; "
             "--dlperf-create-baselines records what is measured and passes"
         )
 
 
-def _runs(measurement: Measurement) -> Iterator[str]:
+def _runs(measurement: Measurement, *, told: str) -> Iterator[str]:
+    """The runs with their logs; a reason that was told above is not told again."""
     yield (
         f"  {measurement.case_id}: median {numbers.throughput(measurement.median)}, "
         f"mean {numbers.throughput(measurement.mean)} {measurement.unit}, "
@@ -60,5 +61,6 @@ def _runs(measurement: Measurement) -> Iterator[str]:
         found = (
             numbers.throughput(run.throughput) if run.status is RunStatus.OK else run.status.value
         )
-        reason = f" ({numbers.printable(run.reason)})" if run.reason else ""
+        new = run.reason and run.reason not in told
+        reason = f" ({numbers.printable(run.reason or '')})" if new else ""
         yield f"    run {run.run}: {found}{reason}  {numbers.printable(run.log or '')}"

@@ -19,18 +19,6 @@ if TYPE_CHECKING:
 IGNORED_SHOWN: Final = 20
 """Left-out logs that the terminal lists; the results file has all of them."""
 
-_WORST_FIRST: Final = (
-    Verdict.FAILED,
-    Verdict.HUNG,
-    Verdict.INVALID,
-    Verdict.REGRESSED,
-    Verdict.INCONCLUSIVE,
-    Verdict.NO_BASELINE,
-    None,
-    Verdict.IMPROVED,
-    Verdict.PASS,
-    Verdict.SKIPPED,
-)
 _HEADINGS: Final = (
     "case",
     "runs",
@@ -55,13 +43,18 @@ class Line:
 
 
 def summary_lines(
-    results: Sequence[CaseResult], ignored_logs: Sequence[IgnoredLog], *, width: int, verbosity: int
+    results: Sequence[CaseResult],
+    ignored_logs: Sequence[IgnoredLog],
+    *,
+    width: int,
+    with_skipped: bool = False,
+    with_runs: bool = True,
 ) -> Iterator[Line]:
     """The table of the measured cases, the count of the others, and the logs left out."""
-    shown = [result for result in results if not _only_skipped(result) or verbosity > 0]
+    shown = [result for result in results if with_skipped or not _only_skipped(result)]
     shown.sort(key=_rank)
     if shown:
-        yield from _table(shown, width=width, with_runs=verbosity >= 0)
+        yield from _table(shown, width=width, with_runs=with_runs)
     skipped = len(results) - len(shown)
     if skipped:
         yield Line(f"{skipped} of {len(results)} cases skipped; -rs shows why", ("yellow",))
@@ -75,13 +68,16 @@ def _only_skipped(result: CaseResult) -> bool:
 
 def _worst(result: CaseResult) -> Verdict | None:
     verdicts = [judgement.verdict for judgement in result.judgements.values()]
-    return min(verdicts, key=_WORST_FIRST.index) if verdicts else None
+    return min(verdicts, key=lambda verdict: verdict.gravity, default=None)
 
 
 def _rank(result: CaseResult) -> tuple[int, str, str, Topology]:
     """Worst first; among equals the topologies of a training one after the other."""
     case = result.case
-    return _WORST_FIRST.index(_worst(result)), case.system, case.variant, case.topology
+    worst = _worst(result)
+    # A case that no test has judged stands before the good ones.
+    gravity = Verdict.SKIPPED.gravity if worst is None else worst.gravity
+    return gravity, case.system, case.variant, case.topology
 
 
 def _table(results: Sequence[CaseResult], *, width: int, with_runs: bool) -> Iterator[Line]:
