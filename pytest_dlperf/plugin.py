@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +30,7 @@ from pytest_dlperf.options import Settings, add_options, is_dlperf_option_given,
 from pytest_dlperf.session import SessionRecords, TestRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Iterator
 
     from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.tree import LogIndex
@@ -68,7 +70,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each test of a case all cases it is about."""
     for fixture in CASE_FIXTURES:
         if fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, metafunc.config.stash[_SESSION].parameters(fixture))
+            with _collector_resting():
+                parameters = metafunc.config.stash[_SESSION].parameters(fixture)
+                metafunc.parametrize(fixture, parameters)
 
 
 class DlperfSession:
@@ -107,13 +111,13 @@ class DlperfSession:
             folder = Path(os.fsdecode(self._from_controller["run_directory"]))
             self._settings = replace(self._settings, run_directory=folder)
         try:
-            suite = Suite(
-                self._settings,
-                more_files=_flat(self._config.hook.pytest_dlperf_system_files(config=self._config)),
-                more_formats=_flat(
-                    self._config.hook.pytest_dlperf_log_formats(config=self._config)
-                ),
-            )
+            hook = self._config.hook
+            with _collector_resting():
+                suite = Suite(
+                    self._settings,
+                    more_files=_flat(hook.pytest_dlperf_system_files(config=self._config)),
+                    more_formats=_flat(hook.pytest_dlperf_log_formats(config=self._config)),
+                )
             self._config.stash[SUITE] = suite
             if not self._config.option.collectonly:
                 self._prepare(suite)
@@ -175,6 +179,8 @@ class DlperfSession:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the selected cases: each appears in the reports, whatever becomes of it."""
+        if self._config.option.collectonly:
+            return
         cases = (case_of(item) for item in session.items)
         case_ids = list(dict.fromkeys(case[0].id for case in cases if case is not None))
         if self._is_worker:
@@ -274,6 +280,22 @@ class DlperfSession:
 
 
 _SESSION: Final = pytest.StashKey[DlperfSession]()
+
+
+@contextmanager
+def _collector_resting() -> Iterator[None]:
+    """Keep the garbage collector from searching what is only being built.
+
+    Ten thousand cases are some hundred thousand objects that all stay; searching them over and
+    over takes longer than making them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _parameters(suite: Suite) -> list[tuple[Case, Any]]:

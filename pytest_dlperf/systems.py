@@ -223,14 +223,14 @@ def _read_environment(value: YamlValue) -> dict[str, str]:
 
 
 def _read_cases(value: YamlValue, framework: str, model: str) -> tuple[Case, ...]:
-    first_lines: dict[str, int] = {}
+    first: dict[str, YamlValue] = {}
     cases: list[Case] = []
     for item in value.items("a list of cases"):
         for place, case in _read_entry(item, framework, model):
-            if case.id in first_lines:
-                place.fault(f"{case.id} is named twice; first on line {first_lines[case.id]}")
+            if case.id in first:
+                place.fault(f"{case.id} is named twice; first on line {first[case.id].line}")
             else:
-                first_lines[case.id] = place.line
+                first[case.id] = place
                 cases.append(case)
     return tuple(cases)
 
