@@ -26,7 +26,7 @@ def clusters(suite: Suite) -> Suite:
 
 def cluster_used(suite: Suite, *arguments: str) -> str:
     result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1", *arguments)
-    [line] = [line for line in result.outlines if "has none for this case" in line]
+    line = next(line for line in result.outlines if "has none for this case" in line)
     return line.split()[2]
 
 
