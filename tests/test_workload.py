@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import re
@@ -20,13 +19,7 @@ from pytest_dlperf.launch.local import LaunchOutcome, LocalLauncher
 from pytest_dlperf.launch.plan import LaunchSpec, plan_run
 from pytest_dlperf.measurement import Window
 
-pytestmark = [
-    pytest.mark.training,
-    pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None,
-        reason="torch is not installed; pip install 'pytest-dlperf[smoke]'",
-    ),
-]
+pytestmark = pytest.mark.training
 
 SYSTEM: Final = (
     Path(__file__).resolve().parent.parent / "bench_tests" / "systems" / "pytorch-resnet18.yaml"
