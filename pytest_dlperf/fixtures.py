@@ -75,6 +75,7 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
 
     A case that cannot be measured here skips the test and says what is missing.
     """
+    from pytest_dlperf.locks import LockError
     from pytest_dlperf.measure import CannotMeasureError
     from pytest_dlperf.suite import SuiteError
 
@@ -82,17 +83,21 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
     record = record_of(request.node)
 
     def measure(case: Case) -> Measurement:
+        problem: Exception
         try:
             # A baseline that cannot be read is told before hours of training, not after.
             suite.baseline(case)
             measurement = suite.measure(case)
-        except CannotMeasureError as missing:
-            pytest.skip(str(missing))
-        except SuiteError as error:
-            pytest.fail(str(error), pytrace=False)
-        if record is not None:
-            record.measurements[case.id] = measurement
-        return measurement
+        except (CannotMeasureError, LockError, SuiteError) as error:
+            problem = error
+        else:
+            if record is not None:
+                record.measurements[case.id] = measurement
+            return measurement
+        # Outside the block above, or the exception would be told as the cause once more.
+        if isinstance(problem, CannotMeasureError):
+            pytest.skip(str(problem))
+        pytest.fail(str(problem), pytrace=False)
 
     return measure
 
@@ -123,7 +128,11 @@ class Gate:
         self._record = record
 
     def throughput(self, measurement: Measurement) -> Judgement:
-        """Judge the median throughput."""
+        """Judge the median throughput.
+
+        Raises:
+            ValueError: The measurement is of another case than the test.
+        """
         case, baseline = self._baseline(measurement)
         judgement = judge_throughput(
             measurement,
@@ -134,8 +143,17 @@ class Gate:
         return self._settle(judgement, measurement, None)
 
     def speedup(self, measurement: Measurement, single_device: Measurement) -> Judgement:
-        """Judge the speedup over one device."""
+        """Judge the speedup over one device.
+
+        Raises:
+            ValueError: The measurements are not of the test's case and of its single device.
+        """
         case, baseline = self._baseline(measurement)
+        if single_device.case_id != case.single_device.id:
+            raise ValueError(
+                f"the speedup of {case.id} is taken over {case.single_device.id}, "
+                f"not over {single_device.case_id}"
+            )
         judgement = judge_speedup(
             measurement,
             single_device,
@@ -147,6 +165,8 @@ class Gate:
 
     def _baseline(self, measurement: Measurement) -> tuple[Case, Baseline | None]:
         case = Case.parse(measurement.case_id)
+        if self._record is not None and case != self._record.case:
+            raise ValueError(f"a test of {self._record.case.id} cannot judge {case.id}")
         baseline = self._suite.baseline(case)
         if baseline is not None and self._record is not None:
             self._record.accepted = AcceptedNumbers(
@@ -164,8 +184,14 @@ class Gate:
         if not judgement.verdict.passes:
             from pytest_dlperf.reports.failure import failure_message
 
-            cluster = self._suite.cluster.name
-            pytest.fail(
-                failure_message(judgement, measurement, single_device, cluster), pytrace=False
+            suite = self._suite
+            case = Case.parse(measurement.case_id)
+            message = failure_message(
+                judgement,
+                measurement,
+                single_device,
+                cluster=suite.cluster.name,
+                other_clusters=suite.other_clusters_with(case),
             )
+            pytest.fail(message, pytrace=False)
         return judgement

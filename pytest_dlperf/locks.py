@@ -9,33 +9,58 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+class LockError(Exception):
+    """A lock cannot be had; the message names its file."""
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the lock file ``path`` for the length of the block; wait for it as long as it takes.
 
     The lock is the kernel's, so it ends with the process that holds it, however that ends.
-    """
-    from filelock import FileLock
+    ``on_wait`` is called once if the lock is not free at once.
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path):
+    Raises:
+        LockError: The lock file cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout:  # an OSError too, so it stands first
+        if on_wait is not None:
+            on_wait()
+        lock.acquire()
+    except OSError as error:
+        raise LockError(f"the lock {path} cannot be made: {error.strerror or error}") from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def write_whole(path: Path, text: str) -> None:
     """Replace a file's content in one step: a reader sees the old text or the new one.
 
+    A link is followed, and what is no regular file (a pipe, ``/dev/stdout``) is written into.
+
     Raises:
         OSError: The folder cannot be made or written; the old file stands.
     """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8", newline="")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

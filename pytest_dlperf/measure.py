@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.systems import System
 
 TAIL_BYTES: Final = 4096
+LAST_LINE_SHOWN: Final = 200
 
 
 class CannotMeasureError(Exception):
@@ -106,7 +107,7 @@ class LogMeasurer:
 class LaunchMeasurer:
     """Measures cases by training: launches each repeat and reads the log it leaves."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a launch takes, by name
         self,
         launcher: LocalLauncher,
         systems: Mapping[str, System],
@@ -114,8 +115,13 @@ class LaunchMeasurer:
         *,
         run_directory: Path,
         repeats: int | None,
+        say: Callable[[str], None],
     ) -> None:
-        """Launch ``repeats`` runs of a case (``None``: the system's number)."""
+        """Launch ``repeats`` runs of a case (``None``: the system's number).
+
+        ``say`` tells the user what a run waits for.
+        """
+        self._say = say
         self._launcher = launcher
         self._systems = systems
         self._estimator = estimator
@@ -133,8 +139,9 @@ class LaunchMeasurer:
         spec = system.launch
         if spec is None:
             raise CannotMeasureError(
-                f"{system.file.name} says nothing under 'launch'; "
-                f"judge existing logs with --dlperf-logs {case.system}=DIR"
+                f"{system.file.name} says nothing under 'launch'; judge existing logs with "
+                f"--dlperf-logs {case.system}=DIR, or leave the system out of this cluster by "
+                "naming the others under 'systems' in its cluster.yaml"
             )
         missing = spec.missing_modules()
         if missing:
@@ -143,14 +150,19 @@ class LaunchMeasurer:
                 f"{case.system} needs the Python module {', '.join(missing)}{hint}"
             )
         runs: list[Run] = []
-        with locked(_machine_lock()):
+        with locked(_machine_lock(), on_wait=self._on_wait):
             for number in range(1, (self._repeats or system.repeats) + 1):
                 if runs and spec.pause_s:
                     time.sleep(spec.pause_s)
                 runs.append(self._run(case, system, number))
+                if runs[-1].status is not RunStatus.OK:
+                    break  # the verdict of the case; further runs would not change it
         return Measurement(
             case_id=case.id, unit=system.unit, estimator=self._estimator, runs=tuple(runs)
         )
+
+    def _on_wait(self) -> None:
+        self._say("waiting: another session or worker trains on this machine")
 
     def _run(self, case: Case, system: System, number: int) -> Run:
         from pytest_dlperf.launch.plan import plan_run
@@ -187,7 +199,11 @@ def _read_log(log: Path, number: int, case: Case, system: System, estimator: Est
         window=system.window,
         estimator=estimator,
     )
-    return replace(run, log=_readable(str(log)))
+    reason = run.reason
+    if run.status is RunStatus.INVALID and not run.steps:
+        # Where no step was found, what stands there instead says most.
+        reason = f"{run.reason}{_last_line(log)}"
+    return replace(run, log=_readable(str(log)), reason=reason)
 
 
 def _readable(path: str) -> str:
@@ -223,7 +239,8 @@ def explained(read: Run, outcome: LaunchOutcome, log: Path, *, time_limit_s: flo
         note = f"{how}, after the last step that counts"
         status, reason = RunStatus.OK, f"{read.reason}; {note}" if read.reason else note
     else:
-        reason = f"{how}; its log: {read.reason}{_last_line(log)}"
+        last_line = _last_line(log) if read.steps else ""
+        reason = f"{how}; {read.reason}{last_line}"
     throughput = read.throughput if status is RunStatus.OK else None
     return replace(read, throughput=throughput, status=status, reason=reason)
 
@@ -233,10 +250,10 @@ def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str
     if outcome.error is not None:
         return RunStatus.FAILED, outcome.error
     if outcome.timed_out:
-        return RunStatus.HUNG, f"ended at its time limit of {time_limit_s:g} s"
-    bad = [f"node {rank}: {code}" for rank, code in enumerate(outcome.exit_codes) if code != 0]
+        return RunStatus.HUNG, f"it was not done at its time limit of {time_limit_s:g} s"
+    bad = [f"{code} on node {rank}" for rank, code in enumerate(outcome.exit_codes) if code != 0]
     if bad:
-        return RunStatus.FAILED, f"the trainer ended with exit code ({', '.join(bad)})"
+        return RunStatus.FAILED, f"the trainer ended with exit code {', '.join(bad)}"
     return None
 
 
@@ -250,20 +267,21 @@ def _last_line(log: Path) -> str:
     except OSError:
         return ""
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
-    return f"; it ends with {last!r}" if last else ""
+    return f"; the log ends with {last[:LAST_LINE_SHOWN]!r}" if last else ""
 
 
 def _machine_lock() -> Path:
-    """One lock for this machine's sessions: two runs at once would slow each other down."""
+    """One lock for this user's sessions here: two runs at once would slow each other down."""
     user = os.getuid() if hasattr(os, "getuid") else "user"
     return Path(tempfile.gettempdir()) / f"pytest-dlperf-{user}" / "this-machine.lock"
 
 
 def _set_aside(log: Path) -> None:
     """Keep what an interrupted run of the same name has left, out of the new run's way."""
-    number = 1
-    while log.exists():
-        kept = log.with_name(f"{log.name}.interrupted{number}")
-        if not kept.exists():
-            log.rename(kept)
-        number += 1
+    for left in (log, log.with_suffix("")):
+        number = 1
+        while left.exists():
+            kept = left.with_name(f"{left.name}.interrupted{number}")
+            if not kept.exists():
+                left.rename(kept)
+            number += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -42,6 +43,8 @@ class Settings:
     """Where the results file goes."""
     run_directory: Path
     """Where the logs of this session go."""
+    run_directory_given: bool
+    """Whether the user named it."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -81,7 +84,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("json", "write the results to FILE as JSON, schema 1", metavar="FILE")
     add(
         "run-dir",
-        "folder for the logs of this session (default: .dlperf/runs/<start time>)",
+        "folder for the logs of this session (default: .dlperf/runs/<start time>-<process>)",
         metavar="DIR",
     )
     add(
@@ -108,13 +111,14 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
     started = datetime.now().astimezone()
     return Settings(
         cluster=source.value("cluster", environment="DLPERF_CLUSTER")[0] or LOCAL_CLUSTER,
-        systems_directories=source.paths("systems") or (config.rootpath / "bench_tests/systems",),
+        systems_directories=source.folders("systems") or (config.rootpath / "bench_tests/systems",),
         baselines_directory=source.path("baselines") or config.rootpath / "baselines",
         log_sources=tuple(source.log_source(*given) for given in source.values("logs")),
         repeats=source.count("repeats"),
         create_baselines=source.flag("create-baselines"),
         strict=source.flag("strict", environment="DLPERF_STRICT"),
-        json_file=source.path("json"),
+        run_directory_given=run_directory is not None,
+        json_file=source.file("json"),
         run_directory=run_directory
         # The process id keeps two sessions of one second apart.
         or config.rootpath / ".dlperf/runs" / f"{started:%Y-%m-%dT%H-%M-%S}-{os.getpid()}",
@@ -135,7 +139,10 @@ class _Source:
         key = f"dlperf_{name.replace('-', '_')}"
         given = self._config.getoption(key)
         if given is not None:
-            return given, f"--dlperf-{name}"
+            place = f"--dlperf-{name}"
+            if given == "":
+                raise pytest.UsageError(f"{place} is empty; give a value or leave it out")
+            return given, place
         if environment and self._environment.get(environment, "").strip():
             return self._environment[environment].strip(), environment
         ini = self._config.getini(key)
@@ -152,6 +159,21 @@ class _Source:
 
     def paths(self, name: str) -> tuple[Path, ...]:
         return tuple(self._resolve(value, place) for value, place in self.values(name))
+
+    def folders(self, name: str) -> tuple[Path, ...]:
+        """Folders that have to be there."""
+        for value, place in self.values(name):
+            if not self._resolve(value, place).is_dir():
+                raise pytest.UsageError(f"{place}: there is no folder {value!r}")
+        return self.paths(name)
+
+    def file(self, name: str) -> Path | None:
+        """A file to write: told now if it cannot be one, not after hours of training."""
+        given, place = self.value(name)
+        path = self.path(name)
+        if path is not None and path.is_dir():
+            raise pytest.UsageError(f"{place}: {given!r} is a folder; name a file")
+        return path
 
     def _resolve(self, given: str, place: str) -> Path:
         base = self._config.invocation_params.dir if place.startswith("--") else self._ini_folder
@@ -174,7 +196,8 @@ class _Source:
         given, place = self.value(name)
         if given is None:
             return None
-        if not (given.isascii() and given.isdigit() and int(given) > 0):
+        # More digits than any count has; int() itself refuses thousands of them.
+        if not (re.fullmatch(r"[0-9]{1,9}", given) and int(given) > 0):
             raise pytest.UsageError(f"{place}: {given!r} is no whole number of at least 1")
         return int(given)
 

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
     from pytest_dlperf.cases import Case
+    from pytest_dlperf.finish import Note
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.suite import Suite
 
@@ -61,7 +62,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "dlperf(system, framework, model, precision, batch, topology, nodes, devices, options): "
         "the exact values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
     )
-    config.addinivalue_line("markers", "smoke: cases that train on this machine's own processors")
     session = config.stash[_SESSION] = DlperfSession(config)
     config.pluginmanager.register(session, "dlperf-session")
 
@@ -88,9 +88,10 @@ class DlperfSession:
         self._is_worker = hasattr(config, "workerinput")
         self._settings: Settings = read_settings(config)
         self._records = SessionRecords()
+        self._any_report = False
         self._index: LogIndex | None = None
         self._shared_folder: Path | None = None
-        self._notes: list[tuple[str, bool]] = []
+        self._notes: list[Note] = []
         self._parameters: list[tuple[Case, Any]] = []
 
     # ------------------------------------------------------------------ the suite
@@ -130,17 +131,23 @@ class DlperfSession:
         if self._from_controller is not None:
             index = _index_from_plain(self._from_controller["logs"])
             shared = Path(os.fsdecode(self._from_controller["shared_folder"]))
-            suite.prepare(index, Measurements(shared))
+            suite.prepare(index, Measurements(shared), say=self._say)
             return
         if self._settings.log_sources:
             self._index = suite.index_logs()
-        elif _is_filled(self._settings.run_directory):
-            raise pytest.UsageError(
-                f"--dlperf-run-dir: {self._settings.run_directory} is not empty; the logs of two "
-                "sessions would mix. Name a new folder, or judge the logs that are there with "
-                "--dlperf-logs"
-            )
-        suite.prepare(self._index, Measurements(None))
+        else:
+            suite.claim_run_directory()
+        suite.prepare(self._index, Measurements(None), say=self._say)
+
+    def _say(self, text: str) -> None:
+        """Tell the user something while a test runs; an xdist worker has nobody to tell."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        capture = self._config.pluginmanager.get_plugin("capturemanager")
+        if reporter is None or self._is_worker:
+            return
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            reporter.ensure_newline()
+            reporter.write_line(text)
 
     def parameters(self, fixture: str) -> list[Any]:
         """The cases for a parametrised fixture, with their ids and marks, made once."""
@@ -209,6 +216,9 @@ class DlperfSession:
                 report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
         elif report.failed and call.excinfo is not None:
             record.fail(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
+        # A failure that was announced is no surprise, but strict mode takes no announcements.
+        announced = hasattr(report, "wasxfail") and not self._settings.strict
+        record.excused = record.excused or announced
         report.dlperf = record.to_plain()  # type: ignore[attr-defined]
         return report
 
@@ -216,6 +226,7 @@ class DlperfSession:
         """Collect what tests tell, here or on a worker."""
         plain = getattr(report, "dlperf", None)
         if plain is not None and not self._is_worker:
+            self._any_report = True
             self._records.add(TestRecord.from_plain(plain))
 
     # --------------------------------------------------------------------- the end
@@ -228,38 +239,28 @@ class DlperfSession:
         suite = self._suite
         if self._is_worker or suite is None or self._config.option.collectonly:
             return
-        from pytest_dlperf.finish import record_new_baselines, write_results
+        from pytest_dlperf.finish import finish
 
-        interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
-        if self._records.nothing_measured and not interrupted:
-            self._note("nothing was measured: every selected case was skipped", bad=True)
-        if self._settings.create_baselines:
-            for text, bad in record_new_baselines(suite, self._records.results()):
-                self._note(text, bad=bad)
-        if self._settings.json_file is not None:
-            text, bad = write_results(
-                self._settings.json_file,
+        self._notes = list(
+            finish(
                 suite,
-                self._records.results(),
-                self._index.ignored if self._index else [],
+                self._records,
+                self._index.ignored if self._index else (),
                 started=self._started,
+                any_report=self._any_report,
+                green_so_far=session.exitstatus == pytest.ExitCode.OK,
             )
-            self._note(text, bad=bad)
-        if session.exitstatus == pytest.ExitCode.OK and any(bad for _, bad in self._notes):
+        )
+        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _note(self, text: str, *, bad: bool) -> None:
-        self._notes.append((text, bad))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the summary."""
         suite = self._suite
-        if suite is None or self._config.option.collectonly:
+        if suite is None or not self._any_report:
             return
         results = self._records.results()
         ignored = self._index.ignored if self._index else []
-        if not (results or ignored or self._notes):
-            return
         from pytest_dlperf.reports.terminal import summary_lines
 
         cluster = suite.cluster
@@ -269,14 +270,14 @@ class DlperfSession:
         for line in summary_lines(
             results,
             ignored,
-            width=terminalreporter._tw.fullwidth,  # noqa: SLF001 - pytest names no other way
+            width=self._config.get_terminal_writer().fullwidth,
             # What must not be skipped is shown like what failed otherwise.
             with_skipped=self._settings.strict or self._config.get_verbosity() > 0,
             with_runs=self._config.get_verbosity() >= 0,
         ):
             terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
-        for text, bad in self._notes:
-            terminalreporter.write_line(text, red=bad)
+        for note in self._notes:
+            terminalreporter.write_line(note.text, red=note.is_bad)
 
 
 _SESSION: Final = pytest.StashKey[DlperfSession]()
@@ -316,10 +317,6 @@ def _parameters(suite: Suite) -> list[tuple[Case, Any]]:
 
 def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
     return [item for items in lists for item in items]
-
-
-def _is_filled(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

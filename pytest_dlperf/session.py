@@ -42,6 +42,8 @@ class TestRecord:
     measurements: dict[str, Measurement] = field(default_factory=dict)
     accepted: AcceptedNumbers | None = None
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
+    excused: bool = False
+    """Whether the test was expected to fail."""
 
     def judge(self, judgement: Judgement) -> None:
         """Note a judgement; of two on one quantity the worse stands."""
@@ -63,6 +65,7 @@ class TestRecord:
             "measurements": [m.to_plain() for m in self.measurements.values()],
             "accepted": self.accepted.to_plain() if self.accepted else None,
             "judgements": [judgement.to_plain() for judgement in self.judgements.values()],
+            "excused": self.excused,
         }
 
     @classmethod
@@ -77,6 +80,7 @@ class TestRecord:
             measurements={m.case_id: m for m in measurements},
             accepted=AcceptedNumbers(**accepted) if accepted else None,
             judgements={judgement.quantity: judgement for judgement in judgements},
+            excused=plain["excused"],
         )
 
 
@@ -103,6 +107,7 @@ class SessionRecords:
         """Begin without any case."""
         self._selected: dict[str, CaseResult | None] = {}
         self._measurements: dict[str, Measurement] = {}
+        self._bad_cases: dict[str, bool] = {}
 
     def select(self, case_ids: Iterable[str]) -> None:
         """Note cases that tests were selected of: they appear in the reports in any event."""
@@ -117,6 +122,8 @@ class SessionRecords:
             result.accepted = record.accepted
         for judgement in record.judgements.values():
             _keep_worse(result.judgements, judgement)
+            if not (judgement.verdict.passes or judgement.verdict is Verdict.SKIPPED):
+                self._bad_cases[record.case.id] = record.excused
 
     def results(self) -> list[CaseResult]:
         """The selected cases, in the order in which they were selected."""
@@ -139,7 +146,14 @@ class SessionRecords:
         """Whether cases were selected and not one of them was measured or judged."""
         judgements = [j for r in self._selected.values() if r for j in r.judgements.values()]
         skipped = all(judgement.verdict is Verdict.SKIPPED for judgement in judgements)
-        return bool(self._selected) and not self._measurements and skipped
+        # The reference of a speedup may have been measured without having been selected.
+        measured = any(case_id in self._measurements for case_id in self._selected)
+        return bool(self._selected) and not measured and skipped
+
+    @property
+    def bad_cases(self) -> list[str]:
+        """Ids of the cases with a verdict that fails a test, unless the test was to fail."""
+        return [case_id for case_id, excused in self._bad_cases.items() if not excused]
 
 
 def _keep_worse(judgements: dict[Quantity, Judgement], new: Judgement) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines import Baseline, UnknownClusterError, find_cluster, load_baselines
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
@@ -12,7 +12,7 @@ from pytest_dlperf.systems import System, load_systems
 from pytest_dlperf.yamlfile import YamlError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.tree import LogSource
     from pytest_dlperf.measure import LaunchMeasurer, LogMeasurer, Measurements
     from pytest_dlperf.measurement import Measurement
+
+
+RUN_DIRECTORY_MARK: Final = ".dlperf-session"
+"""The file by which a session claims a run directory that the user named."""
 
 
 class SuiteError(Exception):
@@ -42,7 +46,11 @@ class Suite:
             SuiteError: With all mistakes of the system files, or the cluster's.
         """
         self.settings = settings
-        formats = {**BUILTIN_FORMATS, **{item.name: item for item in more_formats}}
+        formats = dict(BUILTIN_FORMATS)
+        for item in more_formats:
+            if item.name in formats:
+                raise SuiteError(f"a plugin adds the log format {item.name!r}, which there is")
+            formats[item.name] = item
         try:
             self.systems = load_systems([*_system_files(settings), *more_files], formats)
             self.cluster = find_cluster(
@@ -50,7 +58,7 @@ class Suite:
             )
         except YamlError as error:
             raise SuiteError(_listed("mistakes in YAML files", error)) from error
-        except UnknownClusterError as error:
+        except (UnknownClusterError, OSError) as error:
             raise SuiteError(str(error)) from error
         self._check_cluster_systems()
         self._baselines: dict[str, dict[tuple[str, str], Baseline]] = {}
@@ -117,8 +125,41 @@ class Suite:
             raise SuiteError(f"{given}: there is no *.log file below {source.directory}")
         return index
 
-    def prepare(self, index: LogIndex | None, measurements: Measurements) -> None:
-        """Get ready to measure: from ``index``, or by launching where it is ``None``."""
+    def claim_run_directory(self) -> None:
+        """Take a folder that the user named for the logs of this session alone.
+
+        Raises:
+            SuiteError: It holds something already, or cannot be written.
+        """
+        folder = self.settings.run_directory
+        if not self.settings.run_directory_given:
+            return  # its name holds this process' number
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            filled = any(folder.iterdir())
+            # Of two sessions that find it empty, one makes the file.
+            (folder / RUN_DIRECTORY_MARK).touch(exist_ok=False)
+        except FileExistsError:
+            filled = True
+        except OSError as error:
+            raise SuiteError(f"--dlperf-run-dir: {folder}: {error.strerror or error}") from error
+        if filled:
+            raise SuiteError(
+                f"--dlperf-run-dir: {folder} is not empty; the logs of two sessions would mix. "
+                "Name a new folder, or judge the logs that are there with --dlperf-logs"
+            )
+
+    def prepare(
+        self,
+        index: LogIndex | None,
+        measurements: Measurements,
+        *,
+        say: Callable[[str], None],
+    ) -> None:
+        """Get ready to measure: from ``index``, or by launching where it is ``None``.
+
+        ``say`` tells the user what goes on during a measurement.
+        """
         # Reading and launching cost imports that a session which only collects can do without.
         from pytest_dlperf.measure import LaunchMeasurer, LogMeasurer
 
@@ -134,6 +175,7 @@ class Suite:
             self.cluster.estimator,
             run_directory=self.settings.run_directory,
             repeats=self.settings.repeats,
+            say=say,
         )
 
     def measure(self, case: Case) -> Measurement:
@@ -161,6 +203,12 @@ class Suite:
             except YamlError as error:
                 raise SuiteError(_listed("mistakes in baselines", error)) from error
         return self._baselines[case.system].get((case.variant, str(case.topology)))
+
+    def other_clusters_with(self, case: Case) -> list[str]:
+        """Names of the other clusters that have numbers of the case's system."""
+        files = self.settings.baselines_directory.glob(f"*/{case.system}.yaml")
+        names = {file.parent.name for file in files}
+        return sorted(names - {self.cluster.name})
 
 
 def _system_files(settings: Settings) -> list[Path]:

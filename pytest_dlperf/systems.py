@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+# A whole system that is skipped or expected to fail would be a green that means nothing.
+_TAKEN_MARKS: Final = (
+    "dlperf",
+    "filterwarnings",
+    "parametrize",
+    "skip",
+    "skipif",
+    "usefixtures",
+    "xfail",
+)
 DEFAULT_REPEATS: Final = 5
 DEFAULT_TOLERANCE_PERCENT: Final = 5.0
 
@@ -89,7 +99,7 @@ def _read_system(root: YamlValue, formats: Mapping[str, LogFormat]) -> System:
     return System(
         framework=framework,
         model=model,
-        unit=fields.get("unit", lambda v: v.text("a unit per second such as images/s"), ""),
+        unit=fields.get("unit", lambda v: v.parsed(_unit, "a unit such as images/s"), ""),
         log_name=log_name,
         log_format=log_format,  # type: ignore[arg-type] # None only after a mistake
         window=fields.get("window", _read_window, Window(warmup_steps=0, measured_steps=1)),
@@ -110,6 +120,12 @@ def _name(axis: str) -> Callable[[YamlValue], str | None]:
         return text
 
     return lambda value: value.parsed(parse, "a name such as 'resnet50'")
+
+
+def _unit(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"the unit {text!r} is not one line of plain text")
+    return text
 
 
 def _read_window(value: YamlValue) -> Window:
@@ -161,8 +177,10 @@ def _read_custom_format(value: YamlValue) -> LogFormat | None:
 
 def _read_marks(value: YamlValue) -> tuple[str, ...]:
     def parse(text: str) -> str:
-        if not text.isidentifier():
+        if not text.isidentifier() or text.startswith("_"):
             raise ValueError(f"{text!r} cannot be a marker; use letters, digits and underscores")
+        if text in _TAKEN_MARKS:
+            raise ValueError(f"the marker {text!r} has a meaning of its own; use another name")
         return text
 
     read = (item.parsed(parse, "a marker's name") for item in value.items("a list of markers"))
@@ -239,15 +257,16 @@ def _read_entry(item: YamlValue, framework: str, model: str) -> Iterable[tuple[Y
     fields = item.fields(
         required=("precision", "batch_per_device", "topologies"), optional=("options",)
     )
-    no_options: tuple[str, ...] = ()
     precision = fields.get("precision", _precision, "")
     batch = fields.get("batch_per_device", lambda v: v.whole_number(1), 0)
-    options = fields.get("options", _read_options, no_options)
+    options: tuple[str, ...] | None = ()
+    if "options" in fields:
+        options = fields.get("options", _read_options, None)
     topologies = fields.place("topologies")
     places = topologies.items("a list of topologies such as 4n8g") if topologies else []
     for place in places:
         topology = place.parsed(Topology.parse, "a topology such as 4n8g")
-        if precision and batch and topology:
+        if precision and batch and options is not None and topology:
             yield (
                 place,
                 Case(
@@ -265,9 +284,12 @@ def _precision(value: YamlValue) -> str | None:
     return value.parsed(check_precision, "a precision such as fp32")
 
 
-def _read_options(value: YamlValue) -> tuple[str, ...]:
-    read = [item.parsed(_option, "an option such as xla") for item in value.items("a list")]
+def _read_options(value: YamlValue) -> tuple[str, ...] | None:
+    items = value.items("a list of options such as xla")
+    read = [item.parsed(_option, "an option such as xla") for item in items]
     options = [option for option in read if option is not None]
+    if not items or len(options) < len(items):
+        return None
     for option in set(options):
         if options.count(option) > 1:
             value.fault(f"the option {option!r} is named twice")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _TAG: Final = "tag:yaml.org,2002:"
 _KINDS: Final = {

@@ -58,6 +58,11 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
         ),
         (["--dlperf-repeats", "0"], "*--dlperf-repeats: '0' is no whole number of at least 1"),
         (["--dlperf-repeats", "many"], "*--dlperf-repeats: 'many' is no whole number*"),
+        (["--dlperf-repeats", "9" * 5000], "*--dlperf-repeats: '9*' is no whole number*"),
+        (["--dlperf-systems", "nowhere"], "*--dlperf-systems: there is no folder 'nowhere'"),
+        (["--dlperf-json", "empty"], "*--dlperf-json: 'empty' is a folder; name a file"),
+        (["--dlperf-json="], "*--dlperf-json is empty; give a value or leave it out"),
+        (["--dlperf-cluster="], "*--dlperf-cluster is empty; give a value or leave it out"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_a_usage_error(
@@ -240,7 +245,9 @@ def test_results_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
 
 
 def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None:
-    result = suite.run("--dlperf-systems", "nowhere")
+    (suite.path / "empty").mkdir()
+    result = suite.run("--dlperf-systems", "empty")
 
     assert result.ret != 0
-    result.stdout.fnmatch_lines(["*has no cases: there is no system file*nowhere*"])
+    result.stdout.fnmatch_lines(["*has no cases: there is no system file*empty*"])
+    result.stdout.no_fnmatch_line("*Traceback*")

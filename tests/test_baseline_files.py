@@ -15,6 +15,7 @@ from pytest_dlperf.baselines import (
     record_baselines,
 )
 from pytest_dlperf.cases import Case
+from pytest_dlperf.locks import LockError
 from pytest_dlperf.measurement import Estimator
 from pytest_dlperf.yamlfile import YamlError
 
@@ -201,5 +202,5 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("", encoding="utf-8")
     cluster = Cluster(name="mine", directory=blocked / "mine", estimator=Estimator.STEADY)
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(LockError, match=r"mine/\.lock cannot be made"):
         record(cluster, new("paddle-resnet50-fp32-b128-1n8g"))

@@ -90,3 +90,38 @@ def test_numbers_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["no baseline was recorded in *"])
+
+
+def test_nothing_of_a_case_is_recorded_when_a_part_of_it_regressed(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    select = ["-k", "tiny and 1n2g", "--dlperf-repeats", "1"]
+    suite.run("-k", "throughput and tiny and 1n2g", "--dlperf-create-baselines")
+    before = baseline_file(suite).read_text(encoding="utf-8")
+    tiny.behave("0.05")
+
+    result = suite.run(*select, "--dlperf-create-baselines")
+
+    assert result.ret == 1
+    assert baseline_file(suite).read_text(encoding="utf-8") == before
+
+
+def test_runs_far_apart_are_pointed_out(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    trainer = tiny.folder / "train.py"
+    text = trainer.read_text(encoding="utf-8")
+    trainer.write_text(text.replace("world_size = nodes", "step_s *= run\nworld_size = nodes"))
+
+    result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["the runs of tiny-mlp-fp32-b4-1n1g lie far apart (*%)*"])
+
+
+def test_judged_logs_do_not_claim_to_be_of_this_machine(suite: Suite) -> None:
+    TinySystem(suite)
+    suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-run-dir", "night")
+    suite.run(
+        "-k", "throughput and tiny and 1n1g", "--dlperf-logs", f"{SYSTEM}=night",
+        "--dlperf-create-baselines",
+    )  # fmt: skip
+    assert "host" not in baseline_file(suite).read_text(encoding="utf-8")

@@ -253,3 +253,28 @@ def test_large_topologies_are_judged_like_any_other(suite: Suite, topology: str)
     judged = results["cases"][0]
     assert judged["throughput"]["median"] == 9000.0
     assert judged["verdict"]["throughput"] == "no_baseline"
+
+
+def test_a_folder_is_found_beside_a_log_of_its_name(suite: Suite) -> None:
+    """``tee logs/1n1g.log`` must not hide ``logs/1n1g/``."""
+    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    write_runs(suite.path / "logs", case, "bert", {1: 113.0})
+    (suite.path / "logs" / "1n1g.log").write_text("what the script said", encoding="utf-8")
+
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", case.id)
+
+    assert result.ret == 0
+    assert len(results["ignored_logs"]) == 1
+
+
+def test_a_folder_named_twice_is_read_once(suite: Suite) -> None:
+    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    write_runs(suite.path / "logs", case, "bert", {1: 113.0})
+    (suite.path / "link").symlink_to("logs")
+
+    result, _ = suite.judge(
+        "--dlperf-logs", "tensorflow-bert_base=logs", "--dlperf-logs", "tensorflow-bert_base=link",
+        "-k", case.id,
+    )  # fmt: skip
+
+    assert result.ret == 0

@@ -182,6 +182,7 @@ time.sleep(600)
     outcome = run(nodes(tmp_path, python(code)), time_limit_s=4)
     assert outcome.timed_out
     assert outcome.exit_codes == (3,)
+    assert outcome.log_size_at_failure == len("ready\n")
     assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
 
 
@@ -210,6 +211,43 @@ def test_a_node_may_end_by_itself_after_another_has_failed(
     outcome = run(nodes(tmp_path, python(code), python("raise SystemExit(5)")))
     assert outcome.exit_codes == (4, 5)
     assert (tmp_path / "run_1.log").read_text() == "own words\n"
+
+
+def test_what_node_0_prints_after_another_has_failed_can_be_told_from_what_it_had_printed(
+    tmp_path: Path,
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    # The launcher has seen the failure once its record of the size can no longer change.
+    first = f"""
+import pathlib, time
+print("before")
+pathlib.Path({str(before)!r}).touch()
+while not pathlib.Path({str(after)!r}).exists():
+    time.sleep(0.02)
+time.sleep(1)
+print("after")
+"""
+    second = f"""
+import pathlib, time
+while not pathlib.Path({str(before)!r}).exists():
+    time.sleep(0.02)
+pathlib.Path({str(after)!r}).touch()
+raise SystemExit(5)
+"""
+    outcome = run(nodes(tmp_path, python(first), python(second)))
+    assert outcome.exit_codes == (0, 5)
+    assert (tmp_path / "run_1.log").read_text() == "before\nafter\n"
+    assert outcome.log_size_at_failure == len("before\n")
+
+
+def test_the_log_s_size_is_kept_when_all_nodes_are_found_ended_at_once(tmp_path: Path) -> None:
+    outcome = run(nodes(tmp_path, python("print('x'); raise SystemExit(5)")))
+    assert outcome.log_size_at_failure == len("x\n")
+
+
+def test_a_run_that_ended_well_has_no_log_size_at_failure(tmp_path: Path) -> None:
+    outcome = run(nodes(tmp_path, python("print('x')"), python("")))
+    assert outcome.log_size_at_failure is None
 
 
 def test_what_a_successful_agent_leaves_behind_is_ended(folder: Path) -> None:

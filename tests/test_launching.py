@@ -75,7 +75,7 @@ def test_a_trainer_that_dies_in_training_has_failed(suite: Suite) -> None:
     assert case["verdict"]["throughput"] == "failed"
     run = case["runs"][0]
     assert (run["status"], run["throughput"]) == ("failed", None)
-    assert "node 0: 7" in run["reason"]
+    assert "exit code 7 on node 0" in run["reason"]
     assert "the trainer ran out of luck" in run["reason"]
     result.stdout.fnmatch_lines([f"failed: throughput of {CASES[0]}"])
 
@@ -88,7 +88,7 @@ def test_a_trainer_that_dies_after_its_window_has_been_measured(suite: Suite) ->
 
     run = results["cases"][0]["runs"][0]
     assert (run["status"], run["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
-    assert "node 0: 9" in run["reason"]
+    assert "exit code 9 on node 0" in run["reason"]
 
 
 def test_a_trainer_that_hangs_is_ended_and_told(suite: Suite) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import log_makers
+import pytest
 from trainers import TinySystem
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ def test_strict_fails_each_skipped_case_with_the_reason(suite: Suite, workers: l
     result.assert_outcomes(failed=10, deselected=0 if workers else 199)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["skipped, which --dlperf-strict does not allow: *--dlperf-logs paddle-resnet50=DIR"]
+        ["skipped, which --dlperf-strict does not allow: *--dlperf-logs paddle-resnet50=DIR*"]
     )
     verdicts = {case["verdict"]["throughput"] for case in results["cases"]}
     assert verdicts == {"skipped"}
@@ -71,3 +73,83 @@ def test_a_test_that_ends_with_an_error_has_a_verdict(suite: Suite, workers: lis
     result, results = suite.judge("-k", "test_own and tiny and 1n1g", *workers, cluster="local")
     assert result.ret == 1
     assert results["cases"][0]["verdict"]["throughput"] == "failed"
+
+
+def test_a_measured_reference_is_not_a_measured_case(suite: Suite) -> None:
+    """Only the single device has logs, and it was not selected."""
+    folder = suite.path / "logs" / "1n1g"
+    folder.mkdir(parents=True)
+    log = log_makers.tf_models_bert([64 / 112.99] * 121)
+    (folder / "bert_b64_fp32_1.log").write_text(log, encoding="utf-8")
+
+    result, _ = suite.judge(
+        "--dlperf-logs", "tensorflow-bert_base=logs", "-k", "bert and fp32-b64-4n8g"
+    )
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["nothing was measured*"])
+
+
+OWN_TEST = """\
+import pytest
+
+def test_own(dlperf_case, dlperf_measure, dlperf_gate):
+    measurement = dlperf_measure(dlperf_case)
+    {body}
+"""
+
+
+def own_test(suite: Suite, body: str, *arguments: str) -> pytest.RunResult:
+    TinySystem(suite)
+    (suite.path / "bench_tests" / "test_own.py").write_text(
+        OWN_TEST.format(body=body), encoding="utf-8"
+    )
+    select = ["-k", "test_own and tiny and 1n2g", "--dlperf-repeats", "1"]
+    return suite.run(*select, *arguments)
+
+
+def test_a_verdict_that_a_test_swallows_is_red(suite: Suite, workers: list[str]) -> None:
+    swallow = "with pytest.raises(BaseException): dlperf_gate.throughput(measurement)"
+    result = own_test(suite, swallow, *workers)
+    result.assert_outcomes(passed=1, deselected=0 if workers else 339)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["a test passed in spite of its verdict: tiny-mlp-fp32-b4-1n2g"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dlperf-strict"]], ids=["usual", "strict"])
+def test_a_failure_that_was_expected_is_red_only_when_strict(
+    suite: Suite, arguments: list[str]
+) -> None:
+    expected = "pytest.xfail if not dlperf_gate.throughput(measurement) else None"
+    (suite.path / "bench_tests" / "conftest.py").write_text(
+        "import pytest\n\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items: item.add_marker(pytest.mark.xfail)\n",
+        encoding="utf-8",
+    )
+    result = own_test(suite, expected, *arguments)
+    assert result.ret == (1 if arguments else 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "dlperf_gate.throughput(dlperf_measure(dlperf_case.single_device))",
+        "dlperf_gate.speedup(measurement, measurement)",
+    ],
+)
+def test_the_gate_judges_no_other_case_than_the_test_s(suite: Suite, body: str) -> None:
+    result = own_test(suite, body, "--dlperf-create-baselines")
+    result.assert_outcomes(failed=1, deselected=339)
+    assert not (suite.path / "baselines" / "local").exists()
+
+
+def test_a_test_of_its_own_that_only_measures_is_green(suite: Suite) -> None:
+    assert own_test(suite, "assert measurement.median > 0").ret == 0
+
+
+def test_a_test_that_fails_after_its_verdict_records_nothing(suite: Suite) -> None:
+    body = "dlperf_gate.throughput(measurement); assert False"
+    result = own_test(suite, body, "--dlperf-create-baselines")
+    result.assert_outcomes(failed=1, deselected=339)
+    assert not (suite.path / "baselines" / "local").exists()

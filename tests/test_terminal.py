@@ -75,7 +75,7 @@ def test_a_row_has_all_numbers() -> None:
         ID, "3", "8781.78", "8730.10", "2.8", "%", "9000.00", "-2.4", "%", "24.00", "24.88", "-3.5",
         "%", "pass",
     ]  # fmt: skip
-    assert runs.split() == ["runs", "1:", "8940.30", "2:", "8468.23", "3:", "8781.78"]
+    assert runs.split() == ["images/s", "1:", "8940.30", "2:", "8468.23", "3:", "8781.78"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
@@ -104,9 +104,16 @@ def test_broken_runs_are_counted_and_explained_on_one_line() -> None:
     assert text[3] == r"    run 2: too few\nsteps"
 
 
-def test_a_case_without_a_verdict_says_so() -> None:
-    row = lines(CaseResult(case=Case.parse(ID)), with_runs=False)[1]
-    assert row.endswith("not judged")
+def test_cases_that_were_never_reached_are_only_counted() -> None:
+    text = lines(result(Verdict.PASS), *[CaseResult(case=Case.parse(ID))] * 95, with_runs=False)
+    assert text[-1] == "95 of 96 cases were not judged"
+    assert len(text) == 3
+
+
+def test_a_measured_case_without_a_verdict_says_so() -> None:
+    measured = result(Verdict.PASS)
+    measured.judgements.clear()
+    assert lines(measured, with_runs=False)[1].endswith("not judged")
 
 
 def test_only_the_first_left_out_logs_are_listed() -> None:
@@ -126,7 +133,7 @@ def test_quiet_leaves_the_single_runs_out(suite: Suite) -> None:
     quiet = suite.run(*select, "-q")
 
     loud.stdout.fnmatch_lines(
-        ["*dlperf: cluster local, steady*", "    runs  1: 400.00  2: 400.00*"]
+        ["*dlperf: cluster local, steady*", "    samples/s  1: 400.00  2: 400.00*"]
     )
-    quiet.stdout.no_fnmatch_line("    runs  1:*")
+    quiet.stdout.no_fnmatch_line("    samples/s  1:*")
     quiet.stdout.fnmatch_lines(["tiny-mlp-fp32-b4-1n1g  pass", "*400.00*"])

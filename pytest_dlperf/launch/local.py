@@ -76,13 +76,17 @@ class LaunchOutcome:
     ``exit_codes`` has one entry per node, node 0 first: the agent's exit code, the negative number
     of the signal that ended it, or ``None`` where it was not started. ``elapsed_s`` is in seconds,
     from the first start to the end of the clean-up. ``error`` says what kept the run from being
-    started, recorded or ended.
+    started, recorded or ended. ``log_size_at_failure`` is how many bytes the log of node 0 had when
+    the first agent was seen to have failed, or when the time limit, a signal or an exception ended
+    the run: what stands behind them was printed by a run that was broken already. It is ``None``
+    where every started agent ended without an error.
     """
 
     exit_codes: tuple[int | None, ...]
     elapsed_s: float
     timed_out: bool = False
     error: str | None = None
+    log_size_at_failure: int | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -156,6 +160,7 @@ class LocalLauncher:
                     elapsed_s=time.monotonic() - started,
                     timed_out=timed_out,
                     error="; ".join(errors) or None,
+                    log_size_at_failure=agents.log_size_at_failure,
                 )
                 try:
                     record.write(outcome)
@@ -172,13 +177,14 @@ class _LaunchError(Exception):
 class _Agents:
     """The processes of one run, from their start until the last one is gone."""
 
-    __slots__ = ("_commands", "_marker", "_processes", "_watchdog")
+    __slots__ = ("_commands", "_marker", "_processes", "_watchdog", "log_size_at_failure")
 
     def __init__(self, commands: Sequence[NodeCommand]) -> None:
         self._commands = commands
         self._marker = uuid.uuid4().hex
         self._processes: list[subprocess.Popen[bytes]] = []
         self._watchdog: subprocess.Popen[bytes] | None = None
+        self.log_size_at_failure: int | None = None
 
     def start(self) -> None:
         """Start one agent per node.
@@ -206,6 +212,8 @@ class _Agents:
         while not stop():
             codes = [_exit_code(process) for process in self._processes]
             now = time.monotonic()
+            if any(codes):
+                self._note_log_size()
             if None not in codes:
                 break
             if any(codes):
@@ -224,6 +232,8 @@ class _Agents:
             What could not be ended, as messages.
         """
         try:
+            if any(_exit_code(process) != 0 for process in self._processes):
+                self._note_log_size()
             if self._signal_groups(signal.SIGTERM, only_running=True):
                 self._wait_for_all(TERMINATION_GRACE_S, stop=hurry)
         finally:
@@ -244,6 +254,12 @@ class _Agents:
         """The agents' exit codes, ``None`` where there is none."""
         codes: list[int | None] = [process.returncode for process in self._processes]
         return tuple(codes + [None] * (len(self._commands) - len(codes)))
+
+    def _note_log_size(self) -> None:
+        """Keep the main log's size, unless it has been kept before."""
+        if self.log_size_at_failure is None:
+            with contextlib.suppress(OSError):
+                self.log_size_at_failure = self._commands[0].log.stat().st_size
 
     def _wait_for_all(self, limit_s: float, *, stop: Callable[[], bool]) -> None:
         deadline = time.monotonic() + limit_s
@@ -288,7 +304,7 @@ class _Record:
                 "node_rank": command.node_rank,
                 "address": command.address,
                 "arguments": command.arguments,
-                "working_directory": command.working_directory,
+                "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
                 "environment": _masked(command.environment),
                 "log": str(command.log),
                 "exit_code": outcome.exit_codes[index] if outcome else None,

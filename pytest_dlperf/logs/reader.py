@@ -5,12 +5,16 @@ One buffer is filled again and again; nothing of the file is kept but what a cal
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    import io
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pytest_dlperf.logs.formats import LogFormat
 
@@ -46,13 +50,41 @@ class Region:
     terminated: bool
 
 
-def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]:
+def open_log(path: Path | str) -> io.FileIO:
+    """Open a log for reading; without waiting where it is a pipe that nobody writes into.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file and might never end.
+    """
+    try:
+        file = io.FileIO(path, opener=_open_at_once)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise _no_regular_file(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise _no_regular_file(path)
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _no_regular_file(path: Path | str) -> OSError:
+    return OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+
+
+def regions(
+    file: io.FileIO, buffer_size: int = BUFFER_SIZE, *, limit: int | None = None
+) -> Iterator[Region]:
     """Read a file in pieces that end where lines end.
 
     A carriage return and a NUL end lines as well: progress bars and the holes that a rotated log
     is left with would otherwise be lines without end. How the file is cut depends on the buffer's
     size, but no line of up to ``LONGEST_LINE`` bytes is ever cut in two, and longer ones are
-    always cut at the same places.
+    always cut at the same places. With a ``limit``, the file ends after so many bytes.
 
     Raises:
         OSError: The file cannot be read.
@@ -60,7 +92,7 @@ def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]
     buffer = bytearray(min(max(buffer_size, 1), LONGEST_LINE))
     view = memoryview(buffer)
     offset = filled = 0
-    while count := file.readinto(view[filled:]):
+    while count := file.readinto(view[filled : _room(limit, offset, filled)]):
         filled += count
         cut = _last_line_end(buffer, filled)
         terminated = cut > 0
@@ -79,6 +111,11 @@ def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]
         filled -= cut
     if filled:
         yield Region(buffer, filled, offset, terminated=False)
+
+
+def _room(limit: int | None, offset: int, filled: int) -> int | None:
+    """Up to where the buffer may be filled."""
+    return None if limit is None else max(limit - offset, filled)
 
 
 def _last_line_end(buffer: bytearray, filled: int) -> int:

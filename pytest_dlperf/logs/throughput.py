@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck, checked
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
-from pytest_dlperf.logs.reader import BUFFER_SIZE, line_number, records, regions
+from pytest_dlperf.logs.reader import BUFFER_SIZE, line_number, open_log, records, regions
 from pytest_dlperf.logs.steady import Collector, steady_collector
 from pytest_dlperf.measurement import Estimator, Run, RunStatus
 
 if TYPE_CHECKING:
+    import io
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
@@ -28,6 +28,7 @@ def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
     log_format: LogFormat,
     window: Window,
     estimator: Estimator,
+    limit: int | None = None,
     buffer_size: int = BUFFER_SIZE,
 ) -> Run:
     """Measure the run that a log tells of.
@@ -43,6 +44,8 @@ def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
         log_format: How the log shows steps.
         window: The steps that count.
         estimator: How throughput is defined.
+        limit: Only so many bytes from the log's begin count, as if it ended there; ``None`` for
+            all of it. A record that is cut there does not count.
         buffer_size: Bytes to read at once; the result does not depend on it.
 
     Raises:
@@ -55,9 +58,12 @@ def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
         )
     collector = _collector(log_format, case, window, estimator)
     try:
-        with io.FileIO(path) as file:
+        with open_log(path) as file:
             try:
-                estimate = checked(_estimate(file, collector, log_format, case, buffer_size))
+                pieces = regions(file, buffer_size, limit=limit)
+                estimate = checked(_estimate(pieces, collector, log_format, case))
+            except _NoStepsError as error:
+                broken = _no_steps(file, log_format, error, limit)
             except BrokenContractError as error:
                 return Run(
                     run=number,
@@ -84,22 +90,6 @@ def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
         log=str(path),
         steps=estimate.steps,
     )
-
-
-def last_step(path: Path | str, log_format: LogFormat) -> int | None:
-    """The number that the last record of a step in the log has, as printed; ``None`` without one.
-
-    Reads the whole log.
-
-    Raises:
-        OSError: The log cannot be read.
-    """
-    last: bytes | None = None
-    with io.FileIO(path) as file:
-        for region in regions(file):
-            for record in records(region, log_format):
-                last = record[2]
-    return None if last is None or not last.isdigit() else int(last[:18])
 
 
 def _collector(

@@ -61,7 +61,9 @@ class LogIndex:
             mine = self.logs.setdefault(case_id, {})
             for run, paths in runs.items():
                 known = mine.setdefault(run, [])
-                known.extend(path for path in paths if path not in known)
+                # The same folder may be named twice, also by way of a link.
+                real = {os.path.realpath(path) for path in known}
+                known.extend(path for path in paths if os.path.realpath(path) not in real)
         self.ignored.extend(other.ignored)
 
     def runs_of(self, case_id: str) -> list[tuple[int, list[str]]]:
@@ -170,7 +172,7 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
         below = []
         for entry in entries:
             if _is_folder(entry):
-                if entry.name + SUFFIX in logs:
+                if entry.name + SUFFIX in logs and _NAME.fullmatch(entry.name + SUFFIX):
                     continue  # files of further ranks and nodes of the run beside it
                 identity = _identity(entry.stat())
                 if identity not in seen:

@@ -9,7 +9,7 @@ from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.gate import Judgement
     from pytest_dlperf.measurement import Measurement
@@ -19,20 +19,24 @@ def failure_message(
     judgement: Judgement,
     measurement: Measurement,
     single_device: Measurement | None,
+    *,
     cluster: str,
+    other_clusters: Sequence[str],
 ) -> str:
     """All that a reader needs to act on a verdict, without ``-vv`` and without other files."""
     subject = f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"
     lines = [subject]
     if judgement.reason:
         lines.append(f"  reason     {numbers.printable(judgement.reason)}")
-    lines += _comparison(judgement, measurement, cluster)
+    lines += _comparison(judgement, measurement, cluster, other_clusters)
     for measured in filter(None, (measurement, single_device)):
         lines += _runs(measured, told=judgement.reason or "")
     return "\n".join(lines)
 
 
-def _comparison(judgement: Judgement, measurement: Measurement, cluster: str) -> Iterator[str]:
+def _comparison(
+    judgement: Judgement, measurement: Measurement, cluster: str, other_clusters: Sequence[str]
+) -> Iterator[str]:
     written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
     unit = f" {measurement.unit}" if judgement.quantity is Quantity.THROUGHPUT else "x"
     if judgement.measured is not None:
@@ -48,6 +52,11 @@ def _comparison(judgement: Judgement, measurement: Measurement, cluster: str) ->
             f"  baseline   cluster {cluster} has none for this case; "
             "--dlperf-create-baselines records what is measured and passes"
         )
+        if other_clusters:
+            yield (
+                f"             clusters with numbers of this system: {', '.join(other_clusters)} "
+                "(--dlperf-cluster)"
+            )
 
 
 def _runs(measurement: Measurement, *, told: str) -> Iterator[str]:

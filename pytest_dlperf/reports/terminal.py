@@ -51,11 +51,15 @@ def summary_lines(
     with_runs: bool = True,
 ) -> Iterator[Line]:
     """The table of the measured cases, the count of the others, and the logs left out."""
-    shown = [result for result in results if with_skipped or not _only_skipped(result)]
+    judged = [result for result in results if result.judgements or result.measurement]
+    shown = [result for result in judged if with_skipped or not _only_skipped(result)]
     shown.sort(key=_rank)
     if shown:
         yield from _table(shown, width=width, with_runs=with_runs)
-    skipped = len(results) - len(shown)
+    if len(judged) < len(results):
+        left = len(results) - len(judged)
+        yield Line(f"{left} of {len(results)} cases were not judged", ("yellow",))
+    skipped = len(judged) - len(shown)
     if skipped:
         yield Line(f"{skipped} of {len(results)} cases skipped; -rs shows why", ("yellow",))
     yield from _ignored(ignored_logs)
@@ -154,7 +158,7 @@ def _runs(result: CaseResult, width: int) -> Iterator[str]:
     """The single runs, and what is worth knowing of them."""
     if result.measurement is None:
         return
-    line = "    runs"
+    line = f"    {result.measurement.unit}"
     for run in result.measurement.runs:
         ok = run.status is RunStatus.OK
         piece = f"  {run.run}: {numbers.throughput(run.throughput) if ok else run.status.value}"
