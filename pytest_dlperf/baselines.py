@@ -166,13 +166,16 @@ def _read_system_baselines(root: YamlValue, system: str) -> dict[tuple[str, str]
     fields.get("provenance", _check_provenance, None)
     baselines: dict[tuple[str, str], Baseline] = {}
     entries = fields.place("entries")
-    for variant, group in entries.entries("a mapping of cases") if entries else ():
+    # What is left when entries have been deleted by hand is no mistake.
+    groups = entries.entries("a mapping of cases", or_nothing=True) if entries else []
+    for variant, group in groups:
         if not _VARIANT.fullmatch(variant):
             group.fault(
                 f"{variant!r} names no case; the form is <precision>-b<batch>[-<option>[+<option>]]"
             )
             continue
-        for topology, place in group.entries("a mapping of topologies such as 4n8g"):
+        topologies = group.entries("a mapping of topologies such as 4n8g", or_nothing=True)
+        for topology, place in topologies:
             try:
                 Topology.parse(topology)
             except ValueError as error:
@@ -250,14 +253,16 @@ def record_baselines(
     """
     file = cluster.directory / f"{system}.yaml"
     with locked(cluster.directory / ".lock"):
-        known = load_baselines(cluster, system)
+        known: dict[tuple[str, str], Baseline] = {}
+        if file.exists():
+            # Not read_text(): it would turn the file's own line ends into others.
+            text = file.read_bytes().decode("utf-8")
+            known = load(file, lambda root: _read_system_baselines(root, system), text=text)
+        else:
+            text = _new_file(system, unit, cluster.estimator, provenance)
         added = [item for item in new if _is_new(item, known)]
         if not added:
             return []
-        if file.exists():
-            text = file.read_text(encoding="utf-8")
-        else:
-            text = _new_file(system, unit, cluster.estimator, provenance)
         for item in added:
             text = _with_entry(file, text, item)
         _check_recorded(file, text, system, known, added)
@@ -297,33 +302,42 @@ def _with_entry(file: Path, text: str, item: NewBaseline) -> str:
 
     A topology that stands already gets the speedup that it lacks.
     """
-    lines = text.splitlines()
-    is_empty = lines[-1] == "entries:"
-    groups = [] if is_empty else load(file, lambda root: _entry_places(file, root), text=text)
-    if not groups:
-        entry = [f"  {item.case.variant}:", *_topology_lines(item, indent=4, step=2)]
-        return _inserted(lines, len(lines), entry)
-    step = max(1, groups[0][1].column // 2)
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = text.removesuffix(end).split(end)
+    groups = load(file, lambda root: _entry_places(file, root), text=text)
+    indent, step = _indentation(groups, lines)
     group = next((place for key, place in groups if key == item.case.variant), None)
     if group is None:
-        indent = groups[0][1].column
+        at = groups[-1][1].end_line if groups else len(lines)
         entry = [
             f"{' ' * (indent - step)}{item.case.variant}:",
             *_topology_lines(item, indent=indent, step=step),
         ]
-        return _inserted(lines, groups[-1][1].end_line, entry)
-    standing = dict(group.entries()).get(str(item.case.topology))
-    if standing is None:
-        return _inserted(
-            lines, group.end_line, _topology_lines(item, indent=group.column, step=step)
-        )
-    after = dict(standing.entries())["throughput"].end_line
-    return _inserted(lines, after, [f"{' ' * standing.column}{_speedup(item)}"])
+    elif group.is_empty:
+        at, entry = group.line, _topology_lines(item, indent=indent, step=step)
+    elif (standing := dict(group.entries()).get(str(item.case.topology))) is None:
+        at, entry = group.end_line, _topology_lines(item, indent=group.column, step=step)
+    else:
+        at = dict(standing.entries())["throughput"].end_line
+        entry = [f"{' ' * standing.column}{_speedup(item)}"]
+    return end.join([*lines[:at], *entry, *lines[at:]]) + end
+
+
+def _indentation(groups: list[tuple[str, YamlValue]], lines: list[str]) -> tuple[int, int]:
+    """How far the file indents topologies, and one level."""
+    for _, place in groups:
+        if not place.is_empty:
+            return place.column, max(1, place.column // 2)
+    for _, place in groups:
+        line = lines[place.line - 1]
+        outer = len(line) - len(line.lstrip(" "))
+        return 2 * outer, outer
+    return 4, 2
 
 
 def _entry_places(file: Path, root: YamlValue) -> list[tuple[str, YamlValue]]:
     entries = next((value for key, value in root.entries() if key == "entries"), None)
-    groups = entries.entries() if entries else []
+    groups = entries.entries(or_nothing=True) if entries else []
     in_braces = [place for _, place in groups if place.is_flow]
     if entries is None or entries.is_flow or in_braces:
         where = in_braces[0] if in_braces else root
@@ -357,10 +371,6 @@ def _topology_lines(item: NewBaseline, *, indent: int, step: int) -> list[str]:
 
 def _speedup(item: NewBaseline) -> str:
     return f"speedup: {significant(item.speedup or 0.0)!r}"
-
-
-def _inserted(lines: list[str], at: int, entry: list[str]) -> str:
-    return "\n".join([*lines[:at], *entry, *lines[at:]]) + "\n"
 
 
 def _check_recorded(

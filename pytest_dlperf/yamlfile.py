@@ -99,6 +99,11 @@ class YamlValue:
         return bool(getattr(self._node, "flow_style", False))
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing stands here."""
+        return self._plain("null")
+
+    @property
     def is_mapping(self) -> bool:
         """Whether the value is a mapping."""
         return bool(self._node.id == "mapping")
@@ -205,8 +210,12 @@ class YamlValue:
             for index, node in enumerate(self._node.value)
         ]
 
-    def entries(self, allowed: str = "a mapping") -> list[tuple[str, YamlValue]]:
+    def entries(
+        self, allowed: str = "a mapping", *, or_nothing: bool = False
+    ) -> list[tuple[str, YamlValue]]:
         """Keys and values of a mapping; a key that stands twice is a mistake."""
+        if or_nothing and self._plain("null"):
+            return []
         if self._node.id != "mapping":
             self.fault_found(allowed)
             return []

@@ -204,3 +204,30 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     cluster = Cluster(name="mine", directory=blocked / "mine", estimator=Estimator.STEADY)
     with pytest.raises(LockError, match=r"mine/\.lock cannot be made"):
         record(cluster, new("paddle-resnet50-fp32-b128-1n8g"))
+
+
+@pytest.mark.parametrize(
+    "emptied", ["entries:\n", "entries:\n  fp32-b128:\n", "entries:\n  fp16-b224:\n"]
+)
+def test_what_deleting_leaves_can_be_read_and_extended(cluster: Cluster, emptied: str) -> None:
+    file = write(cluster, GOOD[: GOOD.index("entries:")] + emptied)
+    assert load_baselines(cluster, "paddle-resnet50") == {}
+
+    record(cluster, new("paddle-resnet50-fp32-b128-1n8g", 2600.0))
+
+    assert set(load_baselines(cluster, "paddle-resnet50")) == {("fp32-b128", "1n8g")}
+    kept = iter(file.read_text(encoding="utf-8").splitlines())
+    assert all(line in kept for line in emptied.splitlines())
+
+
+def test_line_ends_stay_what_they_are(cluster: Cluster) -> None:
+    file = write(cluster, "")
+    old = GOOD.replace("\n", "\r\n")
+    file.write_bytes(old.encode())
+
+    record(cluster, new("paddle-resnet50-fp32-b128-1n8g", 2600.0))
+
+    text = file.read_bytes().decode()
+    assert text.count("\r\n") == text.count("\n") > old.count("\n")
+    kept = iter(text.split("\r\n"))
+    assert all(line in kept for line in old.split("\r\n"))
