@@ -1,4 +1,4 @@
-"""Each published training run is as fast as its baseline says."""
+"""Each training run is as fast as its baseline says."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Case:
         return replace(self, topology=SINGLE_DEVICE)
 
     def axes(self) -> dict[str, Any]:
-        """The case's values by name, as builtins: what the marker and the reports carry."""
+        """The case's values by name, as builtins: what the marker carries."""
         return {
             "system": self.system,
             "framework": self.framework,

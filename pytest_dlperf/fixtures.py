@@ -55,6 +55,10 @@ def record_of(item: pytest.Item) -> TestRecord | None:
     return item.stash[_RECORD]
 
 
+# pytest puts a test's parameters in the place of the next two: they stand here to be found by
+# `pytest --fixtures`, with what they are.
+
+
 @pytest.fixture
 def dlperf_case(request: pytest.FixtureRequest) -> Case:
     """One case after the other: every case that the system files declare."""

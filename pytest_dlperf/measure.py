@@ -186,11 +186,21 @@ class LaunchMeasurer:
                 log=log,
             )
             outcome = self._launcher.run(commands, time_limit_s=spec.time_limit_s)
-        read = _read_log(log, number, case, system, self._estimator)
+        # What was printed after a node had failed does not count: the others may train on alone.
+        limit = outcome.log_size_at_failure
+        read = _read_log(log, number, case, system, self._estimator, limit=limit)
         return explained(read, outcome, log, time_limit_s=spec.time_limit_s)
 
 
-def _read_log(log: Path, number: int, case: Case, system: System, estimator: Estimator) -> Run:
+def _read_log(  # noqa: PLR0913 - a log and everything that it is judged by
+    log: Path,
+    number: int,
+    case: Case,
+    system: System,
+    estimator: Estimator,
+    *,
+    limit: int | None = None,
+) -> Run:
     run = measure_log(
         log,
         number=number,
@@ -198,6 +208,7 @@ def _read_log(log: Path, number: int, case: Case, system: System, estimator: Est
         log_format=system.log_format,
         window=system.window,
         estimator=estimator,
+        limit=limit,
     )
     reason = run.reason
     if run.status is RunStatus.INVALID and not run.steps:

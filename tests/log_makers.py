@@ -33,6 +33,7 @@ def measured(  # noqa: PLR0913 - a log and everything that it is judged by
     of: Case | None = None,
     window: Window = WINDOW,
     estimator: Estimator = Estimator.STEADY,
+    limit: int | None = None,
     buffer_size: int = 1 << 18,
 ) -> Run:
     """Write a log below ``path`` and measure it."""
@@ -45,6 +46,7 @@ def measured(  # noqa: PLR0913 - a log and everything that it is judged by
         log_format=BUILTIN_FORMATS[log_format] if isinstance(log_format, str) else log_format,
         window=window,
         estimator=estimator,
+        limit=limit,
         buffer_size=buffer_size,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.launch import local, watchdog
+from pytest_dlperf.launch import local, supervisor
 from pytest_dlperf.launch.local import LaunchOutcome, LocalLauncher
 from pytest_dlperf.launch.plan import LaunchSpec, NodeCommand, plan_run
 from pytest_dlperf.measurement import Window
@@ -118,18 +119,18 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(python(SLEEP), env={**os.environ, watchdog.MARKER: "another-run"})
+    process = subprocess.Popen(python(SLEEP), env={**os.environ, supervisor.MARKER: "another-run"})
     yield process
     process.kill()
     process.wait()
 
 
-def test_output_and_errors_of_a_node_are_appended_to_its_log(tmp_path: Path) -> None:
-    (tmp_path / "run_1.log").write_text("before\n")
+def test_output_and_errors_of_a_node_go_to_its_log(tmp_path: Path) -> None:
+    (tmp_path / "run_1.log").touch()
     code = "import sys; print('out', flush=True); print('error', file=sys.stderr)"
     outcome = run(nodes(tmp_path, python(code), python("print('second')")))
     assert outcome.succeeded
-    assert (tmp_path / "run_1.log").read_text() == "before\nout\nerror\n"
+    assert (tmp_path / "run_1.log").read_text() == "out\nerror\n"
     assert (tmp_path / "run_1" / "node1.log").read_text() == "second\n"
 
 
@@ -261,11 +262,136 @@ child.returncode = 0  # it is left alone on purpose
     assert not is_running(int((folder / "child.pid").read_text()))
 
 
+# What has neither the marker nor a session, a group or a parent in common with its agent.
+HIDDEN: Final = {
+    "empty environment": "os.execve(sys.executable, [sys.executable, '-c', sleep], {})",
+    "overwritten environment": """
+start, end = (int(text) for text in pathlib.Path('/proc/self/stat').read_text().split()[49:51])
+ctypes.memset(start, 0, end - start)
+exec(sleep)
+""",
+}
+
+
+@pytest.mark.parametrize("code", HIDDEN.values(), ids=HIDDEN)
+@pytest.mark.parametrize("output", ["/dev/null", "/dev/stdout"])
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_what_hides_its_origin_is_ended_too(
+    folder: Path, code: str, output: str, exit_code: int
+) -> None:
+    hidden = f"""
+import ctypes, os, pathlib, sys
+sleep = {SLEEP!r}
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+pathlib.Path({str(folder)!r}, "hidden.part").write_text(str(os.getpid()))
+os.rename({str(folder / "hidden.part")!r}, {str(folder / "hidden.pid")!r})
+{code}
+"""
+    agent = f"""
+import os, pathlib, subprocess, sys, time
+with open({output!r}, "ab") as output:
+    subprocess.run([sys.executable, "-c", {hidden!r}], stdout=output, check=True)
+marked = True
+while marked:
+    time.sleep(0.02)
+    try:
+        process = pathlib.Path({str(folder)!r}, "hidden.pid").read_text()
+        marked = b"{supervisor.MARKER}" in pathlib.Path("/proc", process, "environ").read_bytes()
+    except FileNotFoundError:
+        pass
+print("hidden")
+raise SystemExit({exit_code})
+"""
+    outcome = run(nodes(folder, python(agent)))
+    assert (outcome.exit_codes, outcome.error) == ((exit_code,), None)
+    assert (folder / "run_1.log").read_text() == "hidden\n"
+    assert not is_running(int((folder / "hidden.pid").read_text()))
+
+
+def test_what_an_agent_leaves_behind_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
+    child = """
+import signal, sys, time
+def end(*_):
+    print("asked", flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+time.sleep(600)
+"""
+    agent = f"""
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {child!r}], start_new_session=True)
+while not os.fstat(1).st_size:
+    time.sleep(0.02)
+child.returncode = 0  # it is left alone on purpose
+"""
+    assert run(nodes(tmp_path, python(agent))).succeeded
+    assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
+
+
+def test_a_supervisor_that_is_killed_is_told_and_nothing_with_a_marker_is_left(
+    folder: Path,
+) -> None:
+    def kill() -> None:
+        wait_until(lambda: tree_is_up(folder))
+        agent = Path(f"/proc/{tree(folder)[0]}/stat").read_text(encoding="utf-8")
+        os.kill(int(agent.rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")))
+    thread.join()
+    assert outcome.exit_codes == (None,)
+    assert outcome.error == "the supervisor of node 0 did not end as it should"
+    assert outcome.log_size_at_failure == 0
+    assert_tree_was_ended(folder)
+
+
+def test_a_supervisor_that_is_stopped_is_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "TERMINATION_GRACE_S", 0.2)
+    monkeypatch.setattr(supervisor, "KILL_LIMIT_S", 0.5)
+    code = f"""
+import os, pathlib, signal, time
+pathlib.Path({str(folder)!r}, "agent.pid").write_text(str(os.getpid()))
+os.kill(os.getppid(), signal.SIGSTOP)
+time.sleep(600)
+"""
+    outcome = run(nodes(folder, python(code)), time_limit_s=2)
+    assert outcome.timed_out
+    assert outcome.error == "the supervisor of node 0 did not end as it should"
+    assert not is_running(int((folder / "agent.pid").read_text()))
+
+
+def test_the_supervisor_runs_on_an_old_python() -> None:
+    source = Path(supervisor.__file__).read_text(encoding="utf-8")
+    tree = ast.parse(source, feature_version=(3, 6))
+    imported = {
+        name.name if isinstance(node, ast.Import) else node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    known_to_3_6 = "contextlib ctypes json os select signal subprocess sys time typing"
+    # What is imported for type checking only needs not be there.
+    assert imported - {"collections.abc"} == set(known_to_3_6.split())
+
+
 @pytest.mark.usefixtures("no_grace")
 def test_where_processes_cannot_be_listed_the_agents_are_ended_still(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_PROC", folder / "no-such-folder")
+    blind = folder / "supervisor.py"
+    source = Path(supervisor.__file__).read_text(encoding="utf-8")
+    assert '"/proc"' in source
+    blind.write_text(source.replace('"/proc"', '"/no-such-folder"'), encoding="utf-8")
+    monkeypatch.setattr(supervisor, "__file__", str(blind))
+    monkeypatch.setattr(supervisor, "_PROC", "/no-such-folder")
     outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "alone")), time_limit_s=3)
     assert outcome.exit_codes == (-signal.SIGKILL,)
     assert not is_running(int((folder / "alone.pid").read_text()))
@@ -317,14 +443,33 @@ def test_a_signal_ends_the_run_and_then_does_what_it_always_does(
     assert record(folder)["nodes"][0]["exit_code"] == -signal.SIGKILL
 
 
-def test_a_launching_process_that_is_killed_leaves_nothing_either(folder: Path) -> None:
+def test_a_launching_process_that_is_killed_leaves_nothing_and_waits_for_nothing(
+    folder: Path,
+) -> None:
     agent = python(STUBBORN_TREE, str(folder), "agent")
-    with subprocess.Popen(python(DRIVER, str(folder), "0.2", *agent)) as process:
+    with subprocess.Popen(python(DRIVER, str(folder), str(10 * LONG_S), *agent)) as process:
         try:
             wait_until(lambda: tree_is_up(folder))
         finally:
             process.kill()
     wait_until(lambda: not any(is_running(number) for number in tree(folder)))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(
+    tmp_path: Path, code: int
+) -> None:
+    driver = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)" + DRIVER
+    agent = python(
+        f"import signal; print(repr(signal.getsignal(signal.SIGCHLD))); raise SystemExit({code})"
+    )
+    done = subprocess.run(
+        python(driver, str(tmp_path), "5", *agent), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    kept = record(tmp_path)
+    assert (kept["nodes"][0]["exit_code"], kept["error"]) == (code, None)
+    assert (tmp_path / "run_1.log").read_text() == "<Handlers.SIG_DFL: 0>\n"
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -408,9 +553,9 @@ def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(
 
 
 def test_every_run_has_a_marker_of_its_own(tmp_path: Path) -> None:
-    first = environment_of_a_run(tmp_path)[watchdog.MARKER]
+    first = environment_of_a_run(tmp_path)[supervisor.MARKER]
     assert first
-    assert environment_of_a_run(tmp_path)[watchdog.MARKER] != first
+    assert environment_of_a_run(tmp_path)[supervisor.MARKER] != first
 
 
 @pytest.mark.parametrize(
@@ -459,12 +604,71 @@ def test_the_record_says_what_was_executed_and_how_it_ended(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["HF_TOKEN", "AWS_ACCESS_KEY_ID", "my_secret", "DB_PASSWORD", "GIT_CREDENTIALS"]
+    "name",
+    [
+        "HF_TOKEN",
+        "AWS_ACCESS_KEY_ID",
+        "my_secret",
+        "DB_PASSWORD",
+        "DB_PASSWD",
+        "SSH_PASSPHRASE",
+        "DB_PASS",
+        "PASS",
+        "GIT_CREDENTIALS",
+        "NPM_AUTH",
+        "AUTHORIZATION",
+    ],
 )
 def test_secrets_reach_the_node_and_not_the_record(tmp_path: Path, name: str) -> None:
     assert environment_of_a_run(tmp_path, **{name: "hush-hush"})[name] == "hush-hush"
     assert "hush-hush" not in (tmp_path / "run_1" / "command.json").read_text(encoding="utf-8")
     assert name in record(tmp_path)["nodes"][0]["environment"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--auth-token=hush"],
+        ["--db_pass=hush=hush"],
+        ["--password", "hush"],
+        ["-Password", "two words, hush"],
+        ["env", "HF_TOKEN=hush"],
+        ["mpirun", "-x", "WANDB_API_KEY=hush"],
+        ["srun", "--export=ALL,HF_TOKEN=hush"],
+        ["trainer.logger.api_key=hush"],
+        ["sh", "-c", "A=1 HF_TOKEN=hush exec trainer"],
+        ["--url=https://example.org/?x=1&token=hush"],
+    ],
+    ids=" ".join,
+)
+def test_secret_arguments_reach_the_node_and_not_the_record(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    code = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    assert run(nodes(tmp_path, python(code, *arguments, "last"))).succeeded
+    assert json.loads((tmp_path / "run_1.log").read_text()) == [*arguments, "last"]
+    kept = record(tmp_path)["nodes"][0]["arguments"][3:]
+    assert "hush" not in json.dumps(kept)
+    assert "***" in kept[-2]
+    assert (len(kept), kept[-1]) == (len(arguments) + 1, "last")
+
+
+def test_what_only_looks_like_a_secret_is_recorded(tmp_path: Path) -> None:
+    arguments = ["--tokenizer=bert", "--author", "A", "--passes=3", "--use-auth", "--epochs", "3"]
+    run(nodes(tmp_path, python("", *arguments), TOKENIZERS_PARALLELISM="false", BYPASSED="1"))
+    kept = record(tmp_path)["nodes"][0]
+    assert kept["arguments"][3:] == arguments
+    assert kept["environment"] == {"TOKENIZERS_PARALLELISM": "false", "BYPASSED": "1"}
+
+
+def test_bytes_that_are_no_text_reach_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODD", os.fsdecode(b"\xff=\xc3\xa9"))
+    code = "import os, sys; print(os.fsencode(sys.argv[1]), os.environb[b'ODD'])"
+    assert run(nodes(tmp_path, python(code, os.fsdecode(b"\xfe\xc3\xa9\n")))).succeeded
+    log = (tmp_path / "run_1.log").read_text()
+    assert log == "b'\\xfe\\xc3\\xa9\\n' b'\\xff=\\xc3\\xa9'\n"
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -503,13 +707,28 @@ def test_a_log_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     outcome = run(nodes(tmp_path / "file", python("")))
     assert outcome.exit_codes == (None,)
-    assert outcome.error == f"cannot make the log folder {tmp_path / 'file/run_1'}: Not a directory"
+    assert outcome.error == f"cannot make the log folder {tmp_path / 'file'}: File exists"
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "run_1.log").mkdir()
     outcome = run(nodes(tmp_path, python("")))
     assert outcome.error == f"cannot write the log {tmp_path / 'run_1.log'}: Is a directory"
+
+
+@pytest.mark.parametrize("log", ["run_1.log", "run_1/node1.log"])
+def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path: Path, log: str) -> None:
+    (tmp_path / "run_1").mkdir()
+    (tmp_path / log).write_text("another\n")
+    (tmp_path / "run_1" / "command.json").write_text("another")
+    started = tmp_path / "started"
+    code = python(f"open({str(started)!r}, 'w')")
+    outcome = run(nodes(tmp_path, code, code))
+    assert outcome.error == f"the log {tmp_path / log} is not empty: another run has written it"
+    assert (outcome.exit_codes, outcome.log_size_at_failure) == ((None, None), None)
+    assert not started.exists()
+    assert (tmp_path / log).read_text() == "another\n"
+    assert (tmp_path / "run_1" / "command.json").read_text() == "another"
 
 
 def test_when_a_later_node_cannot_be_started_the_earlier_are_ended(tmp_path: Path) -> None:

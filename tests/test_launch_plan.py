@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.launch import plan
 from pytest_dlperf.launch.plan import FIELDS, LaunchSpec, NodeCommand, plan_run
 from pytest_dlperf.measurement import Window
 
@@ -97,15 +96,6 @@ def test_a_field_becomes_its_value_wherever_it_may_stand(field: str, value: str)
     assert node.arguments == ("trainer", f"--x={value}")
     assert node.environment == {"X": f"<{value}>"}
     assert node.working_directory == f"/work/{value}"
-
-
-def test_the_documentation_lists_exactly_the_fields_there_are() -> None:
-    table = dict(
-        line.split(maxsplit=1)
-        for line in (plan.__doc__ or "").splitlines()
-        if line.startswith("    ")
-    )
-    assert table == FIELDS
 
 
 def test_a_run_directory_is_absolute_so_that_it_holds_in_any_working_directory() -> None:

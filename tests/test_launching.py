@@ -167,7 +167,8 @@ def test_a_killed_worker_does_not_mix_two_runs(suite: Suite) -> None:
         "if not (here / 'killed.txt').exists():\n"
         "    (here / 'killed.txt').write_text('')\n"
         "    print('dlperf step rank=0 step=1 time=0.5 loss=1.0', flush=True)\n"
-        "    os.kill(os.getppid(), 9)\n"
+        "    supervisor = pathlib.Path(f'/proc/{os.getppid()}/stat').read_text()\n"
+        "    os.kill(int(supervisor.rpartition(')')[2].split()[1]), 9)  # the worker\n"
         "    time.sleep(600)\n"
         "for step in range"
     )
@@ -188,3 +189,19 @@ def test_a_killed_worker_does_not_mix_two_runs(suite: Suite) -> None:
     assert finished
     for case in finished:
         assert [run["status"] for run in case["runs"]] == ["ok"] * 3
+
+
+def test_a_node_that_trains_on_alone_has_not_been_measured(suite: Suite) -> None:
+    """Node 1 dies at once; node 0 does not wait for it and ends well."""
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 second-node-dies")
+
+    result, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-create-baselines", cluster="local"
+    )
+
+    assert result.ret == 1
+    [run] = results["cases"][0]["runs"]
+    assert (run["status"], run["throughput"]) == ("failed", None)
+    assert "exit code 3 on node 1" in run["reason"]
+    assert not (suite.path / "baselines" / "local").exists()

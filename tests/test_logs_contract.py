@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import TYPE_CHECKING
 
 import log_makers as make
 import pytest
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, custom_format
-from pytest_dlperf.logs.throughput import last_step, measure_log
+from pytest_dlperf.logs.throughput import measure_log
 from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
@@ -40,6 +42,36 @@ def test_a_log_that_is_not_there(tmp_path: Path, estimator: Estimator) -> None:
         )
         assert refused(run) == f"the log cannot be read: {why}"
         assert (run.run, run.log, run.steps) == (3, str(path), 0)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, estimator: Estimator) -> None:
+    os.mkfifo(tmp_path / "fifo.log")
+    (tmp_path / "endless.log").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket.log"))
+        for name in ("fifo.log", "endless.log", "socket.log"):
+            run = measure_log(
+                tmp_path / name,
+                number=1,
+                case=make.case(),
+                log_format=BUILTIN_FORMATS["dllogger"],
+                window=make.WINDOW,
+                estimator=estimator,
+            )
+            assert refused(run) == "the log cannot be read: it is no regular file"
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_limit_counts_what_was_there_then(tmp_path: Path, name: str) -> None:
+    log = PLAIN[name]([0.5] * 150)
+    whole = make.measured(tmp_path, log, name)
+    needed = log.index(log.splitlines()[128])
+    assert make.measured(tmp_path, log, name, limit=len(log)) == whole
+    assert make.measured(tmp_path, log, name, limit=needed) == whole
+    early = make.measured(tmp_path, log, name, limit=needed // 2)
+    assert "too few steps" in refused(early)
+    assert refused(make.measured(tmp_path, log, name, limit=0)) == "the log is empty"
 
 
 @pytest.mark.parametrize("name", BUILTIN_FORMATS)
@@ -501,10 +533,3 @@ def test_windows_that_are_none_are_the_callers_mistake(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match="is no window"):
             make.measured(tmp_path, b"", "dllogger", window=window)
-
-
-def test_the_last_step_is_known_without_a_window(tmp_path: Path) -> None:
-    log = tmp_path / "run.log"
-    log.write_text(make.dllogger([0.5] * 37))
-    assert last_step(log, BUILTIN_FORMATS["dllogger"]) == 37
-    assert last_step(log, BUILTIN_FORMATS["plsc"]) is None

@@ -97,6 +97,7 @@ def measured(
     log: tuple[LogFormat, str, Case, Window],
     estimator: Estimator = Estimator.STEADY,
     buffer_size: int = 1 << 18,
+    limit: int | None = None,
 ) -> Run:
     log_format, _, case, window = log
     if not log_format.has_published:
@@ -110,6 +111,7 @@ def measured(
             window=window,
             estimator=estimator,
             buffer_size=buffer_size,
+            limit=limit,
         )
     assert run.log is not None
     return Run(**{**run.to_plain(), "status": run.status, "log": None})
@@ -244,3 +246,17 @@ def test_a_log_cut_anywhere_has_the_whole_ones_number_or_none(
     check_sane(run)
     if run.status is RunStatus.OK:
         assert run == measured(whole, log, estimator)
+
+
+@settings(deadline=None, max_examples=150)
+@given(log=logs, estimator=both, buffer_size=buffer_sizes, data=st.data())
+def test_a_limit_is_where_the_log_ends(
+    log: tuple[LogFormat, str, Case, Window],
+    estimator: Estimator,
+    buffer_size: int,
+    data: st.DataObject,
+) -> None:
+    whole = log[1].encode()
+    limit = data.draw(st.integers(0, len(whole) + 10))
+    run = measured(whole, log, estimator, buffer_size, limit)
+    assert run == measured(whole[:limit], log, estimator)

@@ -1,4 +1,4 @@
-"""Options: the command line wins over the environment, the environment over the ini file."""
+"""Options: of command line, environment and ini file the first that speaks is heard."""
 
 from __future__ import annotations
 

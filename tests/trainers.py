@@ -27,6 +27,10 @@ for local_rank in range(devices):
     rank = node_rank * devices + local_rank
     print(f"dlperf run rank={rank} world_size={world_size} nodes={nodes} "
           f"devices_per_node={devices} batch_per_device=4 precision=fp32", flush=True)
+if "second-node-dies" in behaviour:
+    if node_rank == 1:
+        sys.exit(3)
+    time.sleep(1)
 for step in range(1, steps + 1):
     if f"die-at-{step}" in behaviour:
         print("the trainer ran out of luck", flush=True)

@@ -1,10 +1,9 @@
 """Runs all nodes of a run on this machine, and leaves none of their processes behind.
 
-A launcher of distributed training, such as torchrun, starts its workers in sessions of their own:
-a signal to the process group that was started does not reach them, and they outlive a launcher
-that is killed. Every process of a run therefore carries a marker in its environment, by which the
-run's end finds what is left of it. Only processes with the marker are ever touched. Should the
-launching process be killed itself, a watchdog does the same.
+Every agent is started by a supervisor of its own, which ends it and all of its descendants when the
+run is over, or when the launching process is gone. Whatever they started by way of a service of the
+machine, such as a container daemon, is out of its reach. Only processes that descend from a
+supervisor, belong to its agent's process group or carry its marker are ever signalled.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import selectors
 import signal
 import socket
 import subprocess
@@ -22,9 +23,10 @@ import uuid
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import IO, TYPE_CHECKING, BinaryIO, Final
 
-from pytest_dlperf.launch import watchdog
+from pytest_dlperf.environment import load_average
+from pytest_dlperf.launch import supervisor
 from pytest_dlperf.launch.plan import run_directory
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ COMMAND_FILE: Final = "command.json"
 PEER_GRACE_S: Final = 5.0
 """How long the other nodes may go on after one has failed: time to write their own errors."""
 TERMINATION_GRACE_S: Final = 5.0
-"""How long agents may take to end after SIGTERM."""
+"""How long the processes of a run may take to end after SIGTERM."""
 POLL_S: Final = 0.05
 
 # What pytest, its plugins and torchrun put into the environment of their children. In a trainer it
@@ -65,7 +67,12 @@ _FOREIGN_NAMES: Final = frozenset(
         "MASTER_PORT",
     }
 )
-_SECRET_WORDS: Final = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
+# A tokenizer and an author are no secrets, and PASS is one only where no letter touches it.
+_SECRET: Final = re.compile(
+    r"TOKEN(?!IZ)|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH(?!ORS?(?![A-Z]))"
+    r"|(?<![A-Z])PASS(?![A-Z])",
+    re.IGNORECASE,
+)
 _MASK: Final = "***"
 
 
@@ -125,8 +132,9 @@ class LocalLauncher:
         would have done after the run has been ended, when they arrive in the main thread.
 
         Once one node has failed, the others have ``PEER_GRACE_S`` seconds to end. A run that could
-        not be started is an outcome too, with its ``error``. What was executed and what became of
-        it is kept in ``command.json`` in the run's folder.
+        not be started is an outcome too, with its ``error``; so is one whose log exists already and
+        is not empty. What was executed and what became of it is kept in ``command.json`` in the
+        run's folder, unless the logs cannot be written.
 
         Args:
             commands: One per node, node 0 first.
@@ -143,10 +151,13 @@ class LocalLauncher:
         started = time.monotonic()
         timed_out = False
         errors = []
+        may_record = False
         signals = _Signals()
         with signals:
             try:
                 try:
+                    agents.prepare()
+                    may_record = True
                     record.write(None)
                     agents.start()
                 except _LaunchError as error:
@@ -163,7 +174,8 @@ class LocalLauncher:
                     log_size_at_failure=agents.log_size_at_failure,
                 )
                 try:
-                    record.write(outcome)
+                    if may_record:
+                        record.write(outcome)
                 except _LaunchError as error:
                     # A run that could not be started has often said so already.
                     outcome = replace(outcome, error=outcome.error or str(error))
@@ -174,35 +186,158 @@ class _LaunchError(Exception):
     """A run cannot be started or recorded; the message says what and where."""
 
 
-class _Agents:
-    """The processes of one run, from their start until the last one is gone."""
+class _Agent:
+    """One node's program and the supervisor that it runs under."""
 
-    __slots__ = ("_commands", "_marker", "_processes", "_watchdog", "log_size_at_failure")
+    __slots__ = (
+        "_cannot_start",
+        "_command",
+        "_left",
+        "_marker",
+        "_process",
+        "_received",
+        "ended",
+        "exit_code",
+        "started",
+    )
+
+    def __init__(self, command: NodeCommand) -> None:
+        """Start the supervisor, which waits for orders.
+
+        Raises:
+            _LaunchError: The log cannot be written or is that of another run, or the supervisor
+                cannot be started.
+        """
+        self._command = command
+        self._marker = uuid.uuid4().hex
+        self._received = b""
+        self._cannot_start: int | None = None
+        self._left: list[int] = []
+        self.started = False
+        self.exit_code: int | None = None
+        self.ended = False
+        """Whether the supervisor has ended, after all that was below it."""
+        _make_folder(command.log.parent)
+        with _opened(command.log) as log:
+            self._process = _started_supervisor(self._marker, log)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the program has ended with an error, or nobody knows how it ended."""
+        return self.ended if self.exit_code is None else self.exit_code != 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the program has ended."""
+        return self.ended or self.exit_code is not None
+
+    def start(self) -> None:
+        """Start the program.
+
+        Raises:
+            _LaunchError: The program or its folder is not there.
+        """
+        command = self._command
+        node = f"cannot start node {command.node_rank}"
+        folder = command.working_directory
+        if folder is not None and not Path(folder).is_dir():
+            raise _LaunchError(f"{node}: its working directory {folder!r} is no folder here")
+        environment = {
+            **_own_environment(os.environ),
+            "PYTHONUNBUFFERED": "1",
+            **command.environment,
+            supervisor.MARKER: self._marker,
+        }
+        self.order(
+            supervisor.start_order(
+                list(command.arguments), environment, folder=folder, grace_s=TERMINATION_GRACE_S
+            )
+        )
+        while not (self.ended or self.started or self._cannot_start is not None):
+            self.receive()
+        if self._cannot_start is not None:
+            program = command.arguments[0]
+            where = "" if "/" in program else " in the folders of PATH"
+            reason = os.strerror(self._cannot_start)
+            raise _LaunchError(f"{node}: program {program!r}{where}: {reason}")
+        if not self.started:
+            raise _LaunchError(f"{node}: its supervisor has ended; {command.log} may say why")
+
+    def fileno(self) -> int:
+        """Where the reports of the supervisor come in."""
+        return _pipe(self._process.stdout).fileno()
+
+    def order(self, order: bytes) -> None:
+        """Give the supervisor an order, unless it has ended."""
+        # Where it has, the end of its reports says so.
+        with contextlib.suppress(BrokenPipeError):
+            orders = _pipe(self._process.stdin)
+            orders.write(order)
+            orders.flush()
+
+    def receive(self) -> None:
+        """Take what the supervisor reports; wait for it if need be."""
+        received = os.read(self.fileno(), 65536)
+        self.ended = not received
+        *lines, self._received = (self._received + received).split(b"\n")
+        for line in lines:
+            report = json.loads(line)
+            self.started = self.started or "started" in report
+            self._cannot_start = report.get("cannot_start", self._cannot_start)
+            self.exit_code = report.get("ended", self.exit_code)
+            self._left = report.get("left", self._left)
+
+    def close(self) -> list[str]:
+        """Be done with the supervisor, which has ended or should have.
+
+        Returns:
+            What went wrong with it, as messages.
+        """
+        node = self._command.node_rank
+        problems = []
+        if not self.ended or (self.started and self.exit_code is None):
+            self._process.kill()
+            self._left = supervisor.kill_marked(self._marker)
+            problems.append(f"the supervisor of node {node} did not end as it should")
+        if self._left:
+            problems.append(f"processes {self._left} of node {node} could not be ended")
+        with contextlib.suppress(BrokenPipeError):
+            _pipe(self._process.stdin).close()
+        _pipe(self._process.stdout).close()
+        self._process.wait()
+        return problems
+
+
+class _Agents:
+    """The agents of one run, from their start until their last process is gone."""
+
+    __slots__ = ("_agents", "_commands", "_reports", "log_size_at_failure")
 
     def __init__(self, commands: Sequence[NodeCommand]) -> None:
         self._commands = commands
-        self._marker = uuid.uuid4().hex
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._agents: list[_Agent] = []
+        self._reports = selectors.DefaultSelector()
         self.log_size_at_failure: int | None = None
 
-    def start(self) -> None:
-        """Start one agent per node.
+    def prepare(self) -> None:
+        """Make everything ready that can be before the first program starts.
 
         Raises:
-            _LaunchError: A log cannot be written, or a program or its folder is not there.
+            _LaunchError: A log cannot be written, or is that of another run.
         """
-        self._watchdog = _started_watchdog(self._marker)
         for command in self._commands:
-            environment = {
-                **_own_environment(os.environ),
-                "PYTHONUNBUFFERED": "1",
-                **command.environment,
-                watchdog.MARKER: self._marker,
-            }
-            _make_folder(command.log.parent)
-            with _opened(command.log) as log:
-                self._processes.append(_started(command, environment, log))
+            agent = _Agent(command)
+            self._agents.append(agent)
+            self._reports.register(agent, selectors.EVENT_READ)
+
+    def start(self) -> None:
+        """Start the program of each node.
+
+        Raises:
+            _LaunchError: A program or its folder is not there.
+        """
+        for agent in self._agents:
+            agent.start()
 
     def wait(self, deadline: float, *, stop: Callable[[], bool]) -> bool:
         """Wait for the agents to end, and say whether the deadline (monotonic) came first.
@@ -210,75 +345,72 @@ class _Agents:
         Also returns when ``stop`` says so, or some seconds after the first agent has failed.
         """
         while not stop():
-            codes = [_exit_code(process) for process in self._processes]
-            now = time.monotonic()
-            if any(codes):
+            failed = any(agent.failed for agent in self._agents)
+            if failed:
                 self._note_log_size()
-            if None not in codes:
+            if self._all_done():
                 break
-            if any(codes):
+            if failed:
                 # What is left of the run has failed too: whether it ends in time says nothing.
-                self._wait_for_all(PEER_GRACE_S, stop=stop)
+                self._listen(PEER_GRACE_S, until=lambda: stop() or self._all_done())
                 break
-            if now >= deadline:
+            if time.monotonic() >= deadline:
                 return True
-            time.sleep(POLL_S)
+            self._take_reports()
         return False
 
     def end(self, *, hurry: Callable[[], bool]) -> list[str]:
         """End what is left of the run: politely at first, unless in a hurry; then for certain.
 
         Returns:
-            What could not be ended, as messages.
+            What went wrong, as messages.
         """
+        if any(agent.started and agent.exit_code != 0 for agent in self._agents):
+            self._note_log_size()
         try:
-            if any(_exit_code(process) != 0 for process in self._processes):
-                self._note_log_size()
-            if self._signal_groups(signal.SIGTERM, only_running=True):
-                self._wait_for_all(TERMINATION_GRACE_S, stop=hurry)
+            self._order(b"end\n")
+            self._listen(TERMINATION_GRACE_S, until=lambda: hurry() or self._all_ended())
         finally:
-            self._signal_groups(signal.SIGKILL, only_running=False)
-            left = watchdog.kill_run(self._marker)
-            # Reaped last: until then, the numbers of the agents' process groups are taken and
-            # cannot mean another program.
-            for process in self._processes:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(watchdog.KILL_LIMIT_S)
-            if self._watchdog is not None:
-                # It sees the end of its input, finds nothing more to kill, and ends.
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._watchdog.communicate(timeout=2 * watchdog.KILL_LIMIT_S)
-        return [f"processes {left} of the run could not be ended"] if left else []
+            self._order(b"kill\n")
+            self._listen(3 * supervisor.KILL_LIMIT_S, until=self._all_ended)
+            self._reports.close()
+            problems = [problem for agent in self._agents for problem in agent.close()]
+        return problems
 
     def exit_codes(self) -> tuple[int | None, ...]:
         """The agents' exit codes, ``None`` where there is none."""
-        codes: list[int | None] = [process.returncode for process in self._processes]
+        codes = [agent.exit_code for agent in self._agents]
         return tuple(codes + [None] * (len(self._commands) - len(codes)))
+
+    def _all_done(self) -> bool:
+        return all(agent.done for agent in self._agents)
+
+    def _all_ended(self) -> bool:
+        return all(agent.ended for agent in self._agents)
+
+    def _order(self, order: bytes) -> None:
+        for agent in self._agents:
+            agent.order(order)
+
+    def _listen(self, limit_s: float, *, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + limit_s
+        while not until() and time.monotonic() < deadline:
+            self._take_reports()
+
+    def _take_reports(self) -> None:
+        """Wait for reports, for a moment only: a signal's handler does not end the waiting."""
+        for key, _ in self._reports.select(POLL_S):
+            for agent in self._agents:
+                if agent is key.fileobj:
+                    agent.receive()
+                    if agent.ended:
+                        self._reports.unregister(agent)
 
     def _note_log_size(self) -> None:
         """Keep the main log's size, unless it has been kept before."""
         if self.log_size_at_failure is None:
             with contextlib.suppress(OSError):
                 self.log_size_at_failure = self._commands[0].log.stat().st_size
-
-    def _wait_for_all(self, limit_s: float, *, stop: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + limit_s
-        while not stop() and time.monotonic() < deadline:
-            if all(_exit_code(process) is not None for process in self._processes):
-                return
-            time.sleep(POLL_S)
-
-    def _signal_groups(self, number: signal.Signals, *, only_running: bool) -> bool:
-        """Signal the agents' process groups, and say whether there was any to signal."""
-        signalled = False
-        for process in self._processes:
-            if only_running and _exit_code(process) is not None:
-                continue
-            # A group of which only the agent is left, not yet reaped, may not be there any more.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
-                signalled = True
-        return signalled
 
 
 class _Record:
@@ -291,7 +423,7 @@ class _Record:
         self._path = run_directory(commands[0].log) / COMMAND_FILE
         self._time_limit_s = time_limit_s
         self._started = datetime.now(timezone.utc).astimezone()
-        self._load_average = _load_average()
+        self._load_average = load_average()
 
     def write(self, outcome: LaunchOutcome | None) -> None:
         """Write the record, or write it again with the outcome.
@@ -303,7 +435,7 @@ class _Record:
             {
                 "node_rank": command.node_rank,
                 "address": command.address,
-                "arguments": command.arguments,
+                "arguments": _masked_arguments(command.arguments),
                 "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
                 "environment": _masked(command.environment),
                 "log": str(command.log),
@@ -317,8 +449,9 @@ class _Record:
             "elapsed_s": round(outcome.elapsed_s, 3) if outcome else None,
             "timed_out": outcome.timed_out if outcome else None,
             "error": outcome.error if outcome else None,
+            "log_size_at_failure": outcome.log_size_at_failure if outcome else None,
             "load_average_before": self._load_average,
-            "load_average_after": _load_average() if outcome else None,
+            "load_average_after": load_average() if outcome else None,
             "nodes": nodes,
         }
         _make_folder(self._path.parent)
@@ -387,18 +520,32 @@ def _own_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _masked(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without the values that look like secrets by their names."""
-    return {
-        name: _MASK if any(word in name.upper() for word in _SECRET_WORDS) else value
-        for name, value in environment.items()
-    }
+    return {name: _MASK if _SECRET.search(name) else value for name, value in environment.items()}
 
 
-def _load_average() -> list[float] | None:
-    """The machine's load over 1, 5 and 15 minutes, where the machine says."""
-    try:
-        return [round(load, 2) for load in os.getloadavg()]
-    except OSError:
-        return None
+def _masked_arguments(arguments: Sequence[str]) -> list[str]:
+    """Arguments without the values that look like secrets by what they are given to.
+
+    These are the rest of ``NAME=VALUE``, wherever in an argument it stands, and the argument
+    behind an option.
+    """
+    masked = []
+    option = ""
+    for argument in arguments:
+        is_option = argument.startswith("-")
+        hidden = _SECRET.search(option) and not is_option
+        masked.append(_MASK if hidden else _masked_argument(argument))
+        option = argument if is_option and "=" not in argument else ""
+    return masked
+
+
+def _masked_argument(argument: str) -> str:
+    """The argument without all that stands behind the first secret's name and ``=``."""
+    parts = argument.split("=")
+    for index, name in enumerate(parts[:-1]):
+        if _SECRET.search(name):
+            return "=".join((*parts[: index + 1], _MASK))
+    return argument
 
 
 def _make_folder(folder: Path) -> None:
@@ -410,54 +557,30 @@ def _make_folder(folder: Path) -> None:
 
 def _opened(log: Path) -> BinaryIO:
     try:
-        return log.open("ab")
+        opened = log.open("ab")
     except OSError as error:
         raise _LaunchError(f"cannot write the log {log}: {error.strerror}") from error
+    if os.fstat(opened.fileno()).st_size:
+        opened.close()
+        raise _LaunchError(f"the log {log} is not empty: another run has written it")
+    return opened
 
 
-def _started_watchdog(marker: str) -> subprocess.Popen[bytes]:
-    # Isolated and without site packages, it is up in a hundredth of a second; in a session of its
-    # own, it outlives what ends the launching process's group.
+def _started_supervisor(marker: str, log: BinaryIO) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603 - a program of our own
-            [sys.executable, "-I", "-S", watchdog.__file__, marker],
+            [sys.executable, "-I", "-S", supervisor.__file__, marker],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
             start_new_session=True,
         )
     except OSError as error:
-        raise _LaunchError(f"cannot start the run's watchdog: {error.strerror}") from error
+        raise _LaunchError(f"cannot start a supervisor: {error.strerror}") from error
 
 
-def _started(
-    command: NodeCommand, environment: dict[str, str], log: BinaryIO
-) -> subprocess.Popen[bytes]:
-    folder = command.working_directory
-    node = f"cannot start node {command.node_rank}"
-    if folder is not None and not Path(folder).is_dir():
-        raise _LaunchError(f"{node}: its working directory {folder!r} is no folder here")
-    try:
-        return subprocess.Popen(  # noqa: S603 - to start the given program is the purpose
-            command.arguments,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        program = command.arguments[0]
-        where = "" if "/" in program else " in the folders of PATH"
-        raise _LaunchError(f"{node}: program {program!r}{where}: {error.strerror}") from error
-
-
-def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
-    """The exit code of a process that has ended, which is left unreaped."""
-    if process.returncode is not None:
-        return process.returncode
-    ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if ended is None:
-        return None
-    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    """A pipe that was asked for when its process was started."""
+    if stream is None:
+        raise AssertionError("every supervisor has its pipes")
+    return stream

@@ -3,30 +3,7 @@
 A system's launch entry is written once for all of its cases; what differs between cases, runs and
 nodes stands in it as ``{field}``. Arguments reach the program as they are: no shell reads them, so
 a value never becomes a second argument, whatever is in it. ``{{`` and ``}}`` are literal braces.
-
-The fields:
-
-    python              path of the Python interpreter that runs the tests
-    framework           framework of the case, as in 'pytorch'
-    model               model of the case, as in 'resnet50'
-    precision           precision of the case, as in 'fp32'
-    nodes               number of nodes in the run
-    devices_per_node    number of devices on each node
-    world_size          number of devices in the whole run
-    node_rank           number of this node, from 0
-    node_address        address of this node
-    master_address      address of node 0
-    master_port         TCP port, free on node 0, where the nodes of this run meet
-    options             options of the case, sorted, as in 'dali+workers8'; empty without any
-    batch_per_device    samples per step on one device
-    batch_per_node      samples per step on one node
-    global_batch        samples per step in the whole run
-    warmup_steps        steps at the start that are not measured
-    measured_steps      steps that are measured
-    steps               steps that a run needs: settling (by log format), warm-up and measured
-    run                 number of this run among the repeats of its case, from 1
-    run_directory       absolute path of the folder for this run's own files
-    system_directory    absolute path of the folder that the system file lies in
+``FIELDS`` says which fields there are.
 """
 
 from __future__ import annotations
@@ -132,8 +109,8 @@ class LaunchSpec:
 class NodeCommand:
     """What one node of one run executes, ready to start.
 
-    ``environment`` is only what the launch entry adds. The node's output, errors included, is
-    appended to ``log``.
+    ``environment`` is only what the launch entry adds. The node's output, errors included, goes
+    to ``log``.
     """
 
     node_rank: int

@@ -72,12 +72,8 @@ _NEIGHBOURS: Final[tuple[tuple[str, bytes], ...]] = (
 )
 
 
-def recognise(
-    file: io.FileIO, log_format: LogFormat, *, limit: int | None = None
-) -> str | None:
+def recognise(file: io.FileIO, log_format: LogFormat) -> str | None:
     """What a log is that holds no record of ``log_format``; ``None`` when it looks like nothing.
-
-    With a ``limit``, only so many bytes of it count.
 
     Raises:
         OSError: The file cannot be read.
@@ -85,7 +81,7 @@ def recognise(
     file.seek(0)
     others = [other for other in BUILTIN_FORMATS.values() if other.name != log_format.name]
     patterns = [(name, re.compile(pattern)) for name, pattern in _NEIGHBOURS]
-    for region in regions(file, limit=limit):
+    for region in regions(file):
         for other in others:
             if next(iter(records(region, other)), None) is not None:
                 return f"a log of format {other.name}"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from _typeshed import WriteableBuffer
+
     from pytest_dlperf.logs.formats import LogFormat
 
 BUFFER_SIZE: Final = 256 * 1024
@@ -50,22 +52,33 @@ class Region:
     terminated: bool
 
 
-def open_log(path: Path | str) -> io.FileIO:
-    """Open a log for reading; without waiting where it is a pipe that nobody writes into.
+class LogFile(io.FileIO):
+    """A log open for reading, as far as it counts."""
 
-    Raises:
-        OSError: It cannot be opened, or is no regular file and might never end.
-    """
-    try:
-        file = io.FileIO(path, opener=_open_at_once)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket
-            raise _no_regular_file(path) from error
-        raise
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise _no_regular_file(path)
-    return file
+    def __init__(self, path: Path | str, *, limit: int | None = None) -> None:
+        """Open the log at once, also where ``path`` is a pipe that nobody writes into.
+
+        With a ``limit`` it ends after so many bytes.
+
+        Raises:
+            OSError: It cannot be opened, or is no regular file and might never end.
+        """
+        self._limit = limit
+        try:
+            super().__init__(path, opener=_open_at_once)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a socket
+                raise _no_regular_file(path) from error
+            raise
+        if not stat.S_ISREG(os.fstat(self.fileno()).st_mode):
+            self.close()
+            raise _no_regular_file(path)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read what fits into ``buffer`` and counts; how much that was."""
+        if self._limit is None:
+            return super().readinto(buffer)
+        return super().readinto(memoryview(buffer)[: max(self._limit - self.tell(), 0)])
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -76,15 +89,13 @@ def _no_regular_file(path: Path | str) -> OSError:
     return OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
 
 
-def regions(
-    file: io.FileIO, buffer_size: int = BUFFER_SIZE, *, limit: int | None = None
-) -> Iterator[Region]:
+def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]:
     """Read a file in pieces that end where lines end.
 
     A carriage return and a NUL end lines as well: progress bars and the holes that a rotated log
     is left with would otherwise be lines without end. How the file is cut depends on the buffer's
     size, but no line of up to ``LONGEST_LINE`` bytes is ever cut in two, and longer ones are
-    always cut at the same places. With a ``limit``, the file ends after so many bytes.
+    always cut at the same places.
 
     Raises:
         OSError: The file cannot be read.
@@ -92,7 +103,7 @@ def regions(
     buffer = bytearray(min(max(buffer_size, 1), LONGEST_LINE))
     view = memoryview(buffer)
     offset = filled = 0
-    while count := file.readinto(view[filled : _room(limit, offset, filled)]):
+    while count := file.readinto(view[filled:]):
         filled += count
         cut = _last_line_end(buffer, filled)
         terminated = cut > 0
@@ -111,11 +122,6 @@ def regions(
         filled -= cut
     if filled:
         yield Region(buffer, filled, offset, terminated=False)
-
-
-def _room(limit: int | None, offset: int, filled: int) -> int | None:
-    """Up to where the buffer may be filled."""
-    return None if limit is None else max(limit - offset, filled)
 
 
 def _last_line_end(buffer: bytearray, filled: int) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck, checked
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
-from pytest_dlperf.logs.reader import BUFFER_SIZE, line_number, open_log, records, regions
+from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, line_number, records, regions
 from pytest_dlperf.logs.steady import Collector, steady_collector
 from pytest_dlperf.measurement import Estimator, Run, RunStatus
 
@@ -44,8 +44,8 @@ def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
         log_format: How the log shows steps.
         window: The steps that count.
         estimator: How throughput is defined.
-        limit: Only so many bytes from the log's begin count, as if it ended there; ``None`` for
-            all of it. A record that is cut there does not count.
+        limit: How many bytes of the log count, from its begin, as if it ended there; ``None`` for
+            all. A record that is cut there does not count.
         buffer_size: Bytes to read at once; the result does not depend on it.
 
     Raises:
@@ -58,12 +58,9 @@ def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
         )
     collector = _collector(log_format, case, window, estimator)
     try:
-        with open_log(path) as file:
+        with LogFile(path, limit=limit) as file:
             try:
-                pieces = regions(file, buffer_size, limit=limit)
-                estimate = checked(_estimate(pieces, collector, log_format, case))
-            except _NoStepsError as error:
-                broken = _no_steps(file, log_format, error, limit)
+                estimate = checked(_estimate(file, collector, log_format, case, buffer_size))
             except BrokenContractError as error:
                 return Run(
                     run=number,

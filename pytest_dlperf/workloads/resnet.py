@@ -42,7 +42,7 @@ SMALLEST_IMAGE: Final = 33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankInfo:
     """Where this process stands in the run, as torchrun tells it."""
 
     rank: int = 0
@@ -52,8 +52,8 @@ class Place:
     devices_per_node: int = 1
 
     @classmethod
-    def from_environment(cls) -> Place | None:
-        """The place that torchrun gave this process; ``None`` if it was started otherwise."""
+    def from_environment(cls) -> RankInfo | None:
+        """What torchrun told this process; ``None`` if it was started otherwise."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return None
         return cls(
@@ -138,7 +138,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     return parser.parse_args(arguments)
 
 
-def choose_device(place: Place) -> torch.device:
+def choose_device(rank_info: RankInfo) -> torch.device:
     """The GPU that belongs to this process, where there are GPUs, else the CPU.
 
     Raises:
@@ -149,32 +149,32 @@ def choose_device(place: Place) -> torch.device:
         torch.set_num_threads(1)
         return torch.device("cpu")
     devices = torch.cuda.device_count()
-    if place.devices_per_node > devices:
+    if rank_info.devices_per_node > devices:
         raise SystemExit(
-            f"this node was given {place.devices_per_node} processes, one for each GPU, but has "
-            f"{devices}; start fewer, or set CUDA_VISIBLE_DEVICES to nothing to train on the CPU"
+            f"this node was given {rank_info.devices_per_node} processes, one for each GPU, but "
+            f"has {devices}; start fewer, or set CUDA_VISIBLE_DEVICES to nothing to train on CPUs"
         )
-    device = torch.device("cuda", place.local_rank)
+    device = torch.device("cuda", rank_info.local_rank)
     torch.cuda.set_device(device)
     return device
 
 
-def train(options: argparse.Namespace, place: Place, device: torch.device) -> None:
+def train(options: argparse.Namespace, rank_info: RankInfo, device: torch.device) -> None:
     """Train, and write the records; the process group is there already."""
     cuda = device.type == "cuda"
     torch.manual_seed(SEED)
     model = DistributedDataParallel(resnet18().to(device), device_ids=[device] if cuda else None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
-    generator = torch.Generator().manual_seed(SEED + place.rank)
+    generator = torch.Generator().manual_seed(SEED + rank_info.rank)
     size = options.image_size
     images = torch.randn(options.batch_per_device, 3, size, size, generator=generator).to(device)
     labels = torch.randint(CLASSES, (options.batch_per_device,), generator=generator).to(device)
     mixed = options.precision == "bf16"
 
     write_record(
-        f"run rank={place.rank} world_size={place.world_size} nodes={place.nodes} "
-        f"devices_per_node={place.devices_per_node} "
+        f"run rank={rank_info.rank} world_size={rank_info.world_size} nodes={rank_info.nodes} "
+        f"devices_per_node={rank_info.devices_per_node} "
         f"batch_per_device={options.batch_per_device} precision={options.precision}"
     )
     distributed.barrier()
@@ -192,7 +192,7 @@ def train(options: argparse.Namespace, place: Place, device: torch.device) -> No
         if cuda:
             torch.cuda.synchronize(device)
         elapsed = time.perf_counter() - begin
-        write_record(f"step rank={place.rank} step={step} time={elapsed:.6f} loss={value:.4f}")
+        write_record(f"step rank={rank_info.rank} step={step} time={elapsed:.6f} loss={value:.4f}")
     # A rank that leaves while others still talk to it makes them abort, and so does a model that
     # outlives the process group: hence this order, the rest of which is in main.
     distributed.barrier()
@@ -210,22 +210,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: An argument is unknown or out of range, or there are too few GPUs.
     """
     options = parse_arguments(arguments)
-    launched = Place.from_environment()
-    place = launched or Place()
-    device = choose_device(place)
+    launched = RankInfo.from_environment()
+    rank_info = launched or RankInfo()
+    device = choose_device(rank_info)
     cuda = device.type == "cuda"
     distributed.init_process_group(
         "nccl" if cuda else "gloo",
         # A process that is alone has nobody to meet anywhere.
         store=None if launched else distributed.HashStore(),
-        rank=place.rank,
-        world_size=place.world_size,
+        rank=rank_info.rank,
+        world_size=rank_info.world_size,
         device_id=device if cuda else None,
     )
-    train(options, place, device)
+    train(options, rank_info, device)
     gc.collect()
     distributed.destroy_process_group()
-    write_record(f"end rank={place.rank}")
+    write_record(f"end rank={rank_info.rank}")
 
 
 def _count(text: str) -> int:
