@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.locks import locked, write_whole
+from pytest_dlperf.logs.reader import LogFile
 from pytest_dlperf.logs.throughput import measure_log
 from pytest_dlperf.logs.tree import log_path
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
@@ -271,7 +272,7 @@ def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str
 def _last_line(log: Path) -> str:
     """What the log ends with, to say more than an exit code does."""
     try:
-        with log.open("rb") as file:
+        with LogFile(log) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").split("\n")

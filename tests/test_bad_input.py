@@ -251,3 +251,18 @@ def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*has no cases: there is no system file*empty*"])
     result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_what_is_no_file_is_never_waited_for(suite: Suite) -> None:
+    """A pipe without a writer, and a device without an end."""
+    folder = suite.path / "logs" / "1n1g"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "bert_b64_fp32_1.log")
+    (folder / "bert_b64_fp32_2.log").symlink_to("/dev/zero")
+
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
+
+    assert result.ret == 1
+    for run in results["cases"][0]["runs"]:
+        assert run["status"] == "invalid"
+        assert "no regular file" in run["reason"]

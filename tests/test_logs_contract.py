@@ -81,6 +81,13 @@ def test_a_log_with_nothing_in_it(tmp_path: Path, name: str) -> None:
     assert refused(only_noise) == f"the log holds no step of format {name}"
 
 
+def test_a_log_that_no_declared_record_matches(tmp_path: Path) -> None:
+    mine = custom_format("mine", record=r"it (?P<step>\d+) (?P<seconds>\S+)")
+    assert refused(make.measured(tmp_path, "iteration 1: 0.5\n", mine)) == (
+        r"no line of the log matches the record's pattern 'it (?P<step>\d+) (?P<seconds>\S+)'"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "needed", "line"),
     [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Any, Literal
 
 import pytest
 
@@ -81,6 +82,22 @@ def test_mistakes_are_named(declared: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("^", r"\^")) as caught:
         custom_format("mine", **declared)
     assert str(caught.value).startswith("log format 'mine': ")
+
+
+def test_a_pattern_that_python_warns_of_is_a_mistake() -> None:
+    actions: tuple[Literal["error", "ignore"], ...] = ("error", "ignore")
+    for action in actions:
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            with pytest.raises(ValueError, match=r"mine.*Possible nested set at position 1"):
+                custom_format("mine", record=r"[[a]" + RECORD)
+
+
+def test_an_escaped_backslash_in_front_of_a_letter() -> None:
+    log_format = custom_format("mine", record=r"C:\\A " + RECORD)
+    assert log_format.record.search(rb"C:\A it 5 0.5") is not None
+    with pytest.raises(ValueError, match="for the begin of a line"):
+        custom_format("mine", record=r"\\\A" + RECORD)
 
 
 def test_formats_are_values() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import log_makers as make
 import pytest
 
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS, custom_format
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Published, Rule, custom_format
 from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ def test_tf_models_bert_is_the_time_between_two_lines(tmp_path: Path, topology: 
     case = make.case(topology)
     run = published(tmp_path, make.tf_models_bert(times), "tf_models_bert", of=case)
     assert (run.throughput, run.steps) == (case.global_batch * 4, 100)
+
+
+def test_tf_models_bert_goes_by_the_time_of_day(tmp_path: Path) -> None:
+    times = [0.5] * 60 + [24 * 3600 + 0.5] + [0.5] * 80
+    # The original did not look at the date.
+    assert published(tmp_path, make.tf_models_bert(times), "tf_models_bert").throughput == 256
 
 
 def test_tf_models_bert_never_begins_before_line_20(tmp_path: Path) -> None:
@@ -140,6 +147,22 @@ def test_plsc_is_the_mean_of_ten_lines_per_node(tmp_path: Path, topology: str) -
     run = published(tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW)
     assert run.throughput == pytest.approx(sum(counted) / len(counted), abs=0.0051)
     assert run.steps == 10 * topo.nodes
+
+
+def test_printed_speeds_of_one_rank_do_not_grow_with_the_nodes(tmp_path: Path) -> None:
+    definition = Published(rule=Rule.MEAN_RATE, print_interval=10)
+    mine = replace(BUILTIN_FORMATS["plsc"], name="mine", published=definition)
+    log = make.plsc([[100.0 * k for k in range(1, 18)]])
+    for topology in ("1n1g", "4n1g"):
+        run = make.measured(
+            tmp_path,
+            log,
+            mine,
+            of=make.case(topology),
+            window=make.PLSC_WINDOW,
+            estimator=Estimator.PUBLISHED,
+        )
+        assert (run.throughput, run.steps) == (1050, 10)
 
 
 def test_plsc_counts_the_first_pass_only(tmp_path: Path) -> None:

@@ -109,6 +109,24 @@ def test_a_clock_passes_midnight_but_never_goes_back() -> None:
         clock.read(b"5.5")
 
 
+def test_a_date_without_year_goes_on_in_the_next_one() -> None:
+    for texts, days in (
+        ((b"1231 23:00:00", b"0101 23:00:00"), 1),
+        ((b"0228 23:00:00", b"0301 23:00:00"), 1),
+        ((b"0228 23:00:00", b"0229 23:00:00", b"0301 23:00:00"), 2),
+        ((b"1231 23:00:00", b"0305 23:00:00"), 64),
+        ((b"1231 23:00:00", b"0229 23:00:00", b"0305 23:00:00"), 65),
+    ):
+        clock = Clock()
+        for text in texts:
+            clock.read(text)
+        assert clock.seconds == days * 86400
+    with pytest.raises(StampError, match="time runs backwards"):
+        clock.read(b"0304 23:00:00")
+    with pytest.raises(StampError, match="is no date"):
+        clock.read(b"0230 23:00:00")
+
+
 def test_a_date_that_jumps_back_is_an_error() -> None:
     clock = Clock()
     clock.read(b"2020-12-31 23:59:59.5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 import log_makers as make
@@ -263,3 +264,39 @@ def test_a_window_of_many_steps_is_complete_without_keeping_them(tmp_path: Path)
         tracemalloc.stop()
     assert run.throughput == 512
     assert peak < base + (4 << 20)
+
+
+@pytest.mark.parametrize("name", BUILTIN_FORMATS)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "Pass 0, train batch 1] ",
+        " - PARAMETER x",
+        " - PARAMETER batch_size : ",
+        "DLL ",
+        "DLL 2020-09-15 14:29:18 - ",
+        "DLL \x1b[0m\r",
+        "Training: 2021-10-03 throughput: ",
+        "Pass:0 batch:1 ",
+        "Epoch: [0][1/5] Time ",
+        "Epoch[0] Batch [0-1]\tSpeed: ",
+        "Iter:1 Rank:",
+        "progress: 1/1, step: 1, ",
+        "Train Step: 1",
+        "I0915 14:29:18.5 1 x",
+        "dlperf run ",
+        "1",
+        " ",
+        "\x1b[",
+        "\0",
+    ],
+)
+@pytest.mark.parametrize("end", ["", "\r"])
+def test_time_grows_with_the_logs_size_only(
+    tmp_path: Path, name: str, piece: str, end: str
+) -> None:
+    text = (piece + end) * (400_000 // len(piece + end))
+    begin = time.process_time()
+    run = make.measured(tmp_path, text, name)
+    assert run.status is RunStatus.INVALID
+    assert time.process_time() - begin < 2.0

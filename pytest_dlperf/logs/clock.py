@@ -11,6 +11,10 @@ from typing import Final
 NANOSECONDS: Final = 10**9
 _DIGITS: Final = 9
 _DAY: Final = 24 * 3600 * NANOSECONDS
+_YEAR: Final = 366
+_LEAP_DAY: Final = 31 + 28
+"""Days before the 29th of February."""
+_LEAP_YEAR: Final = 2000
 
 # Beyond this part of the measured time, the stamps' coarseness makes the number worthless; beyond
 # the other, it is worth a note.
@@ -19,7 +23,8 @@ NOTEWORTHY_ERROR: Final = 0.005
 
 _STAMP: Final = re.compile(
     rb"\s*(?:"
-    rb"(?:(?P<year>[0-9]{4})[-/.](?P<month>[0-9]{1,2})[-/.](?P<day>[0-9]{1,2})[ T]+)?"
+    rb"(?:(?P<year>[0-9]{4})[-/.](?P<month>[0-9]{1,2})[-/.](?P<day>[0-9]{1,2})[ T]+"
+    rb"|(?P<glog_month>[0-9]{2})(?P<glog_day>[0-9]{2}) +)?"
     rb"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
     rb"(?:[.,](?P<part>[0-9]*))?"
     rb" ?(?:Z|(?P<zone>[-+][0-9]{2}):?(?P<zone_minutes>[0-9]{2}))?"
@@ -32,6 +37,7 @@ class Kind(Enum):
     """What a stamp is made of."""
 
     DATED = "date and time"
+    YEARLESS = "date without year"
     TIME_OF_DAY = "time without date"
     NUMBER = "seconds as a number"
 
@@ -42,7 +48,10 @@ class StampError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A point in time: ``nanoseconds`` since an origin that all stamps of a kind share."""
+    """A point in time: ``nanoseconds`` since an origin that all stamps of a kind share.
+
+    Without a year, days are counted as in a leap year.
+    """
 
     nanoseconds: int
     kind: Kind
@@ -73,13 +82,28 @@ def parse(text: bytes) -> Stamp:
         ahead = int(match["zone"]) * 60
         ahead += int(match["zone_minutes"]) * (-1 if match["zone"].startswith(b"-") else 1)
         seconds -= ahead * 60
-    if match["year"] is None:
-        return Stamp(_nanoseconds(seconds, part), Kind.TIME_OF_DAY, len(part))
+    if match["year"] is not None:
+        kind = Kind.DATED
+        days = _days(text, match["year"], match["month"], match["day"])
+    elif match["glog_month"] is not None:
+        kind = Kind.YEARLESS
+        days = _days(text, _LEAP_YEAR, match["glog_month"], match["glog_day"])
+        days -= date(_LEAP_YEAR, 1, 1).toordinal()
+    else:
+        kind, days = Kind.TIME_OF_DAY, 0
+    return Stamp(_nanoseconds(days * 86400 + seconds, part), kind, len(part))
+
+
+def time_of_day(text: bytes) -> bytes:
+    """What a stamp says besides its date, if it has one."""
+    return text.rpartition(b" ")[2]
+
+
+def _days(text: bytes, year: bytes | int, month: bytes, day: bytes) -> int:
     try:
-        day = date(int(match["year"]), int(match["month"]), int(match["day"]))
+        return date(int(year), int(month), int(day)).toordinal()
     except ValueError as error:
         raise StampError(f"{_shown(text)} is no date: {error}") from None
-    return Stamp(_nanoseconds(day.toordinal() * 86400 + seconds, part), Kind.DATED, len(part))
 
 
 def _nanoseconds(seconds: int, part: bytes) -> int:
@@ -93,8 +117,10 @@ def _shown(text: bytes) -> str:
 class Clock:
     """One process's stamps, given in the order of its steps.
 
-    A time without date that falls by more than half a day has passed midnight. Any other fall is
-    an error, since no step ends before the one before it.
+    A time without date that falls by more than half a day has passed midnight, a date without year
+    that falls by more than half a year the end of the year. Any other fall is an error, since no
+    step ends before the one before it. A year that is not printed has a 29th of February if there
+    is a stamp of that day.
     """
 
     __slots__ = ("_days", "_first", "_last", "_last_text")
@@ -123,11 +149,18 @@ class Clock:
             )
         elif stamp.nanoseconds < last.nanoseconds:
             fall = last.nanoseconds - stamp.nanoseconds
-            if stamp.kind is not Kind.TIME_OF_DAY or fall <= _DAY // 2:
+            round_in = {Kind.TIME_OF_DAY: 1, Kind.YEARLESS: _YEAR}.get(stamp.kind, 0)
+            if not round_in or fall <= round_in * _DAY // 2:
                 raise StampError(
                     f"time runs backwards: {_shown(text)} follows {_shown(self._last_text)}"
                 )
-            self._days += 1
+            self._days += round_in
+            if stamp.kind is Kind.YEARLESS and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY:
+                self._days -= 1
+        elif stamp.kind is Kind.YEARLESS and (
+            last.nanoseconds < _LEAP_DAY * _DAY and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY
+        ):
+            self._days -= 1
         self._last, self._last_text = stamp, text
 
     @property

@@ -93,6 +93,13 @@ def checked(estimate: Estimate) -> Estimate:
     return estimate
 
 
+def epoch_hint(log_format: LogFormat) -> str:
+    """What may have been left out of a declared record when its numbers begin again."""
+    if not log_format.whole_lines or "epoch" in log_format.record.groupindex:
+        return ""
+    return "; if numbering begins again with each epoch, the record needs a group 'epoch'"
+
+
 class RankCount:
     """Counts ranks in a log that does not name them: as many as print its first step.
 
@@ -100,8 +107,9 @@ class RankCount:
     declared: their output may be held back while that of others fills the window.
     """
 
-    def __init__(self, case: Case, ranks: int) -> None:
+    def __init__(self, log_format: LogFormat, case: Case, ranks: int) -> None:
         """Expect ``ranks`` ranks."""
+        self._hint = epoch_hint(log_format)
         self._case = case
         self._ranks = ranks
         self._first: tuple[bytes, bytes] | None = None
@@ -134,7 +142,7 @@ class RankCount:
             shown = step[:40].decode(errors="replace")
             raise BrokenContractError(
                 f"step {shown} stands in the log more than {self._ranks} time(s); "
-                f"{self._expected}, unless a second run was appended",
+                f"{self._expected}, unless a second run was appended{self._hint}",
                 offset=offset,
             )
 

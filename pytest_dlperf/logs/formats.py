@@ -13,6 +13,7 @@ number counts only with the text that follows it.
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -80,7 +81,10 @@ class Published:
 
     ``only_steps_above`` leaves out lines by their printed step number, ``only_first_epoch`` by
     their epoch. ``least_warmup`` is the least warm-up that the original reckons with, whatever it
-    was asked for. ``print_interval`` is the one for which the lines stand for what they shall.
+    was asked for. ``print_interval`` is the one for which the lines stand for what they shall; the
+    original counted one line per interval. ``lines_grow_with_nodes`` multiplies that by the number
+    of nodes, as the original did for logs into which more than one rank prints. ``time_of_day``
+    leaves out the stamps' dates.
     """
 
     rule: Rule
@@ -89,6 +93,8 @@ class Published:
     only_first_epoch: bool = False
     least_warmup: int = 0
     print_interval: int | None = None
+    lines_grow_with_nodes: bool = False
+    time_of_day: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +137,8 @@ class LogFormat:
     settling_steps: int = 0
     stamps_sort: bool = False
     """Whether a later stamp of the same day is also the greater text."""
+    even_epochs: bool = False
+    """Whether all epochs of a run have as many steps."""
     whole_lines: bool = False
     """Whether records are matched line by line, and on lines that have ended only."""
     facts: tuple[Fact, ...] = ()
@@ -210,11 +218,15 @@ def _fact(name: str, pattern: bytes, declared: Callable[[Case], str]) -> Fact:
     return Fact(name=name, pattern=re.compile(pattern), declared=declared)
 
 
+# All repetitions are bounded: a line may be long and full of begins of records, and each of them
+# must cost little.
+#
 # Numbers and steps are bounded, so that no text can become an integer of thousands of digits.
 _STEP = rb"[0-9]{1,15}"
 # Wide enough for nan, inf and signs: what is no proper time must be seen, not skipped.
 _NUMBER = rb"[-+.0-9a-zA-Z]{1,40}"
-_COLOUR = rb"(?:\x1b\[[0-9;]*m)*"
+_COLOUR = rb"(?:\x1b\[[0-9;]{0,20}m){0,4}"
+_COUNT = rb"([0-9]{1,15})\b"
 
 _PADDLE_RESNET: Final = LogFormat(
     # PaddlePaddle/models release/1.8, PaddleCV/image_classification, utils/utility.py. What
@@ -222,19 +234,22 @@ _PADDLE_RESNET: Final = LogFormat(
     # rest of the record holds no square bracket: two records never count as one.
     name="paddle_resnet",
     record=re.compile(
-        rb"Pass (?P<epoch>%b), train batch (?P<step>%b)\] [^\[\n\r\0]*, "
+        rb"Pass (?P<epoch>%b), train batch (?P<step>%b)\] [^\[\n\r\0]{0,400}, "
         rb"elapse (?P<seconds>%b) sec" % (_STEP, _STEP, _NUMBER)
     ),
     first_step=0,
     ranks=Ranks.ONE,
     facts=(
         # The blank in front tells it from test_batch_size.
-        _fact("batch_size (of a node)", rb" batch_size : ([0-9]+)\b", _batch_per_node),
-        _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}([0-9]+)\b", _world_size),
+        _fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
+        _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _world_size),
     ),
     # PaddlePaddle/resnet50v1.5/extract_paddle_logs.py
     published=Published(rule=Rule.MEAN_SPEED, glued=Glued.LAST),
 )
+
+# All parameters stand on one line, which can be longer than other records, but never holds two.
+_PARAMETERS = rb" - PARAMETER (?:[^-\n\r\0]|-(?! PARAMETER )){0,8000}"
 
 _DLLOGGER: Final = LogFormat(
     # NVIDIA/DeepLearningExamples, PyTorch/Classification/ConvNets with dllogger. A stamp of a
@@ -242,16 +257,17 @@ _DLLOGGER: Final = LogFormat(
     name="dllogger",
     record=re.compile(
         rb"DLL %b(?P<timestamp>[0-9][-0-9:. ]{18,25})"
-        rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) +train\."
+        rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) {1,9}train\."
         % (_COLOUR, _COLOUR, _COLOUR, _STEP, _STEP)
     ),
     first_step=1,
     ranks=Ranks.ONE,
     settling_steps=5,
     stamps_sort=True,
+    even_epochs=True,
     facts=(
-        _fact("batch_size", rb" - PARAMETER [^\n\r\0]* batch_size : ([0-9]+)\b", _batch_per_device),
-        _fact("world_size", rb" - PARAMETER [^\n\r\0]* world_size : ([0-9]+)\b", _world_size),
+        _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _batch_per_device),
+        _fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _world_size),
     ),
     # NVIDIADeepLearningExamples/PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
     published=Published(rule=Rule.ELAPSED, only_steps_above=5, print_interval=1),
@@ -262,13 +278,13 @@ _PYTORCH_IMAGENET: Final = LogFormat(
     # original leaves out the indexes 0 to 5, which are six steps.
     name="pytorch_imagenet",
     record=re.compile(
-        rb"Epoch: \[(?P<epoch>%b)\]\[ *(?P<step>%b)/ *[0-9]+\][ \t]+"
-        rb"Time +(?P<seconds>%b) \(" % (_STEP, _STEP, _NUMBER)
+        rb"Epoch: \[(?P<epoch>%b)\]\[ {0,15}(?P<step>%b)/ {0,15}[0-9]{1,15}\][ \t]{1,9}"
+        rb"Time {1,9}(?P<seconds>%b) \(" % (_STEP, _STEP, _NUMBER)
     ),
     first_step=None,
     ranks=Ranks.LOCAL,
     settling_steps=6,
-    devices=re.compile(rb"Use GPU: ([0-9]+)\b"),
+    devices=re.compile(rb"Use GPU: " + _COUNT),
     # PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
     published=Published(rule=Rule.MEAN_DURATION, glued=Glued.LAST_STEP, only_steps_above=5),
 )
@@ -278,19 +294,25 @@ _PLSC: Final = LogFormat(
     # one slow step alone; each later one stands for the period that it ends.
     name="plsc",
     record=re.compile(
-        rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]*"
-        rb"qps:(?P<samples_per_second>-?[0-9]+\.[0-9]{2}(?![0-9])|-?inf\b|nan\b)" % (_STEP, _STEP)
+        rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]{0,400}"
+        rb"qps:(?P<samples_per_second>-?[0-9]{1,15}\.[0-9]{2}(?![0-9])|-?inf\b|nan\b)"
+        % (_STEP, _STEP)
     ),
     first_step=0,
     ranks=Ranks.LOCAL,
     rate_scope=RateScope.GLOBAL,
     settling_steps=1,
     facts=(
-        _fact("train_batch_size", rb"\ttrain_batch_size: ([0-9]+)\b", _batch_per_device),
-        _fact("num_trainers", rb"num_trainers: ([0-9]+)\b", _world_size),
+        _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _batch_per_device),
+        _fact("num_trainers", rb"num_trainers: " + _COUNT, _world_size),
     ),
     # The extraction script of the arcface benchmark: means over the lines of all ranks.
-    published=Published(rule=Rule.MEAN_RATE, only_first_epoch=True, print_interval=10),
+    published=Published(
+        rule=Rule.MEAN_RATE,
+        only_first_epoch=True,
+        print_interval=10,
+        lines_grow_with_nodes=True,
+    ),
 )
 
 _TF_MODELS_BERT: Final = LogFormat(
@@ -299,15 +321,16 @@ _TF_MODELS_BERT: Final = LogFormat(
     name="tf_models_bert",
     record=re.compile(rb"Train Step: (?P<step>%b)/" % _STEP),
     stamp_in_front=re.compile(
-        rb"[IWEF][0-9]{4} (?P<timestamp>[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?) "
+        rb"[IWEF](?P<timestamp>[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?) "
         rb"[^\n\r\0\]]{1,100}\] ?%b$" % _COLOUR
     ),
     first_step=1,
     ranks=Ranks.ONE,
-    stamps_sort=True,
-    facts=(_fact("Number of cores used", rb"Number of cores used : +([0-9]+)\b", _world_size),),
+    facts=(
+        _fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _world_size),
+    ),
     # TensorFlow/bert/extract_tensorflow_logs_time.py
-    published=Published(rule=Rule.ELAPSED, least_warmup=20, print_interval=1),
+    published=Published(rule=Rule.ELAPSED, least_warmup=20, print_interval=1, time_of_day=True),
 )
 
 _DLPERF: Final = LogFormat(
@@ -320,7 +343,9 @@ _DLPERF: Final = LogFormat(
     first_step=1,
     ranks=Ranks.LOCAL,
     facts=tuple(
-        _fact(name, rb"dlperf run [^\n\r\0]*\b" + name.encode() + rb"=([0-9a-z]+)\s", declared)
+        _fact(
+            name, rb"dlperf run [^\n\r\0]{0,200}\b%b=([0-9a-z]{1,15})\s" % name.encode(), declared
+        )
         for name, declared in (
             ("world_size", _world_size),
             ("nodes", _nodes),
@@ -357,10 +382,10 @@ def custom_format(
     """Make a format of a regular expression for one record, as a system file declares it.
 
     Named groups: ``step``, optionally ``epoch`` and ``rank``, and one of ``seconds`` or
-    ``milliseconds`` (how long the step took), ``timestamp`` (when it had ended: a date and a
-    time, a time alone, or seconds as a number), ``samples_per_second``. The expression is matched
-    within single lines that have ended; ``^`` and ``$`` are a line's begin and end, and a
-    carriage return ends a line too. It is fastest when it begins with a literal.
+    ``milliseconds`` (how long the step took), ``timestamp`` (when it had ended: a date, also one
+    like ``0915``, and a time, a time alone, or seconds as a number), ``samples_per_second``. The
+    expression is matched within single lines that have ended; ``^`` and ``$`` are a line's begin
+    and end, and a carriage return ends a line too. It is fastest when it begins with a literal.
 
     Args:
         name: What reports and messages call the format.
@@ -374,7 +399,13 @@ def custom_format(
         ValueError: The expression or another value cannot be used; the message says why.
     """
     try:
-        pattern = re.compile(record.encode(), re.MULTILINE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pattern = re.compile(record.encode(), re.MULTILINE)
+    except Warning as warning:
+        raise ValueError(
+            f"log format {name!r}: {record!r} will not mean the same everywhere: {warning}"
+        ) from warning
     except (re.error, RecursionError, OverflowError, UnicodeEncodeError) as error:
         raise ValueError(
             f"log format {name!r}: {record!r} is no regular expression: {error}"
@@ -384,7 +415,7 @@ def custom_format(
             f"log format {name!r}: {record!r} matches the empty text; "
             "it must name some text of a record"
         )
-    if r"\A" in record:
+    if re.search(r"(?<!\\)(?:\\\\)*\\A", record):
         raise ValueError(f"log format {name!r}: write ^ for the begin of a line, not \\A")
     if first_step is not None and first_step < 0:
         raise ValueError(f"log format {name!r}: first_step is 0 or above, not {first_step}")

@@ -8,11 +8,12 @@ log counts as broken.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf import numeric
-from pytest_dlperf.logs.clock import Clock, StampError
+from pytest_dlperf.logs.clock import Clock, StampError, time_of_day
 from pytest_dlperf.logs.contract import (
     LOOK_AHEAD,
     BrokenContractError,
@@ -23,6 +24,7 @@ from pytest_dlperf.logs.contract import (
 )
 from pytest_dlperf.logs.formats import Glued, Ranks, Rule
 from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.span import print_interval
 from pytest_dlperf.measurement import PUBLISHED_DECIMALS
 
 if TYPE_CHECKING:
@@ -59,12 +61,10 @@ class PublishedLines:
         self._measured = window.measured_steps
         skipped = max(window.warmup_steps, definition.least_warmup)
         needed = window.warmup_steps + window.measured_steps
-        if definition.rule is Rule.MEAN_RATE:
-            # One line per interval and node was counted, though every rank prints one.
-            interval = definition.print_interval or 1
-            skipped = skipped // interval * case.topology.nodes
-            needed = needed // interval * case.topology.nodes
-        self._skipped, self._needed = skipped, needed
+        interval = definition.print_interval or 1
+        times = case.topology.nodes if definition.lines_grow_with_nodes else 1
+        self._skipped = skipped // interval * times
+        self._needed = needed // interval * times
         self._has_epochs = "epoch" in log_format.record.groupindex
         self._lines = 0
         self._line: _Line | None = None
@@ -72,11 +72,14 @@ class PublishedLines:
         self._total = 0.0
         self._clock = Clock()
         self._shared = log_format.ranks is Ranks.LOCAL
-        self._count = RankCount(case, case.topology.devices_per_node)
+        self._alone = not self._shared or case.topology.devices_per_node == 1
+        self._count = RankCount(log_format, case, case.topology.devices_per_node)
+        self._first_step = log_format.first_step
         self._enough: int | None = None
         self._before = (-1, -1)
         self._text = b""
-        self._interval = 0
+        self._gaps: Counter[int] = Counter()
+        self._widest = (0, 0, 0)
         self._offset: int | None = None
 
     @property
@@ -124,15 +127,13 @@ class PublishedLines:
         step = whole_number(step_text, what="step", offset=offset)
         epoch = whole_number(epoch_text, what="epoch", offset=offset)
         key = epoch, step
-        gap = step - self._before[1]
-        if epoch == self._before[0] and gap > 0:
-            self._interval = min(self._interval or gap, gap)
         if self._shared:
             self._count.note(epoch_text, step_text, offset)
-        elif key <= self._before:
+        if self._alone and key <= self._before:
             if key == self._before and text == self._text:
                 return
             self._refuse(key, offset)
+        self._note_gap(epoch, step, offset)
         self._before, self._text, self._offset = key, text, offset
         line = self._line
         if self._lines == self._needed:
@@ -145,6 +146,22 @@ class PublishedLines:
                 line.step = step
             if self._definition.glued is Glued.LAST:
                 line.text = text
+
+    def _note_gap(self, epoch: int, step: int, offset: int) -> None:
+        """Remember how far the steps of records lie apart, and the widest gap that counts.
+
+        That is from the last line which is left out to the last one which is needed. Of ranks
+        that look alike only the steps of one could be told to be missing.
+        """
+        if self._first_step is None:
+            self._first_step = min(step, 1)
+        begins = self._offset is None
+        turns = epoch != self._before[0]
+        gap = step - self._first_step + 1 if turns else step - self._before[1]
+        if gap > 0 and not (begins or turns):
+            self._gaps[gap] += 1
+        if not begins and self._skipped <= self._lines < self._needed:
+            self._widest = max(self._widest, (gap, step, offset))
 
     def _refuse(self, key: tuple[int, int], offset: int) -> None:
         epoch, step = key
@@ -182,7 +199,8 @@ class PublishedLines:
 
     def _read_stamp(self, line: _Line) -> None:
         try:
-            self._clock.read(line.text)
+            text = time_of_day(line.text) if self._definition.time_of_day else line.text
+            self._clock.read(text)
         except StampError as error:
             raise BrokenContractError(str(error), offset=line.offset) from None
 
@@ -196,6 +214,8 @@ class PublishedLines:
         self._check_lines()
         rule = self._definition.rule
         batch = self._case.global_batch
+        # Each rule rounds as its own scripts did: those that went by stamps or durations rounded a
+        # plain float with Python's round, those that took a mean did so with NumPy.
         if rule is Rule.ELAPSED:
             try:
                 note = self._clock.error_note
@@ -215,20 +235,29 @@ class PublishedLines:
     def _check_lines(self) -> None:
         definition = self._definition
         wanted = definition.print_interval
-        if wanted is not None and self._interval not in (0, wanted):
+        # Which rank printed a line is not known: the next one's may be another's, and further on.
+        interval = print_interval(self._gaps) if self._alone else min(self._gaps, default=1)
+        if wanted is not None and self._gaps and interval != wanted:
             raise BrokenContractError(
                 f"the published definition counts lines of every {wanted} step(s), and this log "
-                f"prints every {self._interval}: found are {self._lines} lines, needed "
+                f"prints every {interval}: found are {self._lines} lines, needed "
                 f"{self._needed}; take the steady estimator"
             )
         if self._lines < self._needed:
-            sparse = self._interval > (wanted or 1)
-            every = f", and prints every {self._interval} steps" if sparse else ""
+            sparse = interval > (wanted or 1)
+            every = f", and prints every {interval} steps" if sparse else ""
             raise BrokenContractError(
                 f"too few steps: the log has {self._lines} lines that count{every}; the published "
                 f"definition needs {self._needed}",
                 offset=self._offset,
                 place="the last step is on line",
+            )
+        gap, step, offset = self._widest
+        if self._alone and gap >= 2 * interval:
+            raise BrokenContractError(
+                f"steps are missing from the log: none of the {gap - 1} before step {step}, so its "
+                "lines do not stand for the steps that the published definition takes them for",
+                offset=offset,
             )
         least = 1 if definition.rule is Rule.ELAPSED else 0
         if self._skipped < least or self._needed <= self._skipped:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pytest_dlperf.logs.clock import Clock, StampError
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
+from pytest_dlperf.logs.contract import (
+    BrokenContractError,
+    Estimate,
+    epoch_hint,
+    positive,
+    whole_number,
+)
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
-from pytest_dlperf.logs.span import check_epochs, check_no_hole, global_rate, step_seconds
+from pytest_dlperf.logs.span import (
+    Records,
+    check_epochs,
+    global_rate,
+    print_interval,
+    step_seconds,
+)
 
 if TYPE_CHECKING:
     from pytest_dlperf.cases import Case
@@ -40,20 +53,17 @@ class _Durations:
         self._total = 0.0
         self._count = 0
         self._first = self._last = 0
-        self._widest = (0, 0)
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
+        del gap
         self._total += step_seconds(self._format, text, offset)
-        if self._count:
-            self._widest = max(self._widest, (gap, step - gap))
-        else:
-            self._first = step
+        self._first = self._first or step
         self._count += 1
         self._last = step
 
     def estimate(self, rank: RankSteps) -> Estimate:
-        rank.check_ends(self._first, self._last)
-        check_no_hole(*self._widest, rank.interval)
+        records = rank.checked(self._first, self._last)
+        self._span.check_two(records)
         return Estimate(self._case.global_batch * self._count / self._total, self._count)
 
 
@@ -67,23 +77,18 @@ class _Rates:
         self._steps = 0
         self._time = 0.0
         self._first = self._last = 0
-        self._widest = (0, 0)
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
         rate = positive(text, what="the printed speed", offset=offset)
         if step - gap < self._span.after:
             return
-        if self._steps:
-            self._widest = max(self._widest, (gap, step - gap))
-        else:
-            self._first = step - gap + 1
+        self._first = self._first or step - gap + 1
         self._steps += gap
         self._time += gap / rate
         self._last = step
 
     def estimate(self, rank: RankSteps) -> Estimate:
-        rank.check_ends(self._first, self._last)
-        check_no_hole(*self._widest, rank.interval)
+        rank.checked(self._first, self._last)
         check_epochs(rank.turned_inside, rank.interval)
         rate = global_rate(self._format, self._steps / self._time, self._case)
         return Estimate(rate, self._steps)
@@ -127,13 +132,10 @@ class _Stamps:
             raise BrokenContractError(str(error), offset=offset) from None
 
     def estimate(self, rank: RankSteps) -> Estimate:
-        rank.check_ends(self._first, self._last)
+        records = rank.checked(self._first, self._last)
         steps = self._last - self._first
         if not steps:
-            raise BrokenContractError(
-                f"step {self._first} is the only one printed of steps {self._span.begin} to "
-                f"{self._span.last}, counted from 1; needed are two at least"
-            )
+            raise self._span.only_one(records.first)
         check_epochs(rank.turned_inside, rank.interval)
         if self._sort:
             self._read(self._last_text, self._last_offset)
@@ -158,10 +160,13 @@ class RankSteps:
     __slots__ = (
         "_epoch",
         "_epoch_column",
+        "_epoch_end",
         "_epoch_number",
+        "_even_epochs",
         "_first_step",
+        "_gaps",
+        "_hint",
         "_in_columns",
-        "_least_gap",
         "_offset",
         "_record",
         "_restarts",
@@ -171,6 +176,8 @@ class RankSteps:
         "_text",
         "_time_column",
         "_values",
+        "_widest",
+        "_within",
         "complete",
         "step",
         "turned_inside",
@@ -196,7 +203,12 @@ class RankSteps:
         self._shift = 0
         self._epoch = b""
         self._epoch_number = -1
-        self._least_gap = _NEVER
+        self._epoch_end = _NEVER
+        self._even_epochs = log_format.even_epochs
+        self._hint = epoch_hint(log_format)
+        self._gaps: Counter[int] = Counter()
+        self._widest = (0, 0)
+        self._within = 0
         self._offset: int | None = None
         self._text = b""
         self.step = 0
@@ -205,8 +217,8 @@ class RankSteps:
 
     @property
     def interval(self) -> int:
-        """How many steps lie between two records; the least that was seen."""
-        return 1 if self._least_gap == _NEVER else self._least_gap
+        """How many steps lie between two records."""
+        return print_interval(self._gaps)
 
     def take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> None:
         """Take the rank's next record, unless the window is complete already.
@@ -225,14 +237,15 @@ class RankSteps:
             turns = self._turn(epoch, offset) and not begins
         step = number + self._shift
         gap = step - self.step
-        if gap <= 0:
-            if gap == 0 and text == self._text and not begins:
-                return
+        if gap == 0 and text == self._text and not begins:
+            return
+        if gap <= 0 or number > self._epoch_end:
             self._refuse(number, gap, offset)
-        if gap < self._least_gap and not (begins or turns):
-            self._least_gap = gap
+        if not begins:
+            self._note_gap(gap, turns=turns)
         span = self._span
         if span.begin <= step <= span.last:
+            self._within += 1
             self._values.take(step, gap, text, offset)
         if turns and span.begin < step <= span.last:
             self.turned_inside = True
@@ -241,6 +254,12 @@ class RankSteps:
         self._offset = offset
         if step >= span.last:
             self.complete = True
+
+    def _note_gap(self, gap: int, *, turns: bool) -> None:
+        if not turns:
+            self._gaps[gap] += 1
+        if self.step + gap >= self._span.begin:
+            self._widest = max(self._widest, (gap, self.step))
 
     def pass_over(self, region: Region) -> bool:
         """Take all records of a region at once, where none of them needs a closer look.
@@ -268,16 +287,18 @@ class RankSteps:
             or numbers[0] + self._shift != self.step + 1
             or numbers != list(range(numbers[0], numbers[-1] + 1))
             or step >= (span.last if begun else span.begin)
+            or numbers[-1] > self._epoch_end
         ):
             return False
         texts = columns[self._time_column]
         if texts[0] < self._text or list(texts) != sorted(texts):
             return False
-        self._least_gap = 1
+        self._gaps[1] += len(numbers)
         self.step = step
         self._text = texts[-1]
         self._offset = region.offset + region.buffer.rfind(self._text, 0, region.end)
         if begun:
+            self._within += len(numbers)
             values.pass_to(step, self._text, self._offset)
         return True
 
@@ -299,11 +320,18 @@ class RankSteps:
             )
         self._epoch_number = number
         if self._offset is not None:
+            if self._even_epochs:
+                self._epoch_end = min(self._epoch_end, self.step - self._shift)
             self._shift = self.step + 1 - (self._first_step or 0)
         return True
 
     def _refuse(self, number: int, gap: int, offset: int) -> None:
-        if self._offset is None:
+        if gap > 0:
+            reason = (
+                f"steps are missing from the log: an epoch ended with step {self._epoch_end}, "
+                f"and a later one goes on to step {number}"
+            )
+        elif self._offset is None:
             reason = f"the log begins with step {number}, below its first, {self._first_step}"
         elif gap == 0:
             reason = (
@@ -312,15 +340,19 @@ class RankSteps:
             )
         else:
             reason = f"steps are out of order: step {number} follows step {self.step - self._shift}"
+            if number == self._first_step:
+                reason += self._hint
         raise BrokenContractError(reason, offset=offset)
 
-    def check_ends(self, first: int, last: int) -> None:
-        """Check that the records reach both ends of the window.
+    def checked(self, first: int, last: int) -> Records:
+        """What the records are, from ``first`` to ``last``, if they make up the window.
 
         Raises:
             BrokenContractError: They do not.
         """
-        self._span.check_ends(first, last, self.step, self._offset, self.interval)
+        records = Records(first, last, self._within, self.step, self._widest, self.interval)
+        self._span.check(records, self._offset)
+        return records
 
     def estimate(self) -> Estimate:
         """Samples per second over all devices, by this rank's steps.

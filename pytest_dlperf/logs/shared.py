@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,13 @@ from pytest_dlperf.logs.contract import (
 )
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
-from pytest_dlperf.logs.span import check_epochs, check_no_hole, global_rate, step_seconds
+from pytest_dlperf.logs.span import (
+    Records,
+    check_epochs,
+    global_rate,
+    print_interval,
+    step_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +58,8 @@ class SharedSteps:
         self._epoch = -1
         self._turns: set[int] = set()
         self._texts: dict[int, list[tuple[bytes, int]]] = {}
-        self._before = 0
-        self._count = RankCount(case, self._ranks)
+        self._before: set[int] = set()
+        self._count = RankCount(log_format, case, self._ranks)
         self._enough: int | None = None
         self._closing = _NEVER
         self._closing_count = 0
@@ -98,11 +105,15 @@ class SharedSteps:
             raise BrokenContractError(
                 f"step {number} stands below the first step, {first}", offset=offset
             )
+        if self._ranks == 1 and step < self._step:
+            raise BrokenContractError(
+                f"steps are out of order: step {number} stands behind a later one", offset=offset
+            )
         self._offset = offset
         self._step = max(self._step, step)
         span = self._span
         if step < span.begin:
-            self._before = max(self._before, step)
+            self._before.add(step)
             return False
         if step <= span.last:
             texts = self._texts.setdefault(step, [])
@@ -143,14 +154,11 @@ class SharedSteps:
         """
         self._check_ranks()
         steps = sorted(self._texts)
-        interval = self._interval(steps)
-        last = steps[-1] if steps else 0
         if self._format.timing is Timing.TIMESTAMP:
-            return self._by_stamps(steps, interval)
+            return self._by_stamps(steps)
         if self._format.timing is Timing.RATE:
-            return self._by_rates(steps, interval)
-        self._check_ends(steps[0] if steps else 0, last, interval)
-        self._check_holes(steps, interval)
+            return self._by_rates(steps)
+        self._span.check_two(self._checked(steps[:1], steps))
         times = [
             step_seconds(self._format, text, offset)
             for step in steps
@@ -171,26 +179,39 @@ class SharedSteps:
             texts = self._texts[min(uneven)]
             raise self._count.too_seldom(len(texts), texts[-1][1])
 
-    def _interval(self, steps: Sequence[int]) -> int:
-        known = [self._before, *steps] if self._before else steps
-        gaps = (after - before for before, after in pairwise(known) if after not in self._turns)
-        return min(gaps, default=1)
-
-    def _check_ends(self, first: int, last: int, interval: int) -> None:
-        self._span.check_ends(first, last, self._step, self._offset, interval)
-
-    def _check_holes(self, steps: Sequence[int], interval: int) -> None:
-        for before, after in pairwise(steps):
-            check_no_hole(after - before, before, interval)
+    def _checked(self, first: Sequence[int], steps: Sequence[int]) -> Records:
+        """What the records are, from the ``first`` that counts, if they make up the window."""
+        known = sorted({*self._before, *steps, *({self._closing} - {_NEVER})})
+        gaps = Counter(
+            after - before for before, after in pairwise(known) if after not in self._turns
+        )
+        widest = max(
+            (
+                (after - before, before)
+                for before, after in pairwise(known)
+                if after >= self._span.begin
+            ),
+            default=(0, 0),
+        )
+        records = Records(
+            first=first[0] if first else 0,
+            last=steps[-1] if steps else 0,
+            count=len(steps),
+            furthest=self._step,
+            widest=widest,
+            interval=print_interval(gaps),
+        )
+        self._span.check(records, self._offset)
+        return records
 
     def _turned_between(self, first: int, last: int) -> bool:
         return any(first <= turn <= last for turn in self._turns)
 
-    def _by_rates(self, steps: Sequence[int], interval: int) -> Estimate:
+    def _by_rates(self, steps: Sequence[int]) -> Estimate:
         used = 0
         time = 0.0
-        first = last = 0
-        before = self._before
+        covered = []
+        before = max(self._before, default=0)
         for step in steps:
             gap = step - before
             if before >= self._span.after:
@@ -200,23 +221,18 @@ class SharedSteps:
                 ]
                 used += gap
                 time += gap * len(rates) / math.fsum(rates)
-                first = first or before + 1
-                last = step
+                covered += [before + 1, step]
             before = step
-        self._check_ends(first, last, interval)
-        self._check_holes(steps, interval)
-        check_epochs(self._turned_between(first, last), interval)
+        records = self._checked(covered[:1], steps)
+        check_epochs(self._turned_between(records.first, records.last), records.interval)
         return Estimate(global_rate(self._format, used / time, self._case), used)
 
-    def _by_stamps(self, steps: Sequence[int], interval: int) -> Estimate:
+    def _by_stamps(self, steps: Sequence[int]) -> Estimate:
         """A step has ended when the last rank says so."""
-        self._check_ends(steps[0] if steps else 0, steps[-1] if steps else 0, interval)
+        records = self._checked(steps[:1], steps)
         if len(steps) == 1:
-            raise BrokenContractError(
-                f"step {steps[0]} is the only one printed of steps {self._span.begin} to "
-                f"{self._span.last}, counted from 1; needed are two at least"
-            )
-        check_epochs(self._turned_between(steps[0] + 1, steps[-1]), interval)
+            raise self._span.only_one(records.first)
+        check_epochs(self._turned_between(steps[0] + 1, steps[-1]), records.interval)
         clock = Clock()
         at = 0
         try:

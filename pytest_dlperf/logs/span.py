@@ -13,6 +13,8 @@ from pytest_dlperf.logs.contract import BrokenContractError, positive
 from pytest_dlperf.logs.formats import RateScope, Timing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.measurement import Window
@@ -48,20 +50,76 @@ class Span:
             place="the last step is on line",
         )
 
-    def check_ends(self, first: int, last: int, found: int, offset: int | None, gap: int) -> None:
-        """Check that records reach within one print interval of the window's ends.
+    def check(self, records: Records, offset: int | None) -> None:
+        """Check that the records which count make up a window; ``offset`` is the last one's.
 
         Raises:
-            BrokenContractError: They do not.
+            BrokenContractError: They reach less far than one print interval from its ends, or
+                some are missing between them.
         """
-        if found < self.last and self.last - last >= gap:
-            raise self.too_few(found, offset)
-        if not first or first - self.begin >= gap:
-            begins = f"step {first}" if first else f"step {found}"
+        interval = records.interval
+        if records.furthest < self.last and self.last - records.last >= interval:
+            raise self.too_few(records.furthest, offset)
+        check_no_hole(*records.widest, interval)
+        measured = self.last - self.after
+        if interval > measured:
             raise BrokenContractError(
-                f"the log begins too late: {begins} is the first there is of steps "
+                f"only every {interval} steps are printed, and {measured} are measured; measure "
+                "more of them"
+            )
+        if not records.first or records.first - self.begin >= interval:
+            begins = records.first or records.furthest
+            raise BrokenContractError(
+                f"the log begins too late: step {begins} is the first there is of steps "
                 f"{self.begin} to {self.last}, counted from 1"
             )
+        if records.count < measured // interval - 1:
+            raise BrokenContractError(
+                f"steps are missing from the log: it has {records.count} records of the "
+                f"{measured} steps that are measured, and prints every {interval} steps"
+            )
+
+    def check_two(self, records: Records) -> None:
+        """Check that there is more than one record, where one alone tells nothing of the window.
+
+        Raises:
+            BrokenContractError: There is not.
+        """
+        if records.count < min(2, self.last - self.begin + 1):
+            raise self.only_one(records.first)
+
+    def only_one(self, step: int) -> BrokenContractError:
+        """A single record does not tell what a window does."""
+        return BrokenContractError(
+            f"step {step} is the only one printed of steps {self.begin} to {self.last}, "
+            "counted from 1; needed are two at least"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What the records of a rank have in common, for the question whether they are a window.
+
+    ``first`` and ``last`` are the steps of the first and the last record that count, ``count`` is
+    how many there are, ``furthest`` the last step of all. ``widest`` is the longest way from one
+    record to the next, and the step before it: from the last record in front of the window to the
+    one that ends it.
+    """
+
+    first: int
+    last: int
+    count: int
+    furthest: int
+    widest: tuple[int, int]
+    interval: int
+
+
+def print_interval(gaps: Mapping[int, int]) -> int:
+    """How many steps lie between two records, of how often each number was seen.
+
+    The most frequent one: a hole is a gap as well, and so is an epoch's last, shorter interval.
+    """
+    return min(gaps, key=lambda gap: (-gaps[gap], gap), default=1)
 
 
 def check_no_hole(gap: int, before: int, interval: int) -> None:
@@ -86,7 +144,7 @@ def check_epochs(turned_inside: bool, interval: int) -> None:
     """
     if turned_inside and interval > 1:
         raise BrokenContractError(
-            f"an epoch ends within the window, and with only each {interval}th step printed its "
+            f"an epoch ends within the window, and with only every {interval} steps printed its "
             "length is not known; print every step, or make the epoch longer"
         )
 

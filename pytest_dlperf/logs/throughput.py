@@ -146,9 +146,12 @@ def _no_steps(
     neighbour = recognise(file, log_format)
     if neighbour is not None:
         return BrokenContractError(f"this is {neighbour}, not one of format {log_format.name}")
-    return contradiction or BrokenContractError(
-        f"the log holds no step of format {log_format.name}"
-    )
+    if contradiction is not None:
+        return contradiction
+    if log_format.whole_lines:
+        pattern = log_format.record.pattern.decode()
+        return BrokenContractError(f"no line of the log matches the record's pattern '{pattern}'")
+    return BrokenContractError(f"the log holds no step of format {log_format.name}")
 
 
 def _reason(file: io.FileIO, error: BrokenContractError) -> str:

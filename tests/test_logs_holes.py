@@ -1,0 +1,209 @@
+"""Logs that lack some of their steps: no number is taken from what little is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.logs.formats import LogFormat
+
+CUSTOM = custom_format("seconds", record=r"it (?P<step>\d+) took (?P<seconds>[\d.]+)")
+CUSTOM_STAMPS = custom_format("stamps", record=r"(?P<timestamp>[\d.]+) it (?P<step>\d+)$")
+CUSTOM_RATES = custom_format("rates", record=r"it (?P<step>\d+): (?P<samples_per_second>[\d.]+)")
+CUSTOM_SHARED = custom_format(
+    "shared", record=r"(?P<timestamp>[\d.]+) it (?P<step>\d+)$", ranks="local"
+)
+
+MAKERS: dict[str, tuple[str | LogFormat, Callable[[Sequence[float]], str]]] = {
+    **{name: (name, maker) for name, maker in make.OF_ONE_RANK.items()},
+    "seconds": (
+        CUSTOM,
+        lambda times: "".join(f"it {k} took {t}\n" for k, t in enumerate(times, 1)),
+    ),
+    "stamps": (
+        CUSTOM_STAMPS,
+        lambda times: "".join(f"{sum(times[:k])} it {k}\n" for k in range(1, len(times) + 1)),
+    ),
+    "rates": (
+        CUSTOM_RATES,
+        lambda times: "".join(f"it {k}: {128 / t}\n" for k, t in enumerate(times, 1)),
+    ),
+    "shared": (
+        CUSTOM_SHARED,
+        lambda times: "".join(f"{sum(times[:k])} it {k}\n" for k in range(1, len(times) + 1)),
+    ),
+}
+
+
+def without(log: str, begin: int, end: int) -> str:
+    """A log of steps only, without those from ``begin`` to before ``end``, counted from 1."""
+    lines = log.splitlines(keepends=True)
+    head = next(k for k, line in enumerate(lines) if "GPU" not in line and "=>" not in line)
+    del lines[head + begin - 1 : head + end - 1]
+    return "".join(lines)
+
+
+def refused(run: Run) -> str:
+    assert run.status is RunStatus.INVALID
+    assert run.throughput is None
+    assert run.reason is not None
+    return run.reason
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (30, 126),  # from within to the last step of the longest window
+        (60, 140),  # and beyond
+        (15, 126),  # from in front of the window
+        (15, 140),
+        (15, 60),
+        (100, 128),
+        (60, 80),
+    ],
+)
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_hole_that_touches_the_window(tmp_path: Path, name: str, begin: int, end: int) -> None:
+    log_format, maker = MAKERS[name]
+    log = maker([0.5] * 150)
+    assert make.measured(tmp_path, log, log_format).throughput == pytest.approx(256)
+    reason = refused(make.measured(tmp_path, without(log, begin, end), log_format))
+    assert f"none between step {begin - 1} and step {end}, counted from 1" in reason
+
+
+@pytest.mark.parametrize("block", [1, 1000])
+def test_a_hole_that_all_ranks_have(tmp_path: Path, block: int) -> None:
+    case = make.case("1n2g")
+    for begin, end in ((60, 140), (15, 60), (30, 126), (60, 80)):
+        log = "".join(
+            line
+            for line in make.dlperf([[0.5] * 150] * 2, block=block).splitlines(keepends=True)
+            if "end" in line or not begin <= int(line.split("step=")[1].split()[0]) < end
+        )
+        reason = refused(make.measured(tmp_path, log, "dlperf", of=case))
+        assert f"none between step {begin - 1} and step {end}" in reason
+        ranks = [[0.5] * 150] * 2
+        shared = "".join(
+            line
+            for line in make.pytorch_imagenet(ranks, block=block).splitlines(keepends=True)
+            if "Epoch" not in line or not begin <= int(line[11:14]) + 1 < end
+        )
+        reason = refused(make.measured(tmp_path, shared, "pytorch_imagenet", of=case))
+        assert f"none between step {begin - 1} and step {end}" in reason
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_interval_above_the_window_is_no_measurement(tmp_path: Path, name: str) -> None:
+    log_format, maker = MAKERS[name]
+    lines = maker([0.5] * 1500).splitlines(keepends=True)
+    steps = [line for line in lines if "GPU" not in line and "=>" not in line]
+    every = "".join(steps[:1500:110])
+    reason = refused(make.measured(tmp_path, every, log_format))
+    assert "only every 110 steps are printed, and 100 are measured; measure more" in reason
+
+
+@pytest.mark.parametrize("name", ["paddle_resnet", "pytorch_imagenet", "seconds"])
+def test_one_duration_is_not_a_window(tmp_path: Path, name: str) -> None:
+    log_format, maker = MAKERS[name]
+    lines = [line for line in maker([0.5] * 301).splitlines(keepends=True) if "0.5" in line]
+    run = make.measured(tmp_path, "".join(lines[::100]), log_format)
+    assert "the only one printed" in refused(run)
+    window = Window(warmup_steps=94 if name == "pytorch_imagenet" else 100, measured_steps=1)
+    assert make.measured(tmp_path, "".join(lines), log_format, window=window).steps == 1
+
+
+def test_a_speed_that_covers_the_whole_window_is_one(tmp_path: Path) -> None:
+    log = "".join(f"it {k}: 512\n" for k in range(100, 500, 100))
+    window = Window(warmup_steps=100, measured_steps=100)
+    run = make.measured(tmp_path, log, CUSTOM_RATES, window=window)
+    assert (run.throughput, run.steps) == (512, 100)
+
+
+def test_the_first_steps_may_be_printed_more_often(tmp_path: Path) -> None:
+    numbers = [*range(1, 10), *range(10, 200, 10)]
+    log = "".join(f"{k / 4} it {k}\n" for k in numbers)
+    run = make.measured(tmp_path, log, CUSTOM_STAMPS)
+    assert (run.throughput, run.steps) == (512, 100)
+
+
+def test_an_epochs_last_interval_may_be_shorter(tmp_path: Path) -> None:
+    numbers = [n for n in range(1, 500) if n % 120 % 50 == 0]
+    log = "".join(f"{k / 4} it {k}\n" for k in numbers)
+    window = Window(warmup_steps=100, measured_steps=290)
+    run = make.measured(tmp_path, log, CUSTOM_STAMPS, window=window)
+    assert (run.throughput, run.steps) == (512, 260)
+
+
+@pytest.mark.parametrize("name", ["pytorch_imagenet", "shared"])
+def test_unlabelled_steps_of_one_rank_are_in_order(tmp_path: Path, name: str) -> None:
+    log_format, maker = MAKERS[name]
+    lines = maker([0.5] * 150).splitlines(keepends=True)
+    moved = "".join([*lines[:20], *lines[100:], *lines[20:100]])
+    # The window ends with the steps that stand too early.
+    assert "steps are missing" in refused(make.measured(tmp_path, moved, log_format))
+    lines[60], lines[61] = lines[61], lines[60]
+    assert "out of order" in refused(make.measured(tmp_path, "".join(lines), log_format))
+
+
+@pytest.mark.parametrize(
+    "name", ["dllogger", "tf_models_bert", "paddle_resnet", "pytorch_imagenet"]
+)
+def test_the_published_lines_stand_for_the_steps_they_should(tmp_path: Path, name: str) -> None:
+    maker = make.OF_ONE_RANK[name]
+    log = maker([0.5] * 200)
+    published = Estimator.PUBLISHED
+    assert make.measured(tmp_path, log, name, estimator=published).throughput == 256
+    for begin, end in ((60, 80), (60, 61), (119, 121)):
+        run = make.measured(tmp_path, without(log, begin, end), name, estimator=published)
+        assert f"none of the {end - begin} before step " in refused(run)
+    behind = make.measured(tmp_path, without(log, 130, 140), name, estimator=published)
+    assert behind.throughput == 256
+
+
+def test_the_published_first_steps_of_an_epoch_may_be_missing(tmp_path: Path) -> None:
+    lines = make.paddle_resnet([0.5] * 200, epoch_length=50).splitlines(keepends=True)
+    del lines[50:53]
+    run = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=Estimator.PUBLISHED)
+    assert "none of the 3 before step 3" in refused(run)
+
+
+def test_published_steps_of_one_rank_are_in_order(tmp_path: Path) -> None:
+    lines = make.pytorch_imagenet([[0.5] * 150]).splitlines(keepends=True)
+    lines[60], lines[61] = lines[61], lines[60]
+    run = make.measured(tmp_path, "".join(lines), "pytorch_imagenet", estimator=Estimator.PUBLISHED)
+    assert "step 58 follows step 59 (line 62)" in refused(run)
+
+
+@pytest.mark.parametrize("buffer_size", [300, 1 << 18])
+@pytest.mark.parametrize("lost", [1, 5])
+def test_a_later_epoch_tells_that_one_before_is_cut(
+    tmp_path: Path, lost: int, buffer_size: int
+) -> None:
+    lines = make.dllogger([0.5] * 200, epoch_length=40).splitlines(keepends=True)
+    del lines[80 - lost : 80]
+    run = make.measured(tmp_path, "".join(lines), "dllogger", buffer_size=buffer_size)
+    assert f"an epoch ended with step {40 - lost}, and a later one goes on to step" in refused(run)
+
+
+def test_numbers_that_begin_again_without_an_epoch(tmp_path: Path) -> None:
+    log = "".join(f"it {k} took 0.5\n" for k in range(1, 41)) * 5
+    reason = refused(make.measured(tmp_path, log, CUSTOM))
+    assert reason == (
+        "steps are out of order: step 1 follows step 40; if numbering begins again with each "
+        "epoch, the record needs a group 'epoch' (line 41)"
+    )
+    shared = "".join(f"{k / 4} it {k}\n" for k in range(1, 41)) * 5
+    assert "the record needs a group 'epoch'" in refused(
+        make.measured(tmp_path, shared, CUSTOM_SHARED)
+    )
+    swapped = log.replace("it 30 took", "it 3 took")
+    assert "needs a group" not in refused(make.measured(tmp_path, swapped, CUSTOM))
