@@ -124,7 +124,7 @@ def load_baselines(cluster: Cluster, system: str) -> dict[tuple[str, str], Basel
 
 def _read_cluster(root: YamlValue) -> Cluster:
     fields = root.fields(
-        required=("estimator",), optional=("description", "systems", "hardware", "software")
+        required=(), optional=("estimator", "description", "systems", "hardware", "software")
     )
     return Cluster(
         name=root.file.parent.name,

@@ -89,13 +89,13 @@ def test_a_field_becomes_its_value_wherever_it_may_stand(field: str, value: str)
     entry = LaunchSpec(
         command=("trainer", f"--x={{{field}}}"),
         environment={"X": f"<{{{field}}}>"},
-        working_directory=f"/work/{{{field}}}",
+        working_directory=f"/folder/{{{field}}}",
     )
     assert entry.problems() == ()
     node = planned(entry)[1]
     assert node.arguments == ("trainer", f"--x={value}")
     assert node.environment == {"X": f"<{value}>"}
-    assert node.working_directory == f"/work/{value}"
+    assert node.working_directory == f"/folder/{value}"
 
 
 def test_a_run_directory_is_absolute_so_that_it_holds_in_any_working_directory() -> None:
