@@ -14,7 +14,7 @@ import pytest
 from pytest_dlperf.logs.tree import LogSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 LOCAL_CLUSTER: Final = "local"
 _TRUE: Final = ("1", "true", "yes", "on")
@@ -218,5 +218,7 @@ class _Source:
 
 def is_dlperf_option_given(config: pytest.Config) -> bool:
     """Whether the command line asks for anything of this plugin."""
-    names: Callable[[str], bool] = lambda name: name.startswith("dlperf_")  # noqa: E731
-    return any(value is not None for name, value in vars(config.option).items() if names(name))
+    return any(
+        name.startswith("dlperf_") and value is not None
+        for name, value in vars(config.option).items()
+    )
