@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.cases import Topology
+from pytest_dlperf.launch.reading import read_assignments
 from pytest_dlperf.locks import locked, write_whole
 from pytest_dlperf.measurement import Estimator
 from pytest_dlperf.yamlfile import Problem, YamlError, YamlValue, load
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
+    from pytest_dlperf.launch.variables import Assignment
 
 CLUSTER_FILE: Final = "cluster.yaml"
 SIGNIFICANT_DIGITS: Final = 6
@@ -38,8 +40,10 @@ class UnknownClusterError(Exception):
 class Cluster:
     """One set of machines whose numbers are comparable.
 
-    ``systems`` are the systems that it runs, ``None`` for all. ``hardware`` and ``software`` are
-    for the reader.
+    ``systems`` are the systems that it runs, ``None`` for all. ``assignments`` are what it sets
+    for launches, ``devices_per_node`` the devices of hosts that are given without a number, and
+    ``python`` the interpreter that supervises a run on a node, ``None`` where it says nothing.
+    ``hardware`` and ``software`` are for the reader.
     """
 
     name: str
@@ -47,6 +51,9 @@ class Cluster:
     estimator: Estimator
     systems: tuple[str, ...] | None = None
     description: str | None = None
+    assignments: tuple[Assignment, ...] = ()
+    devices_per_node: int | None = None
+    python: str | None = None
     hardware: Mapping[str, str] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
 
@@ -124,7 +131,17 @@ def load_baselines(cluster: Cluster, system: str) -> dict[tuple[str, str], Basel
 
 def _read_cluster(root: YamlValue) -> Cluster:
     fields = root.fields(
-        required=(), optional=("estimator", "description", "systems", "hardware", "software")
+        required=(),
+        optional=(
+            "estimator",
+            "description",
+            "systems",
+            "vars",
+            "devices_per_node",
+            "python",
+            "hardware",
+            "software",
+        ),
     )
     return Cluster(
         name=root.file.parent.name,
@@ -132,6 +149,9 @@ def _read_cluster(root: YamlValue) -> Cluster:
         estimator=fields.get("estimator", _read_estimator, Estimator.STEADY),
         systems=fields.get("systems", _read_names, None),
         description=fields.get("description", lambda v: v.text(), None),
+        assignments=fields.get("vars", read_assignments, ()),
+        devices_per_node=fields.get("devices_per_node", lambda v: v.whole_number(1), None),
+        python=fields.get("python", lambda v: v.text("a Python interpreter"), None),
         hardware=fields.get("hardware", _read_facts, {}),
         software=fields.get("software", _read_facts, {}),
     )

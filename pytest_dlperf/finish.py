@@ -48,6 +48,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     """
     settings = suite.settings
     results = records.results()
+    for host, faults in sorted(records.host_faults.items()):
+        yield Note(f"host {host} cannot be used: {'; '.join(faults)}")
     if any_report and records.nothing_measured:
         yield Note("nothing was measured: every selected case was skipped", is_bad=True)
     if green_so_far and records.bad_cases:

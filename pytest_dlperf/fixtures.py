@@ -80,7 +80,7 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
     A case that cannot be measured here skips the test and says what is missing.
     """
     from pytest_dlperf.locks import LockError
-    from pytest_dlperf.measure import CannotMeasureError
+    from pytest_dlperf.measure.common import CannotMeasureError, UnfitError
     from pytest_dlperf.suite import SuiteError
 
     suite = _suite(request)
@@ -92,12 +92,16 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
             # A baseline that cannot be read is told before hours of training, not after.
             suite.baseline(case)
             measurement = suite.measure(case)
-        except (CannotMeasureError, LockError, SuiteError) as error:
+        except (CannotMeasureError, UnfitError, LockError, SuiteError) as error:
             problem = error
         else:
             if record is not None:
                 record.measurements[case.id] = measurement
             return measurement
+        finally:
+            if record is not None:
+                for fault in suite.host_faults:
+                    record.host_faults.setdefault(fault.host, []).append(fault.fault)
         # Outside the block above, or the exception would be told as the cause once more.
         if isinstance(problem, CannotMeasureError):
             pytest.skip(str(problem))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.logs.formats import LogFormat
 
 
@@ -21,3 +22,8 @@ def pytest_dlperf_system_files(config: pytest.Config) -> Sequence[Path]:  # type
 @pytest.hookspec
 def pytest_dlperf_log_formats(config: pytest.Config) -> Sequence[LogFormat]:  # type: ignore[empty-body]
     """Return further log formats, which system files then name under ``log.format``."""
+
+
+@pytest.hookspec
+def pytest_dlperf_launchers(config: pytest.Config) -> Sequence[Launcher]:  # type: ignore[empty-body]
+    """Return further launchers, which ``--dlperf-launcher`` then names."""

@@ -1,4 +1,4 @@
-"""Short locks between processes, and writing a file whole: filelock's only home."""
+"""Locks between processes, and writing a file whole: filelock's only home."""
 
 from __future__ import annotations
 
@@ -42,6 +42,55 @@ def locked(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator
         yield
     finally:
         lock.release()
+
+
+class HeldLock:
+    """A lock that shows others that this process lives: taken at once, kept until released.
+
+    The kernel ends it with the process, however that ends. Programs that the process starts do not
+    inherit it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock file ``path``, which nobody else may want to take.
+
+        Raises:
+            LockError: The lock file cannot be made, or somebody holds it.
+        """
+        from filelock import FileLock, Timeout
+
+        self.path = path
+        # Released by whichever thread comes to it, such as one that ends a run.
+        self._lock = FileLock(path, thread_local=False)
+        try:
+            self._lock.acquire(blocking=False)
+        except Timeout as error:
+            raise LockError(f"the lock {path} is held by another process") from error
+        except OSError as error:
+            raise LockError(f"the lock {path} cannot be made: {error.strerror or error}") from error
+
+    def release(self) -> None:
+        """Give the lock back; its file stays."""
+        self._lock.release()
+
+
+def is_held(path: Path) -> bool:
+    """Say whether any process, this one included, holds the existing lock file ``path``.
+
+    Raises:
+        LockError: That cannot be told.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return True
+    except OSError as error:
+        raise LockError(f"the lock {path} cannot be tried: {error.strerror or error}") from error
+    lock.release()
+    return False
 
 
 def write_whole(path: Path, text: str) -> None:

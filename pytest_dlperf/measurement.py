@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -50,7 +50,8 @@ class Run:
 
     ``throughput`` is in the system's unit per second over all devices, ``None`` unless the
     status is ok. ``reason`` says what was wrong or, on an ok run, what is worth knowing.
-    ``steps`` is the number of steps that the throughput rests on.
+    ``steps`` is the number of steps that the throughput rests on. ``failed_attempts`` are those
+    before it that failed or hung, where the system allows that a run is repeated.
     """
 
     run: int
@@ -59,15 +60,32 @@ class Run:
     reason: str | None = None
     log: str | None = None
     steps: int | None = None
+    failed_attempts: tuple[Run, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
         """The run as builtins, as it stands in the results file."""
-        return {**asdict(self), "status": self.status.value}
+        attempts = [attempt.to_plain() for attempt in self.failed_attempts]
+        return {
+            "run": self.run,
+            "throughput": self.throughput,
+            "status": self.status.value,
+            "reason": self.reason,
+            "log": self.log,
+            "steps": self.steps,
+            # Few runs have any, and readers of the results file need not know of them.
+            **({"failed_attempts": attempts} if attempts else {}),
+        }
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Run:
         """The inverse of ``to_plain``."""
-        return cls(**{**plain, "status": RunStatus(plain["status"])})
+        return cls(
+            **{
+                **plain,
+                "status": RunStatus(plain["status"]),
+                "failed_attempts": tuple(map(cls.from_plain, plain.get("failed_attempts", ()))),
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_dlperf.launch.variables import Assignment, parse_assignment
 from pytest_dlperf.logs.tree import LogSource
 
 if TYPE_CHECKING:
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
 LOCAL_CLUSTER: Final = "local"
 _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off", "")
+
+
+@dataclass(frozen=True, slots=True)
+class HostList:
+    """A list of hosts as it was given: where, and the folder that a file name in it starts from."""
+
+    text: str
+    place: str
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +44,20 @@ class Settings:
     """Folder of the clusters."""
     log_sources: tuple[LogSource, ...]
     """Logs to judge instead of launching; empty: launch."""
+    hosts: HostList | None
+    """Hosts to launch on, ``None`` for Slurm's own inside an allocation, else this machine."""
+    launcher: str | None
+    """Name of the way to the hosts, ``None`` to choose by what there is."""
+    ssh_command: tuple[str, ...]
+    """The OpenSSH client, with options."""
+    share_hosts: bool
+    """Whether several runs may use one host at once, each with devices of its own."""
+    lock: str
+    """Name of the locks on hosts; runs under another name do not wait for it."""
+    assignments: tuple[Assignment, ...]
+    """What systems are told on the command line or in the ini file."""
+    dry_run: bool
+    """Print what would be executed, and run nothing."""
     repeats: int | None
     """Runs per case, ``None`` for each system's own number."""
     create_baselines: bool
@@ -69,6 +94,50 @@ def add_options(parser: pytest.Parser) -> None:
         ini="linelist",
         metavar="SYSTEM[/OPTIONS]=DIR",
         action="append",
+    )
+    add(
+        "hosts",
+        "hosts to launch on: host[:devices],node[01-04]:8,... or @FILE (environment: DLPERF_HOSTS; "
+        "default: the nodes of a Slurm allocation, else this machine)",
+        metavar="LIST",
+    )
+    add(
+        "launcher",
+        "how hosts are reached: local, ssh, slurm, or what a plugin adds (environment: "
+        "DLPERF_LAUNCHER; default: slurm inside an allocation, ssh with hosts, else local)",
+        metavar="NAME",
+    )
+    add(
+        "ssh",
+        "the OpenSSH client with its options, as in 'ssh -F cluster.conf' (environment: "
+        "DLPERF_SSH; default: ssh)",
+        metavar="COMMAND",
+    )
+    add(
+        "share-hosts",
+        "let several runs use a host at once, each with devices of its own; they slow each other "
+        "down",
+        action="store_true",
+    )
+    add(
+        "lock",
+        "name of the lock that a run holds on each of its hosts; runs under different names do not "
+        "wait for each other (environment: DLPERF_LOCK)",
+        metavar="NAME",
+    )
+    add(
+        "set",
+        "what a system's launch needs or takes: a variable, extra_args, env.NAME, python or "
+        "pause_s; SYSTEM may be *; may be given several times",
+        ini="linelist",
+        metavar="SYSTEM.name=value",
+        action="append",
+    )
+    add(
+        "dry-run",
+        "print what each node of each selected case would execute, and run nothing",
+        ini=None,
+        action="store_true",
     )
     add("repeats", "runs per case instead of the system's own number", metavar="N")
     add(
@@ -107,6 +176,11 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         pytest.UsageError: A value is malformed; the message names where it was given.
     """
     source = _Source(config, environment)
+    if config.getoption("dlperf_dry_run") and source.values("logs"):
+        raise pytest.UsageError(
+            "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
+            "leave one of them out"
+        )
     run_directory = source.path("run-dir")
     started = datetime.now().astimezone()
     return Settings(
@@ -114,6 +188,13 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         systems_directories=source.folders("systems") or (config.rootpath / "bench_tests/systems",),
         baselines_directory=source.path("baselines") or config.rootpath / "baselines",
         log_sources=tuple(source.log_source(*given) for given in source.values("logs")),
+        hosts=source.hosts(),
+        launcher=source.value("launcher", environment="DLPERF_LAUNCHER")[0],
+        ssh_command=source.command("ssh", environment="DLPERF_SSH") or ("ssh",),
+        share_hosts=source.flag("share-hosts"),
+        lock=source.value("lock", environment="DLPERF_LOCK")[0] or "",
+        assignments=tuple(source.assignment(*given) for given in source.values("set")),
+        dry_run=bool(config.getoption("dlperf_dry_run")),
         repeats=source.count("repeats"),
         create_baselines=source.flag("create-baselines"),
         strict=source.flag("strict", environment="DLPERF_STRICT"),
@@ -200,6 +281,30 @@ class _Source:
         if not (re.fullmatch(r"[0-9]{1,9}", given) and int(given) > 0):
             raise pytest.UsageError(f"{place}: {given!r} is no whole number of at least 1")
         return int(given)
+
+    def hosts(self) -> HostList | None:
+        given, place = self.value("hosts", environment="DLPERF_HOSTS")
+        if not given:
+            return None
+        # A file that the environment names lies where the user is, like one on the command line.
+        in_ini_file = place.startswith("ini key")
+        folder = self._ini_folder if in_ini_file else self._config.invocation_params.dir
+        return HostList(given, place, folder)
+
+    def command(self, name: str, *, environment: str) -> tuple[str, ...]:
+        given, place = self.value(name, environment=environment)
+        try:
+            return tuple(shlex.split(given or ""))
+        except ValueError as error:
+            raise pytest.UsageError(f"{place}: {given!r} is no command: {error}") from error
+
+    def assignment(self, given: str, place: str) -> Assignment:
+        try:
+            # The value may be a secret, which has no place in a message.
+            name = given.partition("=")[0]
+            return replace(parse_assignment(given), place=f"{place} {name}")
+        except ValueError as error:
+            raise pytest.UsageError(f"{place}: {error}") from error
 
     def log_source(self, given: str, place: str) -> LogSource:
         named, separator, directory = given.partition("=")

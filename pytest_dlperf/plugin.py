@@ -25,7 +25,7 @@ from pytest_dlperf.fixtures import (
     is_about,
     record_of,
 )
-from pytest_dlperf.gate import Judgement, Verdict
+from pytest_dlperf.gate import Judgement, Quantity, Verdict
 from pytest_dlperf.options import Settings, add_options, is_dlperf_option_given, read_settings
 from pytest_dlperf.session import SessionRecords, TestRecord
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.cases import Case
     from pytest_dlperf.finish import Note
     from pytest_dlperf.logs.tree import LogIndex
+    from pytest_dlperf.measure.by_launching import RunProgress
+    from pytest_dlperf.reports.progress import ProgressFile
     from pytest_dlperf.suite import Suite
 
 __all__ = ["dlperf_case", "dlperf_gate", "dlperf_measure", "dlperf_multi_device_case"]
@@ -66,6 +68,41 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(session, "dlperf-session")
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    """Have one process print a dry run, whatever number of workers is usual here."""
+    if config.option.dlperf_dry_run:
+        config.option.numprocesses = None
+        config.option.tx = []
+        config.option.dist = "no"
+    elif getattr(config.option, "maxschedchunk", 0) is None and _launches_on_hosts(config):
+        # Tests of long trainings are handed out one by one, in the order in which they were sorted.
+        config.option.maxschedchunk = 1
+    return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One worker per host for ``-n auto``, where hosts were named."""
+    return _launches_on_hosts(config) or None
+
+
+def _launches_on_hosts(config: pytest.Config) -> int:
+    """How many hosts the session launches on; 0 where it has this machine alone, or no suite."""
+    settings = read_settings(config)
+    are_named = settings.hosts is not None or "SLURM_JOB_NODELIST" in os.environ
+    has_suite = any(d.is_dir() for d in settings.systems_directories)
+    if settings.log_sources or not (are_named and has_suite):
+        return 0
+    from pytest_dlperf.launch.hosts import HostsError
+    from pytest_dlperf.launchers import hosts_of
+
+    try:
+        return len(hosts_of(settings))
+    except HostsError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each test of a case all cases it is about."""
     for fixture in CASE_FIXTURES:
@@ -90,6 +127,8 @@ class DlperfSession:
         self._index: LogIndex | None = None
         self._shared_folder: Path | None = None
         self._notes: list[Note] = []
+        self._progress: ProgressFile | None = None
+        self._line_is_open = False
         self._parameters: list[tuple[Case, Any]] = []
 
     # ------------------------------------------------------------------ the suite
@@ -124,28 +163,89 @@ class DlperfSession:
             raise pytest.UsageError(str(error)) from error
 
     def _prepare(self, suite: Suite) -> None:
-        from pytest_dlperf.measure import Measurements
+        from pytest_dlperf.measure.once import Measurements
 
+        measurements = Measurements(None)
         if self._from_controller is not None:
-            index = _index_from_plain(self._from_controller["logs"])
-            shared = Path(os.fsdecode(self._from_controller["shared_folder"]))
-            suite.prepare(index, Measurements(shared), say=self._say)
-            return
-        if self._settings.log_sources:
+            self._index = _index_from_plain(self._from_controller["logs"])
+            measurements = Measurements(Path(os.fsdecode(self._from_controller["shared_folder"])))
+        elif self._settings.log_sources:
             self._index = suite.index_logs()
-        else:
+        elif not self._settings.dry_run:
             suite.claim_run_directory()
-        suite.prepare(self._index, Measurements(None), say=self._say)
+        if self._index is not None:
+            suite.measure_from_logs(self._index, measurements)
+            return
+        launchers = self._config.hook.pytest_dlperf_launchers(config=self._config)
+        suite.measure_by_launching(
+            measurements, more_launchers=_flat(launchers), say=self._say, show=self._show
+        )
+
+    # ------------------------------------------------------- what is told while a test runs
 
     def _say(self, text: str) -> None:
-        """Tell the user something while a test runs; an xdist worker has nobody to tell."""
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        capture = self._config.pluginmanager.get_plugin("capturemanager")
-        if reporter is None or self._is_worker:
+        """Tell the user something while a test runs; a worker writes it down instead."""
+        if self._is_worker:
+            self._progress_file.write(text)
             return
+        with self._uncaptured() as reporter:
+            if reporter is not None:
+                self._end_line(reporter)
+                reporter.ensure_newline()
+                reporter.write_line(text)
+
+    def _show(self, progress: RunProgress) -> None:
+        """Show how far a run has come, in one line; a worker writes it down instead."""
+        from pytest_dlperf.reports.progress import progress_line
+
+        if self._is_worker or not self._is_terminal:
+            self._progress_file.show(progress)
+            return
+        with self._uncaptured() as reporter:
+            if reporter is not None:
+                if not self._line_is_open:
+                    reporter.ensure_newline()
+                self._line_is_open = True
+                width = self._config.get_terminal_writer().fullwidth
+                reporter.write(f"\r{progress_line(progress)[: width - 1]}\033[K", flush=True)
+
+    def _end_line(self, reporter: Any) -> None:
+        """Make room where the line of a run's progress stands."""
+        if self._line_is_open:
+            reporter.write("\r\033[K", flush=True)
+            self._line_is_open = False
+
+    @property
+    def _is_terminal(self) -> bool:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        return reporter is not None and bool(reporter.isatty)
+
+    @property
+    def _progress_file(self) -> ProgressFile:
+        if self._progress is None:
+            from pytest_dlperf.reports.progress import ProgressFile
+
+            who = os.environ.get("PYTEST_XDIST_WORKER", "main") if self._is_worker else "main"
+            self._progress = ProgressFile(self._settings.run_directory, who)
+        return self._progress
+
+    @contextmanager
+    def _uncaptured(self) -> Iterator[Any]:
+        """The terminal reporter, if there is one, free to print while a test runs."""
+        manager = self._config.pluginmanager
+        capture = manager.get_plugin("capturemanager")
         with capture.global_and_fixture_disabled() if capture else nullcontext():
-            reporter.ensure_newline()
-            reporter.write_line(text)
+            yield manager.get_plugin("terminalreporter")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        """Take the progress line away before the test's own result is printed."""
+        try:
+            return (yield)
+        finally:
+            if self._line_is_open:
+                with self._uncaptured() as reporter:
+                    self._end_line(reporter)
 
     def parameters(self, fixture: str) -> list[Any]:
         """The cases for a parametrised fixture, with their ids and marks, made once."""
@@ -169,6 +269,37 @@ class DlperfSession:
             return (yield)
         with _collector_resting():
             return (yield)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put the largest gangs first, where cases are launched on hosts: that packs them best.
+
+        Speedups come behind all throughputs: by then what they need has mostly been measured.
+        """
+        if self._suite is None or not self._suite.launches_on_hosts:
+            return
+        items.sort(key=_launch_order)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Print plans instead of running tests, if that is what was asked for."""
+        suite = self._suite
+        if not self._settings.dry_run or suite is None or self._config.option.collectonly:
+            return None
+        from pytest_dlperf.measure.common import CannotMeasureError, UnfitError
+        from pytest_dlperf.reports.dry_run import plan_lines
+
+        cases = [about[0] for item in session.items if (about := case_of(item)) is not None]
+        with self._uncaptured() as reporter:
+            for case in dict.fromkeys(cases):
+                try:
+                    lines = list(plan_lines(case.id, suite.planned(case)))
+                except (CannotMeasureError, UnfitError) as error:
+                    lines = [case.id, f"  cannot be launched: {error}"]
+                for line in lines:
+                    reporter.write_line(line)
+            reporter.write_line(f"{len(dict.fromkeys(cases))} cases, nothing was run")
+        return True
 
     # ------------------------------------------------------------- xdist's two sides
 
@@ -319,6 +450,14 @@ def _parameters(suite: Suite) -> list[tuple[Case, Any]]:
         )
         for case in suite.cases
     ]
+
+
+def _launch_order(item: pytest.Item) -> tuple[int, int]:
+    about = case_of(item)
+    if about is None:
+        return (0, 0)
+    case, quantity = about
+    return (1 + (quantity is Quantity.SPEEDUP), -case.topology.nodes)
 
 
 def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:

@@ -44,6 +44,8 @@ class TestRecord:
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
     excused: bool = False
     """Whether the test was expected to fail."""
+    host_faults: dict[str, list[str]] = field(default_factory=dict)
+    """What was found to be wrong with hosts, by host: one system may need more than another."""
 
     def judge(self, judgement: Judgement) -> None:
         """Note a judgement; of two on one quantity the worse stands."""
@@ -66,6 +68,7 @@ class TestRecord:
             "accepted": self.accepted.to_plain() if self.accepted else None,
             "judgements": [judgement.to_plain() for judgement in self.judgements.values()],
             "excused": self.excused,
+            "host_faults": self.host_faults,
         }
 
     @classmethod
@@ -81,6 +84,7 @@ class TestRecord:
             accepted=AcceptedNumbers(**accepted) if accepted else None,
             judgements={judgement.quantity: judgement for judgement in judgements},
             excused=plain["excused"],
+            host_faults=plain["host_faults"],
         )
 
 
@@ -108,6 +112,8 @@ class SessionRecords:
         self._selected: dict[str, CaseResult | None] = {}
         self._measurements: dict[str, Measurement] = {}
         self._bad_cases: dict[str, bool] = {}
+        self.host_faults: dict[str, list[str]] = {}
+        """What was found to be wrong with hosts, by host."""
 
     def select(self, case_ids: Iterable[str]) -> None:
         """Note cases that tests were selected of: they appear in the reports in any event."""
@@ -116,6 +122,9 @@ class SessionRecords:
     def add(self, record: TestRecord) -> None:
         """Take over what one test reported."""
         self._measurements.update(record.measurements)
+        for host, faults in record.host_faults.items():
+            known = self.host_faults.setdefault(host, [])
+            known += [fault for fault in dict.fromkeys(faults) if fault not in known]
         result = self._selected.get(record.case.id) or CaseResult(case=record.case)
         self._selected[record.case.id] = result
         if record.accepted is not None:

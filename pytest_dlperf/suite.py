@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines import Baseline, UnknownClusterError, find_cluster, load_baselines
+from pytest_dlperf.launch.hosts import HostsError
+from pytest_dlperf.launch.launcher import LauncherError
+from pytest_dlperf.launch.variables import VariableError, check_assignments
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogIndex, index_logs
 from pytest_dlperf.options import LOCAL_CLUSTER, Settings
@@ -16,9 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
+    from pytest_dlperf.launch.fleet import Fleet, HostFault
+    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.tree import LogSource
-    from pytest_dlperf.measure import LaunchMeasurer, LogMeasurer, Measurements
+    from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
+    from pytest_dlperf.measure.from_logs import LogMeasurer
+    from pytest_dlperf.measure.once import Measurements
     from pytest_dlperf.measurement import Measurement
 
 
@@ -61,9 +69,12 @@ class Suite:
         except (UnknownClusterError, OSError) as error:
             raise SuiteError(str(error)) from error
         self._check_cluster_systems()
+        self._check_assignments()
         self._baselines: dict[str, dict[tuple[str, str], Baseline]] = {}
         self._measurer: LogMeasurer | LaunchMeasurer | None = None
         self._measurements: Measurements | None = None
+        self._launching: LaunchMeasurer | None = None
+        self._fleet: Fleet | None = None
 
     def _check_cluster_systems(self) -> None:
         for name in self.cluster.systems or ():
@@ -72,6 +83,13 @@ class Suite:
                     f"{self.cluster.directory / 'cluster.yaml'} names the system {name!r}, which "
                     f"no system file declares{nearest(name, self.systems)}"
                 )
+
+    def _check_assignments(self) -> None:
+        specs = {name: system.launch for name, system in self.systems.items()}
+        try:
+            check_assignments(specs, (self.settings.assignments, self.cluster.assignments))
+        except VariableError as error:
+            raise SuiteError(str(error)) from error
 
     @property
     def cases(self) -> list[Case]:
@@ -149,40 +167,81 @@ class Suite:
                 "Name a new folder, or judge the logs that are there with --dlperf-logs"
             )
 
-    def prepare(
-        self,
-        index: LogIndex | None,
-        measurements: Measurements,
-        *,
-        say: Callable[[str], None],
-    ) -> None:
-        """Get ready to measure: from ``index``, or by launching where it is ``None``.
-
-        ``say`` tells the user what goes on during a measurement.
-        """
+    def measure_from_logs(self, index: LogIndex, measurements: Measurements) -> None:
+        """Get ready to measure from the logs in ``index``."""
         # Reading and launching cost imports that a session which only collects can do without.
-        from pytest_dlperf.measure import LaunchMeasurer, LogMeasurer
+        from pytest_dlperf.measure.from_logs import LogMeasurer
 
         self._measurements = measurements
-        if index is not None:
-            self._measurer = LogMeasurer(index, self.systems, self.cluster.estimator)
-            return
-        from pytest_dlperf.launch.local import LocalLauncher
+        self._measurer = LogMeasurer(index, self.systems, self.cluster.estimator)
 
-        self._measurer = LaunchMeasurer(
-            LocalLauncher(),
+    def measure_by_launching(
+        self,
+        measurements: Measurements,
+        *,
+        more_launchers: Iterable[Launcher] = (),
+        say: Callable[[str], None],
+        show: Callable[[RunProgress], None],
+    ) -> None:
+        """Get ready to measure by launching on the hosts that the user named, or here.
+
+        ``say`` tells the user what a run waits for, ``show`` how far it has come.
+
+        Raises:
+            SuiteError: Hosts, launcher or what was set for systems is wrong.
+        """
+        from pytest_dlperf.launchers import fleet_of
+        from pytest_dlperf.measure.by_launching import LaunchMeasurer
+
+        try:
+            self._fleet = fleet_of(
+                self.settings,
+                self.cluster,
+                more_launchers=more_launchers,
+                shared_folder=measurements.folder,
+                say=say,
+            )
+        except (HostsError, LauncherError) as error:
+            raise SuiteError(str(error)) from error
+        self._measurements = measurements
+        self._measurer = self._launching = LaunchMeasurer(
+            self._fleet,
             self.systems,
             self.cluster.estimator,
+            assignments=(self.settings.assignments, self.cluster.assignments),
             run_directory=self.settings.run_directory,
             repeats=self.settings.repeats,
             say=say,
+            show=show,
         )
+
+    def planned(self, case: Case) -> tuple[NodeCommand, ...]:
+        """What the first run of a case would execute.
+
+        Raises:
+            CannotMeasureError: The case cannot be launched here.
+            UnfitError: What it needs is here, and broken.
+        """
+        if self._launching is None:
+            raise AssertionError("measure_by_launching() comes before the first plan")
+        return self._launching.plan(case)
+
+    @property
+    def launches_on_hosts(self) -> bool:
+        """Whether cases are launched, and on hosts that were named."""
+        return self._fleet is not None and not self._fleet.is_this_machine
+
+    @property
+    def host_faults(self) -> list[HostFault]:
+        """What is wrong with hosts, as far as it is known."""
+        return self._fleet.faults if self._fleet is not None else []
 
     def measure(self, case: Case) -> Measurement:
         """The case's measurement, taken once per session.
 
         Raises:
             CannotMeasureError: The case cannot be measured here.
+            UnfitError: What it needs is here, and broken.
         """
         measurer, measurements = self._measurer, self._measurements
         if measurer is None or measurements is None:

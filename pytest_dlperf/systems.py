@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.cases import Case, Topology, check_name, check_precision
-from pytest_dlperf.launch.plan import LaunchSpec
+from pytest_dlperf.launch.reading import read_launch
 from pytest_dlperf.logs.formats import LogFormat, custom_format
 from pytest_dlperf.measurement import Window
-from pytest_dlperf.yamlfile import Fields, Problem, YamlError, YamlValue, load
+from pytest_dlperf.yamlfile import Problem, YamlError, YamlValue, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+    from pytest_dlperf.launch.spec import LaunchSpec
 
 # A whole system that is skipped or expected to fail would be a green that means nothing.
 _TAKEN_MARKS: Final = (
@@ -92,9 +94,10 @@ def _read_system(root: YamlValue, formats: Mapping[str, LogFormat]) -> System:
     model = fields.get("model", _name("model"), "")
     no_log: tuple[str, LogFormat | None] = ("", None)
     log_name, log_format = fields.get("log", lambda v: _read_log(v, formats), no_log)
-    cases: tuple[Case, ...] = ()
+    # None where a mistake hides some of them: then nobody can say what no case has.
+    cases: tuple[Case, ...] | None = None
     if framework and model:
-        cases = fields.get("cases", lambda v: _read_cases(v, framework, model), ())
+        cases = fields.get("cases", lambda v: _read_cases(v, framework, model), None)
     # After a mistake the stand-ins below are never seen: load() raises.
     return System(
         framework=framework,
@@ -108,8 +111,8 @@ def _read_system(root: YamlValue, formats: Mapping[str, LogFormat]) -> System:
             "tolerance_percent", lambda v: v.percentage(), DEFAULT_TOLERANCE_PERCENT
         ),
         marks=fields.get("marks", _read_marks, ()),
-        launch=fields.get("launch", _read_launch, None),
-        cases=cases,
+        launch=fields.get("launch", lambda v: read_launch(v, cases), None),
+        cases=cases or (),
         file=root.file,
     )
 
@@ -187,73 +190,27 @@ def _read_marks(value: YamlValue) -> tuple[str, ...]:
     return tuple(mark for mark in read if mark is not None)
 
 
-def _read_launch(value: YamlValue) -> LaunchSpec:
-    fields = value.fields(
-        required=("command",),
-        optional=(
-            "environment",
-            "working_directory",
-            "requires_modules",
-            "install_hint",
-            "time_limit_s",
-            "pause_s",
-        ),
-    )
-    spec = LaunchSpec(
-        command=fields.get("command", _texts("a list: the program and its arguments"), ()),
-        environment=fields.get("environment", _read_environment, {}),
-        working_directory=fields.get("working_directory", lambda v: v.text("a folder"), None),
-        requires_modules=fields.get("requires_modules", _texts("a list of Python modules"), ()),
-        install_hint=fields.get("install_hint", lambda v: v.text(), None),
-        **_seconds(fields),
-    )
-    # Without a command its absence has been told already.
-    for problem in spec.problems() if spec.command else ():
-        value.fault(problem)
-    return spec
-
-
-def _seconds(fields: Fields) -> dict[str, float]:
-    """The given times only: what is left out keeps the launch's own default."""
-    read: dict[str, float] = {}
-    if "time_limit_s" in fields:
-        read["time_limit_s"] = fields.get(
-            "time_limit_s", lambda v: v.positive_number(unit="seconds"), 1.0
-        )
-    if "pause_s" in fields:
-        read["pause_s"] = fields.get(
-            "pause_s", lambda v: v.positive_number(or_zero=True, unit="seconds"), 0.0
-        )
-    return read
-
-
-def _texts(allowed: str) -> Callable[[YamlValue], tuple[str, ...]]:
-    def read(value: YamlValue) -> tuple[str, ...]:
-        read = (item.scalar() for item in value.items(allowed))
-        return tuple(text for text in read if text is not None)
-
-    return read
-
-
-def _read_environment(value: YamlValue) -> dict[str, str]:
-    read = {key: item.scalar() for key, item in value.entries("a mapping of names to values")}
-    return {key: text for key, text in read.items() if text is not None}
-
-
-def _read_cases(value: YamlValue, framework: str, model: str) -> tuple[Case, ...]:
+def _read_cases(value: YamlValue, framework: str, model: str) -> tuple[Case, ...] | None:
     first: dict[str, YamlValue] = {}
     cases: list[Case] = []
-    for item in value.items("a list of cases"):
+    items = value.items("a list of cases")
+    is_whole = bool(items)
+    for item in items:
         for place, case in _read_entry(item, framework, model):
-            if case.id in first:
+            if case is None:
+                is_whole = False
+            elif case.id in first:
                 place.fault(f"{case.id} is named twice; first on line {first[case.id].line}")
             else:
                 first[case.id] = place
                 cases.append(case)
-    return tuple(cases)
+    return tuple(cases) if is_whole else None
 
 
-def _read_entry(item: YamlValue, framework: str, model: str) -> Iterable[tuple[YamlValue, Case]]:
+def _read_entry(
+    item: YamlValue, framework: str, model: str
+) -> Iterable[tuple[YamlValue, Case | None]]:
+    """The entry's cases with their places; ``None`` for what a mistake hides."""
     fields = item.fields(
         required=("precision", "batch_per_device", "topologies"), optional=("options",)
     )
@@ -264,20 +221,22 @@ def _read_entry(item: YamlValue, framework: str, model: str) -> Iterable[tuple[Y
         options = fields.get("options", _read_options, None)
     topologies = fields.place("topologies")
     places = topologies.items("a list of topologies such as 4n8g") if topologies else []
+    if not places:
+        yield item, None
     for place in places:
         topology = place.parsed(Topology.parse, "a topology such as 4n8g")
-        if precision and batch and options is not None and topology:
-            yield (
-                place,
-                Case(
-                    framework=framework,
-                    model=model,
-                    precision=precision,
-                    batch_per_device=batch,
-                    options=options,
-                    topology=topology,
-                ),
-            )
+        if not (precision and batch and options is not None and topology):
+            yield place, None
+            continue
+        case = Case(
+            framework=framework,
+            model=model,
+            precision=precision,
+            batch_per_device=batch,
+            options=options,
+            topology=topology,
+        )
+        yield place, case
 
 
 def _precision(value: YamlValue) -> str | None:

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
+_YES: Final = ("true", "yes", "on")
 _TAG: Final = "tag:yaml.org,2002:"
 _KINDS: Final = {
     f"{_TAG}str": "text",
@@ -108,6 +109,11 @@ class YamlValue:
         """Whether the value is a mapping."""
         return bool(self._node.id == "mapping")
 
+    @property
+    def is_list(self) -> bool:
+        """Whether the value is a list."""
+        return bool(self._node.id == "sequence")
+
     def fault(self, message: str) -> None:
         """Report a mistake at this place."""
         self._problems.append(Problem(self.file, self.line, self.path, message))
@@ -153,6 +159,13 @@ class YamlValue:
             return str(self._node.value)
         also = f", or {otherwise}" if otherwise else ""
         self.fault_found(", ".join(allowed) + also + nearest(str(self._node.value), allowed))
+        return None
+
+    def yes_or_no(self) -> bool | None:
+        """True or false, in YAML's words."""
+        if self._plain("bool"):
+            return str(self._node.value).lower() in _YES
+        self.fault_found("true or false")
         return None
 
     def whole_number(self, minimum: int) -> int | None:

@@ -6,11 +6,23 @@ import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from clusters.network import Network
+from clusters.ports import free_ports, worker_number
+from clusters.requirements import missing
+from clusters.slurm import Slurm
+from clusters.ssh import SshHosts
 from suites import Suite
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parent.parent
+
+# Fixture -> the marker of the tests that use it, which names the kind of cluster.
+CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network"}
 
 
 @pytest.fixture
@@ -19,6 +31,9 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     # Byte code is cached, as it is for users: the suites of all tests start the same modules.
     for name in (
         "DLPERF_CLUSTER",
+        "DLPERF_HOSTS",
+        "DLPERF_LAUNCHER",
+        "DLPERF_SSH",
         "DLPERF_STRICT",
         "PYTHONDONTWRITEBYTECODE",
     ):
@@ -29,6 +44,8 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     temporary = pytester.path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
+    # So do the locks on hosts, which are the machine's.
+    monkeypatch.setenv("DLPERF_LOCK", pytester.path.name + os.urandom(4).hex())
     shutil.copytree(
         ROOT / "bench_tests",
         pytester.path / "bench_tests",
@@ -46,11 +63,78 @@ def workers(request: pytest.FixtureRequest) -> list[str]:
     return [] if request.param == "alone" else ["-n", "2"]
 
 
+@pytest.fixture(scope="session")
+def running_ssh_hosts(
+    tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Iterator[SshHosts]:
+    worker = worker_number(worker_id)
+    hosts = SshHosts(
+        folder=tmp_path_factory.mktemp("ssh"),
+        # Other addresses for each worker: runs lock the hosts that they use.
+        names=[f"127.0.{worker}.{number}" for number in range(2, 6)],
+        port=free_ports(1, worker=worker)[0],
+    )
+    try:
+        hosts.set_up()
+        yield hosts
+    finally:
+        hosts.tear_down()
+
+
+@pytest.fixture
+def ssh_hosts(running_ssh_hosts: SshHosts) -> Iterator[SshHosts]:
+    """Four hosts with an sshd each, on loopback; as they were before after each test."""
+    yield running_ssh_hosts
+    running_ssh_hosts.reset()
+
+
+@pytest.fixture(scope="session")
+def running_network(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Network]:
+    network = Network(tmp_path_factory.mktemp("network"), worker_number(worker_id))
+    try:
+        network.set_up()
+        yield network
+    finally:
+        network.tear_down()
+
+
+@pytest.fixture
+def network(running_network: Network) -> Iterator[Network]:
+    """Four hosts with links that can be cut; all mended after each test."""
+    yield running_network
+    running_network.reset()
+
+
+@pytest.fixture(scope="session")
+def running_slurm(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Slurm]:
+    slurm = Slurm(tmp_path_factory.mktemp("slurm"), worker_number(worker_id))
+    try:
+        slurm.set_up()
+        yield slurm
+    finally:
+        slurm.tear_down()
+
+
+@pytest.fixture
+def slurm(running_slurm: Slurm) -> Iterator[Slurm]:
+    """A Slurm of four nodes with two GPUs each; without jobs after each test."""
+    yield running_slurm
+    running_slurm.reset()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip real trainings where PyTorch is missing; CI installs it, so there they run or fail."""
-    if find_spec("torch") is not None or os.environ.get("CI") == "true":
-        return
-    skip = pytest.mark.skip(reason="needs PyTorch: pip install -e '.[smoke]'")
+    """Skip what needs a part that is missing; CI installs all, so there the tests run or fail."""
     for item in items:
-        if item.get_closest_marker("training") is not None:
-            item.add_marker(skip)
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in CLUSTERS:
+                item.add_marker(CLUSTERS[fixture])
+    if os.environ.get("CI") == "true":
+        return
+    reasons = {kind: reason for kind in CLUSTERS.values() if (reason := missing(kind)) is not None}
+    if find_spec("torch") is None:
+        reasons["training"] = "needs PyTorch: pip install -e '.[smoke]'"
+    for kind, reason in reasons.items():
+        skip = pytest.mark.skip(reason=reason)
+        for item in items:
+            if item.get_closest_marker(kind) is not None:
+                item.add_marker(skip)

@@ -17,11 +17,13 @@ PACKAGE = Path(__file__).parent.parent / "pytest_dlperf"
 LEVELS = (
     ("cases", "numeric", "yamlfile", "locks", "environment"),
     ("measurement",),
-    ("logs", "launch", "workloads"),
+    ("logs", "workloads"),
+    ("launch",),
     ("systems", "baselines"),
     ("measure", "gate"),
     ("session", "options"),
-    ("reports", "suite", "hookspecs"),
+    ("launchers", "reports"),
+    ("suite", "hookspecs"),
     ("fixtures", "finish"),
     ("plugin",),
 )

@@ -124,6 +124,73 @@ def test_the_local_cluster_needs_no_file(tmp_path: Path) -> None:
     assert find_cluster(tmp_path, "local", local="local").estimator is Estimator.STEADY
 
 
+CLUSTER = """\
+estimator: steady
+devices_per_node: 8
+python: /usr/bin/python3.6
+vars:
+  "*": {extra_args: "--a 'b c'", pause_s: 20}
+  paddle-resnet50:
+    checkout: /models
+    shards: 10
+    extra_args: [--a, b c, 1]
+    env:
+      NCCL_DEBUG: INFO
+      LIMIT: 0.80
+    python: /conda/bin/python
+"""
+
+
+def cluster_file(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "office" / "cluster.yaml"
+    file.parent.mkdir()
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
+    file = cluster_file(tmp_path, CLUSTER)
+
+    cluster = find_cluster(tmp_path, "office", local="local")
+
+    assert (cluster.devices_per_node, cluster.python) == (8, "/usr/bin/python3.6")
+    assert [(one.system, one.name, one.key, one.value) for one in cluster.assignments] == [
+        ("*", "extra_args", "", ("--a", "b c")),
+        ("*", "pause_s", "", "20"),
+        ("paddle-resnet50", "checkout", "", "/models"),
+        ("paddle-resnet50", "shards", "", "10"),
+        ("paddle-resnet50", "extra_args", "", ("--a", "b c", "1")),
+        ("paddle-resnet50", "env", "NCCL_DEBUG", "INFO"),
+        ("paddle-resnet50", "env", "LIMIT", "0.80"),
+        ("paddle-resnet50", "python", "", "/conda/bin/python"),
+    ]
+    assert cluster.assignments[2].place == f"{file}:7: $.vars.paddle-resnet50.checkout"
+
+
+@pytest.mark.parametrize(
+    ("old", "new_text", "expected"),
+    [
+        ("node: 8", "node: 0", "2: $.devices_per_node: found '0', a number; allowed: a whole nu"),
+        ("/usr/bin/python3.6", "3.6", "3: $.python: found '3.6', a number; allowed: a Python int"),
+        ("b c'\"", 'b c"', '5: $.vars.*.extra_args: "--a \'b c" cannot be split into arguments'),
+        ("pause_s: 20", "pause_s: -2", "5: $.vars.*.pause_s: pause_s is a number of seconds from"),
+        ("checkout: /models", "checkout: [a]", "7: $.vars.paddle-resnet50.checkout: found a list"),
+        ("[--a, b c, 1]", "[--a, {b: c}]", "9: $.vars.paddle-resnet50.extra_args[1]: found a ma"),
+        ("NCCL_DEBUG: I", "A=B: I", "11: $.vars.paddle-resnet50.env.A=B: 'A=B' is no name of an"),
+        ("LIMIT: 0.80", "LIMIT:", "12: $.vars.paddle-resnet50.env.LIMIT: found nothing; allowed"),
+    ],
+)
+def test_a_mistake_of_a_cluster_is_told_by_line_and_key_path(
+    tmp_path: Path, old: str, new_text: str, expected: str
+) -> None:
+    assert CLUSTER.count(old) == 1
+    file = cluster_file(tmp_path, CLUSTER.replace(old, new_text))
+    with pytest.raises(YamlError) as caught:
+        find_cluster(tmp_path, "office", local="local")
+    [problem] = caught.value.problems
+    assert str(problem).removeprefix(f"{file}:").startswith(expected)
+
+
 def test_the_first_baselines_make_the_files(cluster: Cluster) -> None:
     added = record(
         cluster,

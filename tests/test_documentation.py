@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 from dataclasses import fields
@@ -15,9 +16,17 @@ import yaml
 from test_architecture import HOMES, LEVELS
 
 from pytest_dlperf.baselines import find_cluster
-from pytest_dlperf.launch.plan import FIELDS, LaunchSpec
+from pytest_dlperf.launch.plan import Node, plan_run
+from pytest_dlperf.launch.spec import EVERY_SYSTEM_TAKES, Condition, LaunchSpec, Variable
+from pytest_dlperf.launch.template import FIELDS
+from pytest_dlperf.launch.variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Timing, custom_format
-from pytest_dlperf.systems import DEFAULT_REPEATS, DEFAULT_TOLERANCE_PERCENT, load_systems
+from pytest_dlperf.systems import (
+    DEFAULT_REPEATS,
+    DEFAULT_TOLERANCE_PERCENT,
+    System,
+    load_systems,
+)
 from pytest_dlperf.yamlfile import YamlError
 
 if TYPE_CHECKING:
@@ -83,7 +92,16 @@ def system_file_keys(folder: Path) -> dict[str, bool]:
     inner = ", ".join(f"{key}: {{surprise: 1}}" for key in ("log", "window", "launch"))
     cases = "cases: [{surprise: 1}]"
     log_format = "log: {name: a, format: {surprise: 1}}"
-    for text in (f"{{{top}}}", f"{{{names}, {inner}, {cases}}}", f"{{{log_format}}}"):
+    launch = (
+        "command: [{surprise: 1}], variables: {<name>: {surprise: 1}}, "
+        "values: {<name>: [{surprise: 1}]}"
+    )
+    for text in (
+        f"{{{top}}}",
+        f"{{{names}, {inner}, {cases}}}",
+        f"{{{log_format}}}",
+        f"{{launch: {{{launch}}}}}",
+    ):
         file = folder / "system.yaml"
         file.write_text(text, encoding="utf-8")
         for key, required in keys_in_messages(partial(load_systems, [file], {})):
@@ -109,7 +127,15 @@ def test_the_documented_defaults_are_the_code_s() -> None:
     assert float(documented["repeats"]) == DEFAULT_REPEATS
     assert float(documented["tolerance_percent"]) == DEFAULT_TOLERANCE_PERCENT
     assert float(documented["launch.time_limit_s"]) == launch["time_limit_s"]
+    assert float(documented["launch.first_step_limit_s"]) == launch["first_step_limit_s"]
+    assert float(documented["launch.step_limit_s"]) == launch["step_limit_s"]
     assert float(documented["launch.pause_s"]) == launch["pause_s"]
+    assert int(documented["launch.retries"]) == launch["retries"]
+    assert documented["launch.run_to_end"] == str(launch["run_to_end"]).lower()
+    assert documented["launch.devices"] == launch["devices"].value
+    assert documented["launch.start_on"] == launch["start_on"].value
+    kind = Variable(meaning="").kind.value
+    assert documented["launch.variables.<name>.kind"] == kind
     for key in ("ranks", "rate_scope"):
         assert documented[f"log.format.{key}"] == log_format[key].default
 
@@ -125,6 +151,106 @@ def test_every_key_of_a_cluster_file_is_documented_and_none_else(tmp_path: Path)
 
 def test_every_placeholder_of_a_launch_is_documented_and_none_else() -> None:
     assert words(ADDING, "<!-- names: placeholders -->") == list(FIELDS)
+
+
+def test_every_condition_of_a_launch_is_documented_and_none_else(tmp_path: Path) -> None:
+    file = tmp_path / "system.yaml"
+    text = "{launch: {command: [{when: {surprise: 1}, arguments: [a]}]}}"
+    file.write_text(text, encoding="utf-8")
+    known = [
+        key.removeprefix("launch.command.when.")
+        for key, _ in keys_in_messages(partial(load_systems, [file], {}))
+        if key.startswith("launch.command.when.")
+    ]
+    assert words(ADDING, "<!-- keys: when -->") == known
+    assert len(known) == len(fields(Condition))
+
+
+def test_what_every_system_takes_is_documented() -> None:
+    assert words(ADDING, "<!-- names: set for every system -->") == list(EVERY_SYSTEM_TAKES)
+
+
+def system_with(launch: str, folder: Path) -> System:
+    """A system with the launch that is written in an example."""
+    whole = {
+        "framework": "a",
+        "model": "b",
+        "unit": "samples/s",
+        "log": {"name": "a", "format": "dlperf"},
+        "window": {"warmup_steps": 1, "measured_steps": 1},
+        "cases": [
+            {
+                "precision": "fp32",
+                "batch_per_device": 8,
+                "options": ["dali"],
+                "topologies": ["2n4g"],
+            },
+        ],
+        **yaml.safe_load(launch),
+    }
+    file = folder / "system.yaml"
+    file.write_text(json.dumps(whole), encoding="utf-8")
+    return load_systems([file], BUILTIN_FORMATS)["a-b"]
+
+
+@pytest.mark.parametrize("name", ["where cases differ", "what a system needs"])
+def test_the_examples_of_a_launch_can_be_read(name: str, tmp_path: Path) -> None:
+    assert system_with(example(name), tmp_path).launch is not None
+
+
+def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "cluster.yaml").write_text(example("what a cluster sets"))
+    cluster = find_cluster(tmp_path, "ours", local="local")
+    spec = system_with(example("what a system needs"), tmp_path).launch
+    assert spec is not None
+    check_assignments({"pytorch-resnet50": spec}, [cluster.assignments])
+    assert resolve(spec, "pytorch-resnet50", [cluster.assignments]) == LaunchVariables(
+        values={"checkout": "/home/me/examples/imagenet", "shards": "8"},
+        extra_arguments=("--seed", "1"),
+        environment={"NCCL_SOCKET_IFNAME": "ib0"},
+        python="/opt/conda/bin/python",
+    )
+
+
+def test_the_variables_of_the_shipped_systems_are_documented() -> None:
+    systems = load_systems(sorted(ROOT.glob("bench_tests/systems/*.yaml")), BUILTIN_FORMATS)
+    rows = table(ADDING, "<!-- names: variables of the shipped systems -->")
+    assert {row[0].strip("`"): re.findall(r"`(\w+)`", row[1]) for row in rows} == {
+        name: list(system.launch.variables)
+        for name, system in systems.items()
+        if system.launch is not None and system.launch.variables
+    }
+
+
+def test_the_launch_on_a_head_node_is_one_command_for_all_nodes(tmp_path: Path) -> None:
+    system = system_with(example("head node"), tmp_path)
+    assert system.launch is not None
+    (command,) = plan_run(
+        system.launch,
+        case=system.cases[0],
+        window=system.window,
+        settling_steps=0,
+        system_directory=tmp_path,
+        run=1,
+        nodes=[
+            Node(
+                host=f"h{rank}",
+                address=address,
+                port=1,
+                device_ids=(0, 1, 2, 3),
+                scratch_directory="/s",
+            )
+            for rank, address in enumerate(("10.0.0.1", "fd00::2"))
+        ],
+        variables=LaunchVariables(),
+        python="python3",
+        log=tmp_path / "a.log",
+    )
+    assert " ".join(command.arguments) == (
+        "mpirun --np 8 -H 10.0.0.1:4,[fd00::2]:4 -x CUDA_VISIBLE_DEVICES python3 train.py --batch=8"
+    )
+    assert (command.host, command.environment) == ("h0", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
 
 
 def test_every_log_format_and_group_is_documented_and_none_else() -> None:

@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,15 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.launch import local, supervisor
-from pytest_dlperf.launch.local import LaunchOutcome, LocalLauncher
-from pytest_dlperf.launch.plan import LaunchSpec, NodeCommand, plan_run
+from pytest_dlperf.launch import agent, local, supervisor
+from pytest_dlperf.launch import run as run_module
+from pytest_dlperf.launch.local import LocalLauncher
+from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.spec import Devices, LaunchSpec
 from pytest_dlperf.measurement import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pytest_dlperf.launch.record import LaunchOutcome
 
 LONG_S: Final = 60.0
 """Far more than anything here takes, even on a machine that is busy elsewhere."""
@@ -55,6 +59,7 @@ def nodes(folder: Path, *arguments: tuple[str, ...], **environment: str) -> list
     return [
         NodeCommand(
             node_rank=rank,
+            host="localhost",
             address=local.ADDRESS,
             arguments=own,
             environment=environment,
@@ -66,7 +71,7 @@ def nodes(folder: Path, *arguments: tuple[str, ...], **environment: str) -> list
 
 
 def run(commands: list[NodeCommand], *, time_limit_s: float = LONG_S) -> LaunchOutcome:
-    return LocalLauncher().run(commands, time_limit_s=time_limit_s)
+    return run_commands(commands, time_limit_s=time_limit_s)
 
 
 def record(folder: Path) -> Any:
@@ -113,8 +118,8 @@ def assert_tree_was_ended(folder: Path) -> None:
 
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "TERMINATION_GRACE_S", 0.2)
-    monkeypatch.setattr(local, "PEER_GRACE_S", 0.2)
+    monkeypatch.setattr(agent, "TERMINATION_GRACE_S", 0.2)
+    monkeypatch.setattr(run_module, "PEER_GRACE_S", 0.2)
 
 
 @pytest.fixture
@@ -207,7 +212,7 @@ sys.exit(5)
 def test_a_node_may_end_by_itself_after_another_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "PEER_GRACE_S", LONG_S)
+    monkeypatch.setattr(run_module, "PEER_GRACE_S", LONG_S)
     code = "import time; time.sleep(1); print('own words'); raise SystemExit(4)"
     outcome = run(nodes(tmp_path, python(code), python("raise SystemExit(5)")))
     assert outcome.exit_codes == (4, 5)
@@ -346,7 +351,7 @@ def test_a_supervisor_that_is_killed_is_told_and_nothing_with_a_marker_is_left(
     outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")))
     thread.join()
     assert outcome.exit_codes == (None,)
-    assert outcome.error == "the supervisor of node 0 did not end as it should"
+    assert outcome.error == "host localhost: its supervisor was killed"
     assert outcome.log_size_at_failure == 0
     assert_tree_was_ended(folder)
 
@@ -354,7 +359,7 @@ def test_a_supervisor_that_is_killed_is_told_and_nothing_with_a_marker_is_left(
 def test_a_supervisor_that_is_stopped_is_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "TERMINATION_GRACE_S", 0.2)
+    monkeypatch.setattr(agent, "TERMINATION_GRACE_S", 0.2)
     monkeypatch.setattr(supervisor, "KILL_LIMIT_S", 0.5)
     code = f"""
 import os, pathlib, signal, time
@@ -364,7 +369,7 @@ time.sleep(600)
 """
     outcome = run(nodes(folder, python(code)), time_limit_s=2)
     assert outcome.timed_out
-    assert outcome.error == "the supervisor of node 0 did not end as it should"
+    assert outcome.error == "host localhost: its supervisor did not end as it should"
     assert not is_running(int((folder / "agent.pid").read_text()))
 
 
@@ -377,7 +382,9 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in node.names
     }
-    known_to_3_6 = "contextlib ctypes json os select signal subprocess sys time typing"
+    known_to_3_6 = (
+        "contextlib ctypes errno json os select shutil signal socket subprocess sys time typing"
+    )
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} == set(known_to_3_6.split())
 
@@ -406,15 +413,19 @@ def test_processes_of_others_are_left_alone(
 
 
 # A process that launches a run: where its log goes, how patient it is, what it runs.
+TESTS: Final = str(Path(__file__).parent)
 DRIVER: Final = """
 import sys
 from pathlib import Path
-from pytest_dlperf.launch import local
+sys.path.insert(0, sys.argv.pop(1))
+from launches import run_commands
+from pytest_dlperf.launch import agent
 from pytest_dlperf.launch.plan import NodeCommand
-local.TERMINATION_GRACE_S = float(sys.argv[2])
-command = NodeCommand(node_rank=0, address="127.0.0.1", arguments=tuple(sys.argv[3:]),
-    environment={}, working_directory=None, log=Path(sys.argv[1], "run_1.log"))
-local.LocalLauncher().run([command], time_limit_s=600)
+agent.TERMINATION_GRACE_S = float(sys.argv[2])
+command = NodeCommand(node_rank=0, host="localhost", address="127.0.0.1",
+    arguments=tuple(sys.argv[3:]), environment={}, working_directory=None,
+    log=Path(sys.argv[1], "run_1.log"))
+run_commands([command], time_limit_s=600)
 """
 
 
@@ -427,7 +438,7 @@ def test_a_signal_ends_the_run_and_then_does_what_it_always_does(
     # Without a second signal, a launcher that was so patient would not be done in time.
     grace_s = 0.2 if times == 1 else 10 * LONG_S
     with subprocess.Popen(
-        python(DRIVER, str(folder), str(grace_s), *agent), stderr=subprocess.PIPE, text=True
+        python(DRIVER, TESTS, str(folder), str(grace_s), *agent), stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             wait_until(lambda: tree_is_up(folder))
@@ -447,7 +458,7 @@ def test_a_launching_process_that_is_killed_leaves_nothing_and_waits_for_nothing
     folder: Path,
 ) -> None:
     agent = python(STUBBORN_TREE, str(folder), "agent")
-    with subprocess.Popen(python(DRIVER, str(folder), str(10 * LONG_S), *agent)) as process:
+    with subprocess.Popen(python(DRIVER, TESTS, str(folder), str(10 * LONG_S), *agent)) as process:
         try:
             wait_until(lambda: tree_is_up(folder))
         finally:
@@ -464,7 +475,7 @@ def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(
         f"import signal; print(repr(signal.getsignal(signal.SIGCHLD))); raise SystemExit({code})"
     )
     done = subprocess.run(
-        python(driver, str(tmp_path), "5", *agent), capture_output=True, text=True, check=False
+        python(driver, TESTS, str(tmp_path), "5", *agent), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     kept = record(tmp_path)
@@ -567,20 +578,12 @@ def test_no_shell_reads_what_a_node_is_given(tmp_path: Path, name: str) -> None:
         command=(*python(code), "{run_directory}", "last"),
         environment={"OUT": "{run_directory}"},
         working_directory="{run_directory}",
+        devices=Devices.CPU,
     )
     log = tmp_path / f"{name}.log"
-    commands = plan_run(
-        spec,
-        case=Case.parse("pytorch-resnet18-fp32-b8-1n1g"),
-        window=Window(warmup_steps=1, measured_steps=1),
-        settling_steps=0,
-        system_directory=tmp_path,
-        run=1,
-        addresses=LocalLauncher().addresses(1),
-        master_port=1,
-        log=log,
-    )
-    assert run(list(commands)).succeeded
+    case = Case.parse("pytorch-resnet18-fp32-b8-1n1g")
+    outcome = run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log)
+    assert outcome.succeeded
     folder = str(tmp_path / name)
     assert json.loads(log.read_text(encoding="utf-8")) == [[folder, "last"], folder]
     assert {path.name for path in Path(folder).iterdir()} == {"command.json"}
@@ -692,6 +695,7 @@ def test_a_program_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
 def test_a_working_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     command = NodeCommand(
         node_rank=0,
+        host="localhost",
         address="127.0.0.1",
         arguments=python(""),
         environment={},
@@ -743,15 +747,28 @@ def test_a_run_without_nodes_is_a_mistake() -> None:
         run([])
 
 
-def test_a_reserved_port_is_nobody_elses_but_a_server_gets_it() -> None:
+def test_the_port_of_a_node_is_nobody_elses_but_a_server_gets_it(tmp_path: Path) -> None:
+    code = (
+        "import socket, sys; port = int(sys.argv[1]); stranger = socket.socket()\n"
+        "try: stranger.bind(('127.0.0.1', port))\n"
+        "except OSError as error: print(error)\n"
+        "with socket.create_server(('127.0.0.1', port)) as server: print(server.getsockname()[1])"
+    )
+    spec = LaunchSpec(
+        command=(*python(code, "{node_port}", "{node_endpoints}"),), devices=Devices.CPU
+    )
+    case = Case.parse("pytorch-resnet18-fp32-b8-2n1g")
+    log = tmp_path / "run_1.log"
+    assert run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log).succeeded
+    first, second = (
+        file.read_text().splitlines() for file in (log, tmp_path / "run_1" / "node1.log")
+    )
+    assert "in use" in first[0]
+    assert "in use" in second[0]
+    assert first[1] != second[1]
+
+
+def test_all_hosts_are_this_machine() -> None:
     launcher = LocalLauncher()
-    with launcher.reserved_port() as port, launcher.reserved_port() as other:
-        assert port != other
-        with pytest.raises(OSError, match="in use"), socket.socket() as stranger:
-            stranger.bind((local.ADDRESS, port))
-        with socket.create_server((local.ADDRESS, port)) as server:
-            assert server.getsockname()[1] == port
-
-
-def test_all_addresses_are_this_machine() -> None:
-    assert LocalLauncher().addresses(3) == ("127.0.0.1",) * 3
+    assert launcher.resolve([THIS_MACHINE]) == (THIS_MACHINE,)
+    assert launcher.command(THIS_MACHINE, ["a", "b c"]) == ["a", "b c"]

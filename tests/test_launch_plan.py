@@ -12,13 +12,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.launch.plan import FIELDS, LaunchSpec, NodeCommand, plan_run
+from pytest_dlperf.launch.plan import Node, NodeCommand, endpoint, plan_run
+from pytest_dlperf.launch.spec import (
+    Choice,
+    Condition,
+    ConditionalArguments,
+    Counts,
+    Devices,
+    LaunchSpec,
+    StartOn,
+    Variable,
+    VariableKind,
+)
+from pytest_dlperf.launch.template import FIELDS, NUMERIC_FIELDS
+from pytest_dlperf.launch.variables import LaunchVariables
 from pytest_dlperf.measurement import Window
 
 CASE: Final = Case.parse("pytorch-resnet18-fp32-b8-2n4g")
 WINDOW: Final = Window(warmup_steps=5, measured_steps=15)
 LOG: Final = Path("/runs/pytorch-resnet18/2n4g/r18_b8_fp32_3.log")
+NOBODY_SET_ANYTHING: Final = LaunchVariables()
 ADDRESSES: Final = ("10.0.0.1", "10.0.0.2")
+
+
+def made_nodes(*addresses: str, devices: int = 4) -> tuple[Node, ...]:
+    return tuple(
+        Node(
+            host=f"me@host{rank}",
+            address=address,
+            port=29400 + rank,
+            device_ids=tuple(range(4, 4 + devices)),
+            scratch_directory=f"/scratch/{rank}",
+        )
+        for rank, address in enumerate(addresses)
+    )
 
 
 def spec(*arguments: str) -> LaunchSpec:
@@ -29,7 +56,8 @@ def planned(
     entry: LaunchSpec,
     *,
     case: Case = CASE,
-    addresses: tuple[str, ...] = ADDRESSES,
+    nodes: tuple[Node, ...] | None = None,
+    variables: LaunchVariables = NOBODY_SET_ANYTHING,
     log: Path = LOG,
 ) -> tuple[NodeCommand, ...]:
     return plan_run(
@@ -39,18 +67,33 @@ def planned(
         settling_steps=6,
         system_directory=Path("/suite/systems"),
         run=3,
-        addresses=addresses,
-        master_port=29400,
+        nodes=made_nodes(*ADDRESSES) if nodes is None else nodes,
+        variables=variables,
+        python="/usr/bin/python3",
         log=log,
     )
+
+
+def messages(entry: LaunchSpec) -> list[str]:
+    return [str(problem) for problem in entry.problems()]
 
 
 def test_every_node_runs_the_same_command_with_its_own_rank_and_address() -> None:
     first, second = planned(spec("--rank={node_rank}", "--ip", "{node_address}"))
     assert first.arguments == ("trainer", "--rank=0", "--ip", "10.0.0.1")
     assert second.arguments == ("trainer", "--rank=1", "--ip", "10.0.0.2")
-    assert (first.node_rank, first.address) == (0, "10.0.0.1")
-    assert (second.node_rank, second.address) == (1, "10.0.0.2")
+    assert (first.node_rank, first.host, first.address) == (0, "me@host0", "10.0.0.1")
+    assert (second.node_rank, second.host, second.address) == (1, "me@host1", "10.0.0.2")
+
+
+def test_a_command_for_the_head_is_started_once_and_knows_all_nodes() -> None:
+    entry = replace(
+        LaunchSpec(command=("mpirun", "-np", "{world_size}", "-H", "{host_slots}", "train")),
+        start_on=StartOn.HEAD,
+    )
+    (command,) = planned(entry)
+    assert command.arguments == ("mpirun", "-np", "8", "-H", "10.0.0.1:4,10.0.0.2:4", "train")
+    assert (command.host, command.log) == ("me@host0", LOG)
 
 
 def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
@@ -62,7 +105,7 @@ def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     {
-        "python": sys.executable,
+        "python": "/usr/bin/python3",
         "framework": "pytorch",
         "model": "resnet18",
         "precision": "fp32",
@@ -73,6 +116,13 @@ def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
         "node_address": "10.0.0.2",
         "master_address": "10.0.0.1",
         "master_port": "29400",
+        "master_endpoint": "10.0.0.1:29400",
+        "node_port": "29401",
+        "node_addresses": "10.0.0.1,10.0.0.2",
+        "node_endpoints": "10.0.0.1:29400,10.0.0.2:29401",
+        "host_slots": "10.0.0.1:4,10.0.0.2:4",
+        "device_ids": "4,5,6,7",
+        "scratch_directory": "/scratch/1",
         "batch_per_device": "8",
         "batch_per_node": "32",
         "global_batch": "64",
@@ -98,6 +148,186 @@ def test_a_field_becomes_its_value_wherever_it_may_stand(field: str, value: str)
     assert node.working_directory == f"/folder/{value}"
 
 
+def test_no_field_is_left_out_of_plans() -> None:
+    node = planned(spec(*(f"{{{field}}}" for field in FIELDS)))[0]
+    assert len(node.arguments) == 1 + len(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("template", "becomes"),
+    {
+        "{batch_per_node/1000}": "0.032",
+        "{batch_per_node*1000}": "32000",
+        "{batch_per_device/3}": "2.6666666666666665",
+        "{steps+1}": "27",
+        "{node_rank-1}": "0",
+        "{world_size / 4}": "2",
+        "{batch_per_node*0.1}": "3.2",
+        "{measured_steps*0.2}": "3",
+        "lr={global_batch/1000},{run}": "lr=0.064,3",
+    }.items(),
+)
+def test_numbers_can_be_reckoned_with(template: str, becomes: str) -> None:
+    assert planned(spec(template))[1].arguments[1] == becomes
+
+
+@pytest.mark.parametrize("template", ["{model*2}", "{node_addresses+1}", "{device_ids-1}"])
+def test_what_is_no_number_cannot_be_reckoned_with(template: str) -> None:
+    (problem,) = messages(spec(template))
+    assert f"in {template}; numbers are nodes, " in problem
+
+
+def test_nothing_is_divided_by_zero() -> None:
+    (problem,) = messages(spec("{steps/0.0}"))
+    assert problem == "command[1] '{steps/0.0}' divides by zero in {steps/0.0}"
+
+
+@settings(deadline=None)
+@given(
+    field=st.sampled_from(sorted(NUMERIC_FIELDS)),
+    operator=st.sampled_from("+-*/"),
+    number=st.decimals(0, 10**14, places=3).map(str),
+)
+def test_every_reckoning_that_is_no_problem_has_a_result(
+    field: str, operator: str, number: str
+) -> None:
+    entry = spec(f"{{{field}{operator}{number}}}")
+    if not entry.problems():
+        float(planned(entry)[1].arguments[1])
+
+
+def test_ipv6_addresses_are_in_brackets_where_a_number_follows() -> None:
+    entry = spec("{node_endpoints}", "{host_slots}", "tcp://{master_endpoint}", "{master_address}")
+    node = planned(entry, nodes=made_nodes("fd00::1", "fd00::2"))[1]
+    assert node.arguments[1:] == (
+        "[fd00::1]:29400,[fd00::2]:29401",
+        "[fd00::1]:4,[fd00::2]:4",
+        "tcp://[fd00::1]:29400",
+        "fd00::1",
+    )
+    assert endpoint("host", 1) == "host:1"
+
+
+@pytest.mark.parametrize(
+    ("when", "holds"),
+    [
+        (Condition(), True),
+        (Condition(precisions=("fp16", "fp32")), True),
+        (Condition(precisions=("fp16",)), False),
+        (Condition(without_precisions=("fp32",)), False),
+        (Condition(without_precisions=("fp16",)), True),
+        (Condition(options=("dali",)), True),
+        (Condition(options=("dali", "xla")), True),
+        (Condition(options=("dali", "static")), False),
+        (Condition(without_options=("static",)), True),
+        (Condition(without_options=("static", "xla")), False),
+        (Condition(nodes=Counts(among=(2,))), True),
+        (Condition(nodes=Counts(at_least=2)), True),
+        (Condition(nodes=Counts(at_least=3)), False),
+        (Condition(devices_per_node=Counts(among=(2, 8))), False),
+        (Condition(devices_per_node=Counts(among=(4, 8))), True),
+        (Condition(world_size=Counts(among=(8,)), options=("xla",)), True),
+        (Condition(world_size=Counts(among=(8,)), options=("static",)), False),
+    ],
+)
+def test_a_condition_holds_when_all_that_it_says_is_so(when: Condition, *, holds: bool) -> None:
+    case = Case.parse("pytorch-resnet18-fp32-b8-dali+xla-2n4g")
+    entry = LaunchSpec(command=("t", ConditionalArguments(arguments=("--a", "{nodes}"), when=when)))
+    expected = ("t", "--a", "2") if holds else ("t",)
+    assert planned(entry, case=case)[0].arguments == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "+2", "2-", "2 +", "", "two", "02", "1e3", "2++"])
+def test_what_is_no_count_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no count"):
+        Counts.parse(text)
+
+
+def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alone() -> None:
+    many, one = Counts(at_least=2), Counts(among=(1,))
+    entry = LaunchSpec(
+        command=("t", "{threads}{threads}"),
+        values={
+            "threads": (
+                Choice(value="{nodes}x", when=Condition(nodes=many)),
+                Choice(value="never", when=Condition(devices_per_node=Counts(among=(4,)))),
+                Choice(value="one"),
+            )
+        },
+        environment={
+            "ALONE": (Choice(value="1", when=Condition(nodes=one)),),
+            "TOGETHER": (Choice(value="{threads}", when=Condition(nodes=many)),),
+        },
+    )
+    node = planned(entry)[0]
+    assert node.arguments == ("t", "2x2x")
+    assert node.environment == {"TOGETHER": "2x"}
+
+
+def test_a_value_without_a_choice_for_the_case_is_not_planned() -> None:
+    entry = LaunchSpec(
+        command=("t", "{threads}"),
+        values={"threads": (Choice(value="1", when=Condition(nodes=Counts(among=(1,)))),)},
+    )
+    assert entry.problems() == ()
+    with pytest.raises(ValueError, match=r"values\.threads has no choice for pytorch-resnet18-"):
+        planned(entry)
+
+
+def test_what_the_user_sets_is_in_the_plan() -> None:
+    entry = LaunchSpec(
+        command=("{python}", "{data}/train"),
+        environment={"A": "{data}", "B": "1"},
+        working_directory="{data}",
+        variables={"data": Variable(meaning="the data", kind=VariableKind.FOLDER)},
+    )
+    variables = LaunchVariables(
+        values={"data": "/data"},
+        extra_arguments=("--x", "{nodes}"),
+        environment={"B": "2", "C": "{model}"},
+        python="/opt/python",
+    )
+    node = planned(entry, variables=variables)[0]
+    assert node.arguments == ("/opt/python", "/data/train", "--x", "{nodes}")
+    assert node.environment == {"A": "/data", "B": "2", "C": "{model}"}
+    assert node.working_directory == "/data"
+
+
+def test_extra_arguments_go_where_the_command_says() -> None:
+    variables = LaunchVariables(extra_arguments=("-a", "b c"))
+    entry = spec("--x", "{extra_arguments}", "DATA")
+    assert planned(entry, variables=variables)[0].arguments == (
+        "trainer", "--x", "-a", "b c", "DATA",
+    )  # fmt: skip
+    assert planned(entry)[0].arguments == ("trainer", "--x", "DATA")
+
+
+def test_extra_arguments_are_no_part_of_another_argument_and_go_to_one_place() -> None:
+    part, twice = spec("--x={extra_arguments}"), spec("{extra_arguments}", "{extra_arguments}")
+    assert "can only be an argument of its own in 'command'" in messages(part)[0]
+    assert messages(twice) == [
+        "command has {extra_arguments} twice; the user's arguments go to one place"
+    ]
+
+
+def test_a_plan_without_a_variable_that_it_needs_is_refused() -> None:
+    entry = replace(spec("{data}"), variables={"data": Variable(meaning="the data")})
+    with pytest.raises(ValueError, match="is launched without a value of data"):
+        planned(entry)
+
+
+def test_only_the_variables_that_a_case_uses_are_needed() -> None:
+    xla = Condition(options=("xla",))
+    entry = LaunchSpec(
+        command=("t", ConditionalArguments(arguments=("{tool}",), when=xla), "{how}"),
+        variables={name: Variable(meaning=name) for name in ("unused", "deep", "tool", "folder")},
+        values={"how": (Choice(value="{deep}", when=xla), Choice(value="none"))},
+        working_directory="{folder}",
+    )
+    assert entry.variables_of(CASE) == ("folder",)
+    assert entry.variables_of(replace(CASE, options=("xla",))) == ("deep", "tool", "folder")
+
+
 def test_a_run_directory_is_absolute_so_that_it_holds_in_any_working_directory() -> None:
     node = planned(spec("{run_directory}"), log=Path("runs/r18_b8_fp32_3.log"))[0]
     assert node.arguments[1] == str(Path.cwd() / "runs" / "r18_b8_fp32_3")
@@ -109,11 +339,35 @@ def test_doubled_braces_are_literal_ones() -> None:
     assert node.arguments[1:] == ('{"lr": 0.1}', "{model}", "{resnet18}")
 
 
+any_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
+
+
 @settings(deadline=None)
 @given(name=st.text(st.characters(exclude_characters="/\0", codec="utf-8")))
-def test_a_value_stays_in_its_argument_whatever_is_in_it(name: str) -> None:
+def test_a_path_stays_in_its_argument_whatever_is_in_it(name: str) -> None:
     node = planned(spec("--out={run_directory}", "last"), log=Path(f"/runs/r50{name}.log"))[0]
     assert node.arguments == ("trainer", f"--out=/runs/r50{name}", "last")
+
+
+@settings(deadline=None)
+@given(value=any_text, host=any_text, extra=st.lists(any_text))
+def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(
+    value: str, host: str, extra: list[str]
+) -> None:
+    entry = LaunchSpec(
+        command=("trainer", "{v}", "--v={v}{v}", "--n={n}", "{node_address}", "last"),
+        environment={"V": "{v}"},
+        variables={"v": Variable(meaning="anything")},
+        values={"n": (Choice(value="<{v}>"),)},
+        working_directory="/{v}",
+    )
+    variables = LaunchVariables(values={"v": value}, extra_arguments=tuple(extra))
+    nodes = made_nodes(host, "10.0.0.2")
+    node = planned(entry, variables=variables, nodes=nodes)[0]
+    own = (value, f"--v={value}{value}", f"--n=<{value}>", host, "last")
+    assert node.arguments == ("trainer", *own, *extra)
+    assert node.environment == {"V": value}
+    assert node.working_directory == f"/{value}"
 
 
 @pytest.mark.parametrize(
@@ -133,15 +387,22 @@ def test_a_value_stays_in_its_argument_whatever_is_in_it(name: str) -> None:
 def test_an_unknown_placeholder_is_named_with_its_place_and_what_may_be_meant(
     entry: LaunchSpec, path: str
 ) -> None:
-    (problem,) = entry.problems()
+    (problem,) = messages(entry)
     assert problem.startswith(f"{path} ")
     assert "unknown placeholder {batch_per_devise}; did you mean {batch_per_device}?" in problem
     assert all(field in problem for field in FIELDS)
 
 
-@pytest.mark.parametrize("placeholder", ["{}", "{0}", "{model!r}", "{model:>9}", "{case.model}"])
-def test_only_plain_field_names_are_placeholders(placeholder: str) -> None:
-    (problem,) = spec(placeholder).problems()
+@pytest.mark.parametrize(
+    "placeholder",
+    [
+        *("{}", "{0}", "{model!r}", "{model:>9}", "{case.model}", "{ steps}", "{1+steps}"),
+        *("{steps+}", "{steps+1+1}", "{steps^2}", "{steps+-1}", "{steps+run}", "{steps*1e9}"),
+        "{steps+1234567890123456}",
+    ],
+)
+def test_only_names_and_one_step_of_arithmetic_are_placeholders(placeholder: str) -> None:
+    (problem,) = messages(spec(placeholder))
     assert f"unknown placeholder {placeholder}" in problem
 
 
@@ -150,7 +411,7 @@ def test_only_plain_field_names_are_placeholders(placeholder: str) -> None:
     [("--x={model", "{", 5), ("ab}", "}", 3), ("{{model}", "}", 8), ("{ {model}", "{", 1)],
 )
 def test_a_single_brace_is_pointed_at(argument: str, brace: str, position: int) -> None:
-    (problem,) = spec(argument).problems()
+    (problem,) = messages(spec(argument))
     assert f"command[1] {argument!r} has a single {brace!r} at character {position}" in problem
     assert repr(brace * 2) in problem
 
@@ -164,14 +425,50 @@ def test_a_single_brace_is_pointed_at(argument: str, brace: str, position: int) 
         (LaunchSpec(command=("trainer",), environment={"A=B": "1"}), "'A=B'"),
         (LaunchSpec(command=("trainer",), time_limit_s=0), "time_limit_s"),
         (LaunchSpec(command=("trainer",), time_limit_s=float("nan")), "time_limit_s"),
+        (LaunchSpec(command=("trainer",), first_step_limit_s=-1), "first_step_limit_s"),
+        (LaunchSpec(command=("trainer",), step_limit_s=float("inf")), "step_limit_s"),
         (LaunchSpec(command=("trainer",), pause_s=-1), "pause_s"),
+        (LaunchSpec(command=("trainer",), retries=-1), "retries"),
+        (LaunchSpec(command=("{extra_arguments}",)), "names no program"),
     ],
 )
 def test_what_no_process_could_be_started_with_is_a_problem(
     entry: LaunchSpec, message: str
 ) -> None:
-    (problem,) = entry.problems()
+    (problem,) = messages(entry)
     assert message in problem
+
+
+@pytest.mark.parametrize("name", ["nodes", "python", "env", "extra_args", "extra_arguments", "A b"])
+def test_a_variable_needs_a_name_that_has_no_meaning_yet(name: str) -> None:
+    entry = replace(spec(), variables={name: Variable(meaning="x")})
+    (problem,) = messages(entry)
+    assert problem.startswith(f"variables.{name} has the name {name!r}")
+
+
+def test_a_value_and_a_variable_have_different_names() -> None:
+    entry = replace(
+        spec(), variables={"a": Variable(meaning="x")}, values={"a": (Choice(value="1"),)}
+    )
+    assert messages(entry) == ["values.a has the name 'a' of a variable; use another"]
+
+
+def test_values_are_not_made_of_other_values() -> None:
+    entry = replace(spec(), values={"a": (Choice(value="1"),), "b": (Choice(value="{a}"),)})
+    (problem,) = messages(entry)
+    assert problem.startswith("values.b[0].value '{a}' has the unknown placeholder {a}")
+
+
+def test_a_choice_that_is_never_taken_is_a_problem() -> None:
+    entry = replace(spec(), values={"a": (Choice(value="1"), Choice(value="2"))})
+    assert messages(entry) == ["values.a[1] is never taken: the choice before it is for all cases"]
+
+
+def test_the_default_of_a_path_is_absolute() -> None:
+    entry = replace(
+        spec(), variables={"a": Variable(meaning="x", kind=VariableKind.FILE, default="a/b")}
+    )
+    assert messages(entry) == ["variables.a.default 'a/b' is no absolute path of a file"]
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -184,9 +481,16 @@ def test_a_malformed_entry_is_not_planned() -> None:
         planned(spec("{modell}"))
 
 
-def test_each_node_needs_an_address() -> None:
-    with pytest.raises(ValueError, match="needs 2 addresses, one for each node, not 1"):
-        planned(spec(), addresses=("10.0.0.1",))
+def test_each_node_of_the_topology_is_there() -> None:
+    with pytest.raises(ValueError, match="needs 2 nodes, not 1"):
+        planned(spec(), nodes=made_nodes("10.0.0.1"))
+
+
+def test_each_node_has_the_devices_of_the_topology_but_for_a_trainer_on_cpus() -> None:
+    nodes = made_nodes(*ADDRESSES, devices=3)
+    with pytest.raises(ValueError, match="needs 4 devices on each node, not 3 as on me@host0"):
+        planned(spec(), nodes=nodes)
+    assert len(planned(replace(spec(), devices=Devices.CPU), nodes=nodes)) == 2
 
 
 def test_a_log_needs_the_ending_that_tells_it_from_its_folder() -> None:

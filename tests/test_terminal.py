@@ -101,7 +101,7 @@ def test_broken_runs_are_counted_and_explained_on_one_line() -> None:
     text = lines(result(Verdict.INVALID, throughputs=(8940.3, None)))
     assert text[1].split()[1] == "1/2"
     assert text[2].split()[-2:] == ["2:", "invalid"]
-    assert text[3] == r"    run 2: too few\nsteps"
+    assert text[3] == "    run 2: too few steps"
 
 
 def test_cases_that_were_never_reached_are_only_counted() -> None:

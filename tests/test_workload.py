@@ -9,15 +9,18 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
+from launches import run_spec
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.launch.local import LaunchOutcome, LocalLauncher
-from pytest_dlperf.launch.plan import LaunchSpec, plan_run
+from pytest_dlperf.launch.spec import Devices, LaunchSpec
 from pytest_dlperf.measurement import Window
+
+if TYPE_CHECKING:
+    from pytest_dlperf.launch.record import LaunchOutcome
 
 pytestmark = pytest.mark.training
 
@@ -39,26 +42,13 @@ def launch_entry(*more: str) -> LaunchSpec:
         command=(*entry["command"], *more),
         environment=entry["environment"],
         time_limit_s=entry["time_limit_s"],
+        devices=Devices(entry["devices"]),
     )
 
 
 def train(log: Path, topology: str, *more: str) -> LaunchOutcome:
     case = Case.parse(f"pytorch-resnet18-fp32-b2-{topology}")
-    launcher = LocalLauncher()
-    entry = launch_entry(*more)
-    with launcher.reserved_port() as port:
-        commands = plan_run(
-            entry,
-            case=case,
-            window=WINDOW,
-            settling_steps=0,
-            system_directory=log.parent,
-            run=1,
-            addresses=launcher.addresses(case.topology.nodes),
-            master_port=port,
-            log=log,
-        )
-        return launcher.run(commands, time_limit_s=entry.time_limit_s)
+    return run_spec(launch_entry(*more), case, WINDOW, log)
 
 
 def step_times(log: Path) -> dict[int, list[float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,16 +14,30 @@ SYSTEM = "tiny-mlp"
 CASES = ("tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g", "tiny-mlp-fp32-b4-2n1g")
 
 # Prints the records of a training in which each step takes as long as a file says. Each start
-# leaves a line in starts.txt, by which a test counts the runs.
+# leaves a line in starts.txt, by which a test counts the runs, and one in hosts.txt. Whoever finds
+# another training at work on the same host writes it to overlaps.txt.
 TRAINER = """\
-import os, pathlib, sys, time
-nodes, devices, node_rank, steps, run = map(int, sys.argv[1:])
+import fcntl, os, pathlib, sys, time
+nodes, devices, node_rank, steps, run = map(int, sys.argv[1:6])
 here = pathlib.Path(__file__).parent
-with (here / "starts.txt").open("a") as file:
-    file.write(f"{nodes}n{devices}g {node_rank} {run}\\n")
+def note(file, *words):
+    with (here / file).open("a") as opened:
+        opened.write(" ".join(map(str, words)) + "\\n")
+topology, host = f"{nodes}n{devices}g", os.environ.get("TINY_HOST", "127.0.0.1")
+note("starts.txt", topology, node_rank, run)
+note("hosts.txt", topology, node_rank, run, host)
+if host != "127.0.0.1":  # all nodes of a run may be this machine
+    alone = (here / f"on-{host}").open("w")
+    try:
+        fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        note("overlaps.txt", topology, node_rank, run, host)
 behaviour = (here / "behaviour.txt").read_text().split()
 step_s = float(behaviour[0]) / (nodes * devices) ** 0.5
 world_size = nodes * devices
+for word in behaviour:
+    if word.startswith("work-"):
+        time.sleep(float(word[5:]))
 for local_rank in range(devices):
     rank = node_rank * devices + local_rank
     print(f"dlperf run rank={rank} world_size={world_size} nodes={nodes} "
@@ -35,11 +50,25 @@ for step in range(1, steps + 1):
     if f"die-at-{step}" in behaviour:
         print("the trainer ran out of luck", flush=True)
         sys.exit(7)
+    if f"die-once-at-{step}" in behaviour and (here / "starts.txt").read_text().count("\\n") == 1:
+        print("the trainer ran out of luck", flush=True)
+        sys.exit(7)
+    if f"second-node-dies-at-{step}" in behaviour:
+        if node_rank == 1:
+            print("Traceback (most recent call last):\\nMemoryError: node 1 has no more", flush=True)
+            sys.exit(3)
+        print("node 0 waits", flush=True)
+        time.sleep(600)
     if f"hang-at-{step}" in behaviour:
         time.sleep(600)
     for local_rank in range(devices):
         rank = node_rank * devices + local_rank
         print(f"dlperf step rank={rank} step={step} time={step * step_s:.6f} loss=1.0", flush=True)
+if "stay" in behaviour:
+    time.sleep(600)
+if "linger" in behaviour:
+    time.sleep(1)
+    note("ended.txt", topology, node_rank, run)
 if "die-at-end" in behaviour:
     sys.exit(9)
 """
@@ -52,23 +81,43 @@ log: {{name: mlp, format: dlperf}}
 window: {{warmup_steps: 2, measured_steps: 8}}
 repeats: 3
 launch:
+  devices: {devices}
   command: ["{{python}}", "{trainer}", "{{nodes}}", "{{devices_per_node}}", "{{node_rank}}",
     "{{steps}}", "{{run}}"]
+  environment: {{TINY_HOST: "{{node_address}}"}}
   time_limit_s: {time_limit_s}
+{more}
 cases:
-  - {{precision: fp32, batch_per_device: 4, topologies: [1n1g, 1n2g, 2n1g]}}
+  - {{precision: fp32, batch_per_device: 4, topologies: [{topologies}]}}
 """
 
 
 class TinySystem:
     """The system in a suite, and its trainer's behaviour."""
 
-    def __init__(self, suite: Suite, *, time_limit_s: float = 60) -> None:
+    def __init__(
+        self,
+        suite: Suite,
+        *,
+        time_limit_s: float = 60,
+        devices: str = "cpu",
+        topologies: Sequence[str] = ("1n1g", "1n2g", "2n1g"),
+        launch: Sequence[str] = (),
+    ) -> None:
+        """Write system and trainer; ``launch`` has further lines of the system's launch."""
         self.folder = suite.path / "trainer"
         self.folder.mkdir()
         trainer = self.folder / "train.py"
         trainer.write_text(TRAINER, encoding="utf-8")
-        suite.system_file(DECLARATION.format(trainer=trainer, time_limit_s=time_limit_s))
+        suite.system_file(
+            DECLARATION.format(
+                trainer=trainer,
+                time_limit_s=time_limit_s,
+                devices=devices,
+                topologies=", ".join(topologies),
+                more="\n".join(f"  {line}" for line in launch),
+            )
+        )
         self.behave("0.01")
 
     def behave(self, behaviour: str) -> None:
@@ -76,6 +125,18 @@ class TinySystem:
         (self.folder / "behaviour.txt").write_text(behaviour, encoding="utf-8")
 
     def starts(self) -> list[str]:
-        """One line per start of a node's trainer."""
-        file: Path = self.folder / "starts.txt"
+        """One line per start of a node's trainer: topology, rank, run."""
+        return self.noted("starts.txt")
+
+    def hosts(self) -> list[str]:
+        """One line per start of a node's trainer: topology, rank, run, address of the host."""
+        return self.noted("hosts.txt")
+
+    def overlaps(self) -> list[str]:
+        """Starts on a host on which another training was at work."""
+        return self.noted("overlaps.txt")
+
+    def noted(self, name: str) -> list[str]:
+        """The lines of a file that the trainer writes."""
+        file: Path = self.folder / name
         return file.read_text(encoding="utf-8").splitlines() if file.exists() else []

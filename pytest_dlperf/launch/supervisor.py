@@ -6,21 +6,25 @@ its child. So everything the program has started stays below the supervisor, wha
 group or environment, unless a service of the machine has been asked to start it. As a second net,
 processes with the run's marker in their environment are looked for in the whole machine.
 
-Orders come as lines on standard input: ``start`` with a JSON object, ``end``, ``kill``. The end of
-the input is the end of whoever gives the orders, and means ``kill``: the next run may begin at
-once. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when one comes after that. Reports are
-JSON objects, one on each line of standard output. What the program prints goes to the supervisor's
-standard error.
+Orders come as lines on standard input: ``prepare`` and ``start`` with a JSON object, ``release``,
+which takes back what was prepared, ``end``, ``kill``, and an empty line, which only says that
+somebody is there. The end of the input is the end
+of whoever gives the orders, and means ``kill``: the next run may begin at once. So does silence,
+where a network lies between that could be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and
+``kill`` when one comes after that. Reports are JSON objects, one on each line of standard output.
+What the program prints goes to the supervisor's standard error.
 
-It is started by its path and imports the standard library only. It has to run on Python 3.6, so
-that the Python of a cluster's node is enough.
+It is sent to the node that it runs on, and imports the standard library only. It has to run on
+Python 3.6, so that the Python of a cluster's node is enough.
 """
 
 import contextlib
+import errno
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,42 +34,96 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MARKER = "DLPERF_RUN_ID"
-"""Environment variable that is handed down to every process below a supervisor; its value belongs
-to one supervisor of one run."""
+"""Environment variable that is handed down to every process below a supervisor. Its value begins
+with the run's number and the node's rank, each with a dot behind it."""
 KILL_LIMIT_S = 5.0
 """How long killed processes may take to be gone; one that is stuck in the kernel takes long."""
+BEAT_S = 1.0
+"""How often each side tells the other that it is there, where a network lies between them."""
 
 _PROC = "/proc"
 _POLL_S = 0.01
-_LONGEST_SLEEP_S = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 
 
-def start_order(
-    arguments: "list[str]", environment: "dict[str, str]", *, folder: "str | None", grace_s: float
+def lock_name(scope: str, device: int) -> str:
+    """The name that whoever uses a device of a host binds a socket to, in no folder.
+
+    The kernel frees it with the process; names are those of one network namespace.
+    """
+    return f"\0pytest-dlperf/{scope}/{device}"
+
+
+def prepare_order(
+    *,
+    scope: str,
+    devices: "list[int]",
+    sweep: str,
+    scratch: "str | None",
+    ipv6: bool = False,
+    taken_over: bool = False,
+) -> bytes:
+    """The order to get a node ready: lock its devices, hold a port, make the scratch folder.
+
+    ``devices`` are locked against every other run on the machine; none are where a node of the
+    same run on the same machine has locked them already. ``scope`` tells hosts apart that are
+    played by one machine. Processes whose marker begins with ``sweep`` are killed in the end, and
+    the scratch folder is removed; with ``taken_over`` it is that of a supervisor that is gone.
+    """
+    order = {
+        "scope": scope,
+        "devices": devices,
+        "sweep": sweep,
+        "scratch": None if scratch is None else _as_text(scratch),
+        "taken_over": taken_over,
+        "ipv6": ipv6,
+    }
+    return b"prepare " + json.dumps(order).encode("ascii") + b"\n"
+
+
+def start_order(  # noqa: PLR0913 - all that a program is started with, by name
+    arguments: "list[str]",
+    environment: "dict[str, str]",
+    *,
+    without_names: "list[str]",
+    without_prefixes: "list[str]",
+    folder: str,
+    needs_folder: bool,
+    grace_s: float,
 ) -> bytes:
     """The order to start a program; it is asked to end ``grace_s`` seconds before it is killed.
 
-    Bytes that are no text survive the way, whatever the encodings at both ends are.
+    ``environment`` is added to the supervisor's own, out of which the names and prefixes are
+    taken first. The program runs in ``folder``, or where the supervisor does if that is not there
+    and not needed. Bytes that are no text survive the way, whatever the encodings at both ends are.
     """
     order = {
         "arguments": [_as_text(argument) for argument in arguments],
         "environment": {_as_text(key): _as_text(value) for key, value in environment.items()},
-        "folder": None if folder is None else _as_text(folder),
+        "without_names": without_names,
+        "without_prefixes": without_prefixes,
+        "folder": _as_text(folder),
+        "needs_folder": needs_folder,
         "grace_s": grace_s,
     }
     return b"start " + json.dumps(order).encode("ascii") + b"\n"
 
 
-def kill_marked(marker: str) -> "list[int]":
-    """Kill all processes of this machine that carry the marker, and say which ones are left.
+def sweep_orders(sweep: str, scratch: str) -> bytes:
+    """The orders to kill processes whose marker begins so, remove that folder, and nothing else."""
+    order = prepare_order(scope="", devices=[], sweep=sweep, scratch=scratch, taken_over=True)
+    return order + b"kill\n"
+
+
+def kill_marked(prefix: str) -> "list[int]":
+    """Kill all processes of this machine whose marker begins so, and say which ones are left.
 
     Repeats, since a process may have been started by one that was killed after it was looked for.
     """
     deadline = time.monotonic() + KILL_LIMIT_S
-    entry = f"{MARKER}={marker}".encode()
+    entry = "{}={}".format(MARKER, prefix).encode()  # noqa: UP032 - as short as it gets
     while True:
         marked = list(_marked(entry))
         if not marked or time.monotonic() > deadline:
@@ -79,8 +137,10 @@ def kill_marked(marker: str) -> "list[int]":
 class Supervisor:
     """Starts the program when it is told to, and ends all that came of it when it is told to."""
 
-    def __init__(self) -> None:
-        """Take signals from now on."""
+    def __init__(self, lease_s: float) -> None:
+        """Take signals from now on, and orders that come less than ``lease_s`` apart (0: any)."""
+        self._lease_s = lease_s
+        self._heard = self._told = time.monotonic()
         self._input = b""
         self._listening = True
         self._ending = False
@@ -88,7 +148,10 @@ class Supervisor:
         self._has_children = False
         self._program = None  # type: subprocess.Popen[bytes] | None
         self._exit_code = None  # type: int | None
-        self._order = {}  # type: dict[str, object]
+        self._grace_s = 0.0
+        self._sweep = None  # type: str | None
+        self._scratch = None  # type: str | None
+        self._held = []  # type: list[socket.socket]
         self._wake_up, wake_up = os.pipe()
         os.set_blocking(wake_up, False)
         signal.set_wakeup_fd(wake_up)
@@ -96,27 +159,33 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
+        _report(ready=sys.version.split()[0])
 
-    def run(self, marker: str) -> int:
+    def run(self) -> int:
         """Follow the orders to the end, and return the exit code that tells the program's."""
         self._wait(lambda: self._ending)
         if self._program is not None:
-            self._end(float(str(self._order["grace_s"])))
-            left = set(_descendants(os.getpid())) if self._has_children else set()
-            left.update(kill_marked(marker))
-            if left:
-                _report(left=sorted(left))
+            self._end()
+        # Its own descendants first: what they are doing for other nodes ends with them.
+        left = set(_descendants(os.getpid())) if self._has_children else set()
+        if self._sweep is not None:
+            left.update(kill_marked(self._sweep))
+        if left:
+            _report(left=sorted(left))
+        self._release()
+        _report(clean=not left)
+        if self._program is not None:
             self._program.returncode = self._exit_code  # it has been waited for here
         if self._exit_code is None:
             return _NOT_STARTED
         return self._exit_code if self._exit_code >= 0 else _SIGNALLED - self._exit_code
 
-    def _end(self, grace_s: float) -> None:
+    def _end(self) -> None:
         """Ask at first, then kill.
 
         The program itself is asked before the others, because it may know how to end them.
         """
-        deadline = time.monotonic() + grace_s
+        deadline = time.monotonic() + self._grace_s
         self._signal_program(signal.SIGTERM)
         self._wait(lambda: self._hurry or self._exit_code is not None, deadline)
         if not self._hurry and time.monotonic() < deadline:
@@ -136,44 +205,128 @@ class Supervisor:
             if left_s <= 0:
                 return
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
-            ready = select.select(sources, [], [], min(left_s, _LONGEST_SLEEP_S))[0]
+            ready = select.select(sources, [], [], min(left_s, BEAT_S))[0]
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if 0 in ready:
                 self._take_orders()
             self._reap()
+            if self._lease_s:
+                self._keep_lease()
+
+    def _keep_lease(self) -> None:
+        now = time.monotonic()
+        if now - self._heard > self._lease_s:
+            self._be_alone()
+        if now - self._told >= BEAT_S:
+            self._told = now
+            _report(alive=True)
+
+    def _be_alone(self) -> None:
+        """Nobody gives orders any more."""
+        self._listening = False
+        self._ending = self._hurry = True
 
     def _take_orders(self) -> None:
         received = os.read(0, 65536)
         if not received:
-            self._listening = False
-            self._ending = self._hurry = True
+            self._be_alone()
             return
+        self._heard = time.monotonic()
         lines = (self._input + received).split(b"\n")
         self._input = lines.pop()
         for line in lines:
             word, _, rest = line.partition(b" ")
+            if word == b"prepare":
+                self._prepare(json.loads(rest.decode("ascii")))
+            if word == b"release":
+                self._release()
             if word == b"start":
                 self._start(json.loads(rest.decode("ascii")))
             self._ending = self._ending or word in (b"end", b"kill")
             self._hurry = self._hurry or word == b"kill"
 
+    def _prepare(self, order: "dict[str, object]") -> None:
+        devices = order["devices"]
+        assert isinstance(devices, list)  # noqa: S101 - what prepare_order() has put there
+        try:
+            for device in devices:
+                if not self._lock(lock_name(str(order["scope"]), device)):
+                    self._release()
+                    _report(busy=device)
+                    return
+            # Bound, but without listening: the kernel gives the port to nobody who asks for any,
+            # and to a server that asks for this one with SO_REUSEADDR, as such servers do.
+            holder = socket.socket(socket.AF_INET6 if order["ipv6"] else socket.AF_INET)
+            self._held.append(holder)
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("", 0))
+            if order["scratch"] is not None:
+                scratch = os.fsdecode(_as_bytes(str(order["scratch"])))
+                if not order["taken_over"]:
+                    # It must not be there yet: another user may have made it.
+                    os.mkdir(scratch, 0o700)  # noqa: PTH102 - importing pathlib takes long
+                self._scratch = scratch
+        except OSError as error:
+            _report(cannot_prepare=str(error))
+            return
+        self._sweep = str(order["sweep"])
+        _report(prepared=True, port=holder.getsockname()[1])
+
+    def _release(self) -> None:
+        if self._scratch is not None:
+            _remove(self._scratch)
+            self._scratch = None
+        for held in self._held:
+            held.close()
+        self._held = []
+
+    def _lock(self, name: str) -> bool:
+        """Take a lock of this machine, which ends with this process; whether it was free."""
+        if not sys.platform.startswith("linux"):
+            return True  # no other system has names that end with their process
+        holder = socket.socket(socket.AF_UNIX)
+        try:
+            holder.bind(name)
+        except OSError as error:
+            holder.close()
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+        self._held.append(holder)
+        return True
+
     def _start(self, order: "dict[str, object]") -> None:
         arguments, environment, folder = order["arguments"], order["environment"], order["folder"]
+        names, prefixes = order["without_names"], order["without_prefixes"]
         assert isinstance(arguments, list)  # noqa: S101 - what start_order() has put there
         assert isinstance(environment, dict)  # noqa: S101 - as above
-        self._order = order
+        assert isinstance(names, list)  # noqa: S101 - as above
+        assert isinstance(prefixes, list)  # noqa: S101 - as above
+        self._grace_s = float(str(order["grace_s"]))
+        whole = {
+            key: value
+            for key, value in os.environb.items()
+            if key.decode("latin-1") not in names
+            and not key.decode("latin-1").startswith(tuple(prefixes))
+        }
+        whole.update({_as_bytes(key): _as_bytes(value) for key, value in environment.items()})
+        place = _as_bytes(str(folder))
+        is_there = os.path.isdir(place)  # noqa: PTH112 - as above
+        if order["needs_folder"] and not is_there:
+            _report(cannot_start=None)
+            return
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
                 [_as_bytes(argument) for argument in arguments],
-                cwd=None if folder is None else _as_bytes(str(folder)),
-                env={_as_bytes(key): _as_bytes(value) for key, value in environment.items()},
+                cwd=place if is_there else None,
+                env=whole,
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 start_new_session=True,
             )
         except OSError as error:
-            _report(cannot_start=error.errno)
+            _report(cannot_start=os.strerror(error.errno or 0))
         else:
             self._has_children = True
             _report(started=self._program.pid)
@@ -212,6 +365,12 @@ def _nothing(_number: int, _frame: object) -> None:
     """A signal without a handler would not wake up a waiting process."""
 
 
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _become_reaper() -> None:
     """Adopt the orphans among the descendants, where the system knows how."""
     with contextlib.suppress(ImportError, OSError, AttributeError):
@@ -241,10 +400,12 @@ def _descendants(process: int) -> "list[int]":
     return found
 
 
-def _marked(entry: bytes) -> "Iterator[int]":
-    """Processes with the entry in their environment; none where the system does not tell."""
+def _marked(start: bytes) -> "Iterator[int]":
+    """Processes with an entry in their environment that begins so."""
     for number, environment in _read_all("environ"):
-        if entry in environment.split(b"\0"):
+        if number != os.getpid() and any(
+            entry.startswith(start) for entry in environment.split(b"\0")
+        ):
             yield number
 
 
@@ -274,4 +435,4 @@ def _as_bytes(text: str) -> bytes:
 
 if __name__ == "__main__":
     _become_reaper()
-    sys.exit(Supervisor().run(sys.argv[1]))
+    sys.exit(Supervisor(float(sys.argv[1])).run())

@@ -76,6 +76,10 @@ class PublishedLines:
         self._count = RankCount(log_format, case, case.topology.devices_per_node)
         self._first_step = log_format.first_step
         self._enough: int | None = None
+        self._ranks = case.topology.devices_per_node if self._shared else 1
+        self._epoch = -1
+        self._shift = 0
+        self._furthest = 0
         self._before = (-1, -1)
         self._text = b""
         self._gaps: Counter[int] = Counter()
@@ -86,6 +90,51 @@ class PublishedLines:
     def steps_found(self) -> int:
         """Lines that count, so far."""
         return self._lines
+
+    @property
+    def complete(self) -> bool:
+        """Whether all lines are there that count, and each rank has shown.
+
+        Reading may go on for a while, but only to see whether there are more ranks.
+        """
+        return self._enough is not None
+
+    @property
+    def warmup_steps(self) -> int:
+        """About how many steps a rank has shown when the lines begin that count."""
+        return self._steps_of(self._skipped)
+
+    @property
+    def window_steps(self) -> int:
+        """About how many steps a rank has shown when the last line is there that counts.
+
+        Lines are what is counted, so this is an estimate: it may be mended as the log grows.
+        """
+        return self._steps_of(self._needed)
+
+    def _steps_of(self, lines: int) -> int:
+        lines = -(-lines // self._ranks)
+        above = self._definition.only_steps_above
+        begin = 1 if above is None else above - (self._first_step or 0) + 2
+        interval = self._definition.print_interval or 1
+        if self._alone and self._gaps:
+            interval = print_interval(self._gaps)
+        return begin + (lines - 1) * interval if lines > 0 else begin - 1
+
+    @property
+    def slowest_step(self) -> int:
+        """The last step of all: the ranks are not told apart."""
+        return self._furthest
+
+    def last_steps(self) -> dict[str, int]:
+        """The last step of all, under no name."""
+        return {"": self._furthest} if self._furthest else {}
+
+    def awaited(self) -> dict[str, int]:
+        """The same, unless the log is complete; 0 where only a first step of ranks is missing."""
+        if self.complete:
+            return {}
+        return {"": self._furthest if self._lines < self._needed else 0}
 
     def feed(self, region: Region) -> int | None:
         """Take the region's lines; where in it the last one needed ends, or ``None``.
@@ -137,8 +186,11 @@ class PublishedLines:
         self._before, self._text, self._offset = key, text, offset
         line = self._line
         if self._lines == self._needed:
+            # Only ranks are awaited that have not shown: no step of another's is a sign of them.
             self._settle(end)
-        elif line is None:
+            return
+        self._follow(epoch, step)
+        if line is None:
             self._line = _Line(epoch, step, text, offset, end)
         else:
             line.end = end
@@ -146,6 +198,14 @@ class PublishedLines:
                 line.step = step
             if self._definition.glued is Glued.LAST:
                 line.text = text
+
+    def _follow(self, epoch: int, step: int) -> None:
+        """Count steps on from one epoch to the next, for those who watch."""
+        if epoch > self._epoch:
+            self._epoch = epoch
+            self._shift = self._furthest + 1 - (self._first_step or 0)
+        if epoch == self._epoch:
+            self._furthest = max(self._furthest, step + self._shift)
 
     def _note_gap(self, epoch: int, step: int, offset: int) -> None:
         """Remember how far the steps of records lie apart, and the widest gap that counts.

@@ -382,6 +382,41 @@ class RankedSteps:
         """Steps of the rank that came furthest."""
         return max((stream.step for stream in self._streams.values()), default=0)
 
+    @property
+    def complete(self) -> bool:
+        """Whether every rank's window is complete."""
+        return self._complete == self._ranks
+
+    @property
+    def warmup_steps(self) -> int:
+        """The last step in front of the measured ones."""
+        return self._span.after
+
+    @property
+    def window_steps(self) -> int:
+        """The step that completes a rank's window."""
+        return self._span.last
+
+    @property
+    def slowest_step(self) -> int:
+        """Steps of the rank that came least far; 0 while a rank has shown none."""
+        if len(self._streams) < self._ranks:
+            return 0
+        return min(stream.step for stream in self._streams.values())
+
+    def last_steps(self) -> dict[str, int]:
+        """The last step of each rank, by what it calls itself."""
+        return {_label(rank): stream.step for rank, stream in self._streams.items()}
+
+    def awaited(self) -> dict[str, int]:
+        """The same without ranks whose window is complete; 0 stands for any that show no step."""
+        waiting = {
+            _label(rank): stream.step
+            for rank, stream in self._streams.items()
+            if not stream.complete
+        }
+        return waiting if len(self._streams) == self._ranks else {**waiting, "": 0}
+
     def feed(self, region: Region) -> int | None:
         """Take the region's records; where the last rank completed its window, or ``None``.
 
@@ -441,6 +476,10 @@ class RankedSteps:
             if self._labelled:
                 error.reason = f"rank {_shown(rank)}: {error.reason}"
             raise
+
+
+def _label(rank: bytes) -> str:
+    return f"rank {rank.decode(errors='backslashreplace')}" if rank else ""
 
 
 def _shown(rank: bytes) -> str:

@@ -58,12 +58,12 @@ class LogFile(io.FileIO):
     def __init__(self, path: Path | str, *, limit: int | None = None) -> None:
         """Open the log at once, also where ``path`` is a pipe that nobody writes into.
 
-        With a ``limit`` it ends after so many bytes.
+        With a ``limit`` it ends after so many bytes; the limit may be moved later.
 
         Raises:
             OSError: It cannot be opened, or is no regular file and might never end.
         """
-        self._limit = limit
+        self.limit = limit
         try:
             super().__init__(path, opener=_open_at_once)
         except OSError as error:
@@ -76,9 +76,9 @@ class LogFile(io.FileIO):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read what fits into ``buffer`` and counts; how much that was."""
-        if self._limit is None:
+        if self.limit is None:
             return super().readinto(buffer)
-        return super().readinto(memoryview(buffer)[: max(self._limit - self.tell(), 0)])
+        return super().readinto(memoryview(buffer)[: max(self.limit - self.tell(), 0)])
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -89,39 +89,81 @@ def _no_regular_file(path: Path | str) -> OSError:
     return OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
 
 
-def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]:
-    """Read a file in pieces that end where lines end.
+class RegionReader:
+    """Reads a file in pieces that end where lines end, and goes on when it has grown.
 
     A carriage return and a NUL end lines as well: progress bars and the holes that a rotated log
     is left with would otherwise be lines without end. How the file is cut depends on the buffer's
-    size, but no line of up to ``LONGEST_LINE`` bytes is ever cut in two, and longer ones are
-    always cut at the same places.
+    size and on when it is read, but no line of up to ``LONGEST_LINE`` bytes is ever cut in two,
+    and longer ones are always cut at the same places.
+    """
+
+    __slots__ = ("_buffer", "_file", "_filled", "_given", "_offset")
+
+    def __init__(self, file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> None:
+        """Begin where the file stands, which is its begin."""
+        self._file = file
+        self._buffer = bytearray(min(max(buffer_size, 1), LONGEST_LINE))
+        self._offset = 0
+        self._filled = 0
+        self._given = 0
+
+    @property
+    def position(self) -> int:
+        """How many bytes of the file have been read, also of a line that has not ended."""
+        return self._offset + self._filled
+
+    def available(self) -> Iterator[Region]:
+        """The lines that have ended by now, from where the reading stopped before.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        self._drop_given()
+        while count := self._file.readinto(memoryview(self._buffer)[self._filled :]):
+            self._filled += count
+            filled = self._filled
+            cut = _last_line_end(self._buffer, filled)
+            terminated = cut > 0
+            if not terminated:
+                if filled < len(self._buffer):
+                    continue
+                if filled < LONGEST_LINE:
+                    larger = bytearray(min(2 * filled, LONGEST_LINE))
+                    larger[:filled] = self._buffer
+                    self._buffer = larger
+                    continue
+                cut = filled
+            self._given = cut
+            yield Region(self._buffer, cut, self._offset, terminated)
+            self._drop_given()
+
+    def rest(self) -> Iterator[Region]:
+        """The last line, where it has not ended: for a file that does not grow any more."""
+        self._drop_given()
+        if self._filled:
+            self._given = self._filled
+            yield Region(self._buffer, self._filled, self._offset, terminated=False)
+
+    def _drop_given(self) -> None:
+        """Make room, once whoever was given a region is done with it."""
+        given, self._given = self._given, 0
+        if given:
+            view = memoryview(self._buffer)
+            view[: self._filled - given] = view[given : self._filled]
+            self._offset += given
+            self._filled -= given
+
+
+def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]:
+    """Read a whole file in pieces that end where lines end.
 
     Raises:
         OSError: The file cannot be read.
     """
-    buffer = bytearray(min(max(buffer_size, 1), LONGEST_LINE))
-    view = memoryview(buffer)
-    offset = filled = 0
-    while count := file.readinto(view[filled:]):
-        filled += count
-        cut = _last_line_end(buffer, filled)
-        terminated = cut > 0
-        if not terminated:
-            if filled < len(buffer):
-                continue
-            if filled < LONGEST_LINE:
-                buffer = bytearray(min(2 * filled, LONGEST_LINE))
-                buffer[:filled] = view
-                view = memoryview(buffer)
-                continue
-            cut = filled
-        yield Region(buffer, cut, offset, terminated)
-        view[: filled - cut] = view[cut:filled]
-        offset += cut
-        filled -= cut
-    if filled:
-        yield Region(buffer, filled, offset, terminated=False)
+    reader = RegionReader(file, buffer_size)
+    yield from reader.available()
+    yield from reader.rest()
 
 
 def _last_line_end(buffer: bytearray, filled: int) -> int:

@@ -58,18 +58,50 @@ class SharedSteps:
         self._epoch = -1
         self._turns: set[int] = set()
         self._texts: dict[int, list[tuple[bytes, int]]] = {}
-        self._before: set[int] = set()
+        self._before: dict[int, int] = {}
         self._count = RankCount(log_format, case, self._ranks)
         self._enough: int | None = None
         self._closing = _NEVER
         self._closing_count = 0
         self._step = 0
+        self._slowest = 0
         self._offset: int | None = None
 
     @property
     def steps_found(self) -> int:
         """Steps of the rank that came furthest."""
         return self._step
+
+    @property
+    def complete(self) -> bool:
+        """Whether each rank that was expected has completed its window.
+
+        Reading goes on for a while, but only to see whether there are more of them.
+        """
+        return self._enough is not None
+
+    @property
+    def warmup_steps(self) -> int:
+        """The last step in front of the measured ones."""
+        return self._span.after
+
+    @property
+    def window_steps(self) -> int:
+        """The step that completes a rank's window."""
+        return self._span.last
+
+    @property
+    def slowest_step(self) -> int:
+        """The last step that every rank has shown."""
+        return self._slowest
+
+    def last_steps(self) -> dict[str, int]:
+        """The last step of all, under no name: which rank has shown it is not known."""
+        return {"": self._step} if self._step else {}
+
+    def awaited(self) -> dict[str, int]:
+        """The last step that every rank has shown, unless all windows are complete."""
+        return {} if self.complete else {"": self._slowest}
 
     def feed(self, region: Region) -> int | None:
         """Take the region's records; where the last rank completed its window, or ``None``.
@@ -113,18 +145,24 @@ class SharedSteps:
         self._step = max(self._step, step)
         span = self._span
         if step < span.begin:
-            self._before.add(step)
+            count = self._before[step] = self._before.get(step, 0) + 1
+            self._note_reached(step, count)
             return False
         if step <= span.last:
             texts = self._texts.setdefault(step, [])
             texts.append((text, offset))
             self._count.check_step(printed, len(texts), offset)
+            self._note_reached(step, len(texts))
         # Ranks print the same steps, so the one that ends the window for a rank does for all.
         if span.last <= step < self._closing:
             self._closing, self._closing_count = step, 0
         if step == self._closing:
             self._closing_count += 1
         return self._closing_count == self._ranks
+
+    def _note_reached(self, step: int, count: int) -> None:
+        if count == self._ranks and step > self._slowest:
+            self._slowest = step
 
     def _shift_of(self, epoch: int, first: int, offset: int) -> int:
         shift = self._shifts.get(epoch)

@@ -24,6 +24,34 @@ class Collector(Protocol):
     def steps_found(self) -> int:
         """Steps that the log shows so far, also where they are too few."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has shown what the estimate needs: no later step can change it."""
+
+    @property
+    def warmup_steps(self) -> int:
+        """How many steps a rank shows before the measured ones, settling included."""
+
+    @property
+    def window_steps(self) -> int:
+        """How many steps a rank has to show: settling, warm-up and measured ones."""
+
+    @property
+    def slowest_step(self) -> int:
+        """The last step that all ranks have reached, as far as they are told apart."""
+
+    def last_steps(self) -> dict[str, int]:
+        """The last step of each rank that has shown one, by a name such as ``rank 3``.
+
+        Where ranks do not name themselves it is one step, the last of all, under the name ``""``.
+        """
+
+    def awaited(self) -> dict[str, int]:
+        """The last step of each rank from which more is needed, by the names of ``last_steps``.
+
+        Under ``""`` stands what all ranks without a name have reached: 0 while one is missing.
+        """
+
     def feed(self, region: Region) -> int | None:
         """Take what the region holds; where in it the log has shown enough, or ``None``.
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck, checked
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
-from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, line_number, records, regions
+from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number, records
 from pytest_dlperf.logs.steady import Collector, steady_collector
 from pytest_dlperf.measurement import Estimator, Run, RunStatus
 
 if TYPE_CHECKING:
     import io
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.measurement import Window
 
 
@@ -52,41 +56,290 @@ def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
         ValueError: The format has no published definition and ``published`` was asked for, or
             the window is none.
     """
-    if window.warmup_steps < 0 or window.measured_steps < 1:
-        raise ValueError(
-            f"{window} is no window: at least one step is measured, after none or more"
-        )
-    collector = _collector(log_format, case, window, estimator)
-    try:
-        with LogFile(path, limit=limit) as file:
+    return LogReading(
+        path,
+        number=number,
+        case=case,
+        log_format=log_format,
+        window=window,
+        estimator=estimator,
+        buffer_size=buffer_size,
+    ).finish(limit)
+
+
+class LogState(Enum):
+    """How far a log has come that may still be growing."""
+
+    GROWING = "more steps are needed"
+    COMPLETE = "every rank has shown what the estimate needs"
+    """No later step can change the number. It may be that there is none."""
+    BROKEN = "the log breaks its contract"
+    """Nothing that follows can mend it."""
+
+
+class LogReading:
+    """The reading of a log that may still be growing, as far as it has come.
+
+    ``advance`` reads what is new, as often as one likes and wherever the log happens to end.
+    ``finish`` then reads the rest and gives the same run as ``measure_log`` gives of the whole log.
+    A log is read once, but where a message needs to say what is wrong on which line of it. One
+    that is not there yet has not grown.
+    """
+
+    def __init__(  # noqa: PLR0913 - a log and everything that it is judged by
+        self,
+        path: Path | str,
+        *,
+        number: int,
+        case: Case,
+        log_format: LogFormat,
+        window: Window,
+        estimator: Estimator,
+        buffer_size: int = BUFFER_SIZE,
+    ) -> None:
+        """Begin before the first byte; the arguments are those of ``measure_log``.
+
+        Raises:
+            ValueError: The format has no published definition and ``published`` was asked for, or
+                the window is none.
+        """
+        if window.warmup_steps < 0 or window.measured_steps < 1:
+            raise ValueError(
+                f"{window} is no window: at least one step is measured, after none or more"
+            )
+        self._path = path
+        self._number = number
+        self._case = case
+        self._format = log_format
+        self._window = window
+        self._estimator = estimator
+        self._buffer_size = buffer_size
+        self._collector = _collector(log_format, case, window, estimator)
+        self._facts = FactCheck(log_format, case)
+        self._contradiction: BrokenContractError | None = None
+        self._in_header = True
+        self._enough = False
+        self._file: LogFile | None = None
+        self._reader: RegionReader | None = None
+        self._broken: str | None = None
+        self._closed = False
+
+    @property
+    def state(self) -> LogState:
+        """How far the log has come."""
+        if self._broken is not None:
+            return LogState.BROKEN
+        return LogState.COMPLETE if self._collector.complete else LogState.GROWING
+
+    @property
+    def reason(self) -> str | None:
+        """What the log has broken, and on which line; ``None`` unless it is broken."""
+        return self._broken
+
+    @property
+    def position(self) -> int:
+        """How many bytes of the log have been read."""
+        return 0 if self._reader is None else self._reader.position
+
+    @property
+    def window_steps(self) -> int:
+        """How many steps a rank has to show: settling, warm-up and measured ones.
+
+        ``published`` counts lines: there it is what they come to, as far as it is known yet.
+        """
+        return self._collector.window_steps
+
+    @property
+    def warmup_steps(self) -> int:
+        """How many of these come before the measured ones."""
+        return self._collector.warmup_steps
+
+    @property
+    def furthest_step(self) -> int:
+        """The last step of all, numbered from 1 on through all epochs; 0 without one."""
+        return max(self.last_steps().values(), default=0)
+
+    @property
+    def slowest_step(self) -> int:
+        """The last step that all ranks have reached, as far as they are told apart."""
+        return self._collector.slowest_step
+
+    def last_steps(self) -> dict[str, int]:
+        """The last step of each rank that has shown one, by a name such as ``rank 3``.
+
+        Where ranks do not name themselves it is one step, the last of all, under the name ``""``.
+        A rank whose window is complete stays at the step that completed it.
+        """
+        return self._collector.last_steps()
+
+    def awaited(self) -> dict[str, int]:
+        """The last step of each rank from which more is needed, by the names of ``last_steps``.
+
+        Under ``""`` stands what all ranks without a name have reached: 0 while one is missing.
+        """
+        return self._collector.awaited()
+
+    def advance(self, limit: int | None = None) -> bool:
+        """Read what is new, and say whether that was all there is.
+
+        Args:
+            limit: How many bytes of the log, from its begin, are read at most: bounds the work of
+                this call, or what counts at all.
+        """
+        if self._broken is not None or self._enough or self._closed:
+            return True
+        try:
+            file, reader = self._opened(limit)
             try:
-                estimate = checked(_estimate(file, collector, log_format, case, buffer_size))
+                self._check_same(file)
+                self._take(reader.available())
             except BrokenContractError as error:
-                return Run(
-                    run=number,
-                    throughput=None,
-                    status=RunStatus.INVALID,
-                    reason=_reason(file, error),
-                    log=str(path),
-                    steps=collector.steps_found,
-                )
-    except OSError as error:
+                self._broken = _reason(file, error)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            self._broken = _unreadable(error)
+        if not self.position:
+            # Another file may still take the place of one that is empty.
+            self._let_go()
+        return limit is None or self.position < limit
+
+    def finish(self, limit: int | None = None) -> Run:
+        """Read the rest and measure the run; the reading is over then.
+
+        Args:
+            limit: How many bytes of the log count, from its begin, as if it ended there; ``None``
+                for all. Where more have been read, or the log has been closed, it is read again.
+        """
+        if self._closed or (limit is not None and self.position > limit):
+            self.close()
+            return measure_log(
+                self._path,
+                number=self._number,
+                case=self._case,
+                log_format=self._format,
+                window=self._window,
+                estimator=self._estimator,
+                limit=limit,
+                buffer_size=self._buffer_size,
+            )
+        try:
+            return self._finished(limit)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the log; nothing more is read of it."""
+        self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _finished(self, limit: int | None) -> Run:
+        estimate: Estimate | None = None
+        if self._broken is None:
+            try:
+                file, reader = self._opened(limit)
+                try:
+                    estimate = checked(self._estimate(file, reader))
+                except BrokenContractError as error:
+                    self._broken = _reason(file, error)
+            except OSError as error:
+                self._broken = _unreadable(error)
+        if estimate is None:
+            return Run(
+                run=self._number,
+                throughput=None,
+                status=RunStatus.INVALID,
+                reason=self._broken,
+                log=str(self._path),
+                steps=self._collector.steps_found,
+            )
         return Run(
-            run=number,
-            throughput=None,
-            status=RunStatus.INVALID,
-            reason=f"the log cannot be read: {error.strerror or error}",
-            log=str(path),
-            steps=collector.steps_found,
+            run=self._number,
+            throughput=estimate.throughput,
+            status=RunStatus.OK,
+            reason=estimate.note,
+            log=str(self._path),
+            steps=estimate.steps,
         )
-    return Run(
-        run=number,
-        throughput=estimate.throughput,
-        status=RunStatus.OK,
-        reason=estimate.note,
-        log=str(path),
-        steps=estimate.steps,
-    )
+
+    def _opened(self, limit: int | None) -> tuple[LogFile, RegionReader]:
+        """The log, which ends at ``limit`` for now.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        if self._file is None or self._reader is None:
+            self._file = LogFile(self._path)
+            self._reader = RegionReader(self._file, self._buffer_size)
+        self._file.limit = limit
+        return self._file, self._reader
+
+    def _check_same(self, file: LogFile) -> None:
+        """Check that the log still is what has been read of it.
+
+        Raises:
+            BrokenContractError: It has become shorter, or another file.
+            OSError: It cannot be looked at.
+        """
+        if not self.position:
+            return
+        found = os.fstat(file.fileno())
+        if found.st_size < self.position:
+            raise BrokenContractError(
+                f"the log was cut to {found.st_size} bytes after {self.position} had been read"
+            )
+        try:
+            now = os.stat(self._path)  # noqa: PTH116 - the path may be text
+        except FileNotFoundError:
+            raise BrokenContractError("the log was removed while it was read") from None
+        if not os.path.samestat(found, now):
+            raise BrokenContractError("another file took the log's place while it was read")
+
+    def _estimate(self, file: LogFile, reader: RegionReader) -> Estimate:
+        if not self._enough:
+            self._check_same(file)
+            self._take(reader.available())
+        if not self._enough:
+            self._take(reader.rest())
+        if self._in_header:
+            raise _no_steps(file, self._format, self._contradiction, empty=not reader.position)
+        estimate = self._collector.estimate()
+        self._facts.check_devices()
+        return estimate
+
+    def _take(self, found: Iterator[Region]) -> None:
+        """Go through regions until the log has shown enough.
+
+        Raises:
+            BrokenContractError: The log breaks its contract.
+        """
+        facts = self._facts
+        for region in found:
+            if self._in_header:
+                first = next(iter(records(region, self._format)), None)
+                end = region.end if first is None else first[0]
+                self._contradiction = self._contradiction or facts.contradiction(region, end)
+                self._in_header = first is None
+            if self._contradiction is not None:
+                if self._in_header:
+                    # Without a step, the log may well be another system's.
+                    continue
+                raise self._contradiction
+            try:
+                stop = self._collector.feed(region)
+            except BrokenContractError as error:
+                # What the log says of its devices up to there explains more.
+                facts.note_devices(region, max((error.offset or 0) - region.offset, 0))
+                raise
+            facts.note_devices(region, region.end if stop is None else stop)
+            if stop is not None:
+                self._enough = True
+                break
 
 
 def _collector(
@@ -97,41 +350,6 @@ def _collector(
     if log_format.published is None:
         raise ValueError(f"the log format {log_format.name} has no published definition")
     return PublishedLines(log_format, log_format.published, window, case)
-
-
-def _estimate(
-    file: io.FileIO, collector: Collector, log_format: LogFormat, case: Case, buffer_size: int
-) -> Estimate:
-    facts = FactCheck(log_format, case)
-    contradiction: BrokenContractError | None = None
-    in_header = True
-    empty = True
-    for region in regions(file, buffer_size):
-        empty = False
-        if in_header:
-            first = next(iter(records(region, log_format)), None)
-            end = region.end if first is None else first[0]
-            contradiction = contradiction or facts.contradiction(region, end)
-            in_header = first is None
-        if contradiction is not None:
-            if in_header:
-                # Without a step, the log may well be another system's.
-                continue
-            raise contradiction
-        try:
-            stop = collector.feed(region)
-        except BrokenContractError as error:
-            # What the log says of its devices up to there explains more.
-            facts.note_devices(region, max((error.offset or 0) - region.offset, 0))
-            raise
-        facts.note_devices(region, region.end if stop is None else stop)
-        if stop is not None:
-            break
-    if in_header:
-        raise _no_steps(file, log_format, contradiction, empty=empty)
-    estimate = collector.estimate()
-    facts.check_devices()
-    return estimate
 
 
 def _no_steps(
@@ -158,3 +376,7 @@ def _reason(file: io.FileIO, error: BrokenContractError) -> str:
     if error.offset is None:
         return error.reason
     return f"{error.reason} ({error.place} {line_number(file, error.offset)})"
+
+
+def _unreadable(error: OSError) -> str:
+    return f"the log cannot be read: {error.strerror or error}"

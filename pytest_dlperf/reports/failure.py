@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.gate import Judgement
-    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.measurement import Measurement, Run
 
 
 def failure_message(
@@ -27,7 +27,7 @@ def failure_message(
     subject = f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"
     lines = [subject]
     if judgement.reason:
-        lines.append(f"  reason     {numbers.printable(judgement.reason)}")
+        lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
     lines += _comparison(judgement, measurement, cluster, other_clusters)
     for measured in filter(None, (measurement, single_device)):
         lines += _runs(measured, told=judgement.reason or "")
@@ -67,9 +67,14 @@ def _runs(measurement: Measurement, *, told: str) -> Iterator[str]:
         f"spread {numbers.spread(measurement.spread)}"
     )
     for run in measurement.runs:
-        found = (
-            numbers.throughput(run.throughput) if run.status is RunStatus.OK else run.status.value
-        )
-        new = run.reason and run.reason not in told
-        reason = f" ({numbers.printable(run.reason or '')})" if new else ""
-        yield f"    run {run.run}: {found}{reason}  {numbers.printable(run.log or '')}"
+        for number, attempt in enumerate(run.failed_attempts, start=1):
+            yield _run(f"run {run.run}, attempt {number}", attempt, told=told)
+        yield _run(f"run {run.run}", run, told=told)
+
+
+def _run(name: str, run: Run, *, told: str) -> str:
+    ok = run.status is RunStatus.OK
+    found = numbers.throughput(run.throughput) if ok else run.status.value
+    new = run.reason and run.reason not in told
+    reason = f" ({numbers.in_short(run.reason or '')})" if new else ""
+    return f"    {name}: {found}{reason}  {numbers.printable(run.log or '')}"

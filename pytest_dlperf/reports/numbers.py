@@ -29,6 +29,18 @@ def spread(value: float | None) -> str:
     return ABSENT if value is None else f"{value * 100:.1f} %"
 
 
+def in_short(reason: str) -> str:
+    """A reason in one line: of the last lines of a log, which stand below it, the very last."""
+    head, *below = reason.split("\n")
+    return printable(f"{head} {below[-1].strip()}" if below else head)
+
+
+def in_full(reason: str, indent: int) -> str:
+    """A reason as it is, the lines below the first one indented."""
+    head, *below = map(printable, reason.split("\n"))
+    return "\n".join([head, *(f"{' ' * indent}{line}" for line in below)])
+
+
 def printable(text: str) -> str:
     """Text from file names and logs, safe for one line of a terminal."""
     if text.isprintable():

@@ -168,8 +168,11 @@ def _runs(result: CaseResult, width: int) -> Iterator[str]:
         line += piece
     yield line
     for run in result.measurement.runs:
+        for number, attempt in enumerate(run.failed_attempts, start=1):
+            reason = f": {numbers.in_short(attempt.reason)}" if attempt.reason else ""
+            yield f"    run {run.run}, attempt {number}: {attempt.status.value}{reason}"
         if run.reason:
-            yield f"    run {run.run}: {numbers.printable(run.reason)}"
+            yield f"    run {run.run}: {numbers.in_short(run.reason)}"
 
 
 def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:

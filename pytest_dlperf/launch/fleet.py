@@ -1,0 +1,273 @@
+"""The hosts that a session may use: which of them are fit for a case, and whose turn it is."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, final
+
+from pytest_dlperf.launch.agent import Place
+from pytest_dlperf.launch.hosts import Host, describe_hosts
+from pytest_dlperf.launch.launcher import LauncherError
+from pytest_dlperf.launch.leases import Candidate, Lease
+from pytest_dlperf.launch.local import ADDRESS
+from pytest_dlperf.launch.locking import lock_scope
+from pytest_dlperf.launch.plan import Node, run_directory
+from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
+from pytest_dlperf.locks import locked, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.leases import HostPool
+    from pytest_dlperf.launch.preflight import Requirements
+
+EXAMPLE_PORT: Final = 29500
+"""Stands in a plan that is only shown for the free port that a run would be given."""
+THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
+
+
+class NotEnoughHostsError(Exception):
+    """A case needs more hosts or devices than there are; the message says what would help."""
+
+
+class HostFaultError(Exception):
+    """There would be enough hosts, but too many are unfit; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFault:
+    """What is wrong with a host, told once per session."""
+
+    host: str
+    fault: str
+
+
+@final
+class Fleet:
+    """The hosts of a session, the way to them, and what is known of them."""
+
+    def __init__(  # noqa: PLR0913 - all that hosts are used by, by name
+        self,
+        launcher: Launcher,
+        hosts: Sequence[Host],
+        *,
+        pool: HostPool,
+        exclusive: bool,
+        lock: str,
+        shared_folder: Path | None,
+        say: Callable[[str], None],
+    ) -> None:
+        """Use ``hosts``, or, where there are none, this machine alone.
+
+        ``shared_folder`` is where the processes of a session tell each other what they found.
+        Without ``exclusive`` several runs may share a host, each with devices of its own. ``lock``
+        is the name of the locks that are held on the hosts against runs from elsewhere.
+        """
+        self.launcher = launcher
+        self._declared = tuple(hosts)
+        self._resolved: tuple[Host, ...] | None = None
+        self._pool = pool
+        self._exclusive = exclusive
+        self._lock = lock
+        self._shared_folder = shared_folder
+        self._say = say
+        self._reports: dict[str, dict[str, HostReport]] = {}
+        self._told: set[HostFault] = set()
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether no hosts were named, so that all nodes are this machine."""
+        return not self._declared
+
+    @property
+    def faults(self) -> list[HostFault]:
+        """What is wrong with hosts, as far as it is known."""
+        found = {
+            HostFault(host, report.fault)
+            for reports in self._reports.values()
+            for host, report in reports.items()
+            if report.fault is not None
+        }
+        return sorted(found, key=lambda fault: (fault.host, fault.fault))
+
+    def check_size(self, case: Case, *, accelerators: bool) -> None:
+        """Check that enough is declared for a case, without asking any host.
+
+        Raises:
+            NotEnoughHostsError: It is not.
+        """
+        if self.is_this_machine:
+            if accelerators and case.topology.nodes > 1:
+                raise self._not_enough(case, [THIS_MACHINE], accelerators=accelerators)
+            return
+        fit = [
+            host
+            for host in self._declared
+            if host.devices is None or host.devices >= case.topology.devices_per_node
+        ]
+        if len(fit) < case.topology.nodes:
+            raise self._not_enough(case, self._declared, accelerators=accelerators)
+
+    @contextmanager
+    def leased(self, case: Case, needed: Requirements) -> Iterator[tuple[Lease, ...]]:
+        """Hold hosts for a case, one lease per node, for the length of the block.
+
+        Waits until they are free.
+
+        Raises:
+            NotEnoughHostsError: There are too few, or they have too few devices.
+            HostFaultError: Too few of them are fit.
+            LeaseError: The pool cannot be used.
+            LauncherError: The launcher cannot be used.
+        """
+        topology = case.topology
+        candidates = self._candidates(case, needed)
+        on_one_machine = self.is_this_machine
+        with self._pool.leased(
+            candidates,
+            nodes=1 if on_one_machine else topology.nodes,
+            devices=topology.devices_per_node,
+            exclusive=self._exclusive,
+            purpose=case.id,
+            on_wait=self._say,
+        ) as leases:
+            yield leases * topology.nodes if on_one_machine else leases
+
+    def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
+        """Where the nodes of a run go: each host's devices are locked by its first node."""
+        seen: set[str] = set()
+        places = []
+        for rank, lease in enumerate(leases):
+            is_first = lease.host.address not in seen
+            seen.add(lease.host.address)
+            places.append(
+                Place(
+                    host=lease.host,
+                    device_ids=lease.device_ids,
+                    locked_devices=self._locked_devices(lease) if is_first else (),
+                    lock_scope=lock_scope(self._lock, lease.host),
+                    log=log if rank == 0 else run_directory(log) / f"node{rank}.log",
+                )
+            )
+        return tuple(places)
+
+    def _locked_devices(self, lease: Lease) -> tuple[int, ...]:
+        if not self._exclusive:
+            return lease.device_ids
+        # All of them, so that nobody who shares comes in between.
+        return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
+
+    def planned_nodes(self, case: Case) -> tuple[Node, ...]:
+        """The nodes that a case would go to if all hosts were fit and free.
+
+        Raises:
+            LauncherError: The launcher cannot be used.
+        """
+        wanted = case.topology.nodes
+        hosts = [
+            host
+            for host in self._hosts()
+            if host.devices is None or host.devices >= case.topology.devices_per_node
+        ]
+        if self.is_this_machine:
+            hosts *= wanted
+        return tuple(
+            Node(
+                host=host.name,
+                address=host.address,
+                port=EXAMPLE_PORT + (rank if self.is_this_machine else 0),
+                device_ids=tuple(range(case.topology.devices_per_node)),
+                scratch_directory=f"/tmp/pytest-dlperf-RUN-{rank}",  # noqa: S108 - an example
+            )
+            for rank, host in enumerate(hosts[:wanted])
+        )
+
+    # ------------------------------------------------------------------ which are fit
+
+    def _candidates(self, case: Case, needed: Requirements) -> list[Candidate]:
+        hosts = self._hosts()
+        reports = self._looked_at(hosts, needed)
+        known = [
+            replace(host, devices=reports[host.name].devices)
+            if host.devices is None and needed.accelerators
+            else host
+            for host in hosts
+        ]
+        enough = [
+            host
+            for host in known
+            if host.devices is None or host.devices >= case.topology.devices_per_node
+        ]
+        wanted = 1 if self.is_this_machine else case.topology.nodes
+        fit = [host for host in enough if reports[host.name].fault is None]
+        if len(fit) >= wanted:
+            return [Candidate(host=host, devices=host.devices) for host in fit]
+        broken = [host for host in known if reports[host.name].fault is not None]
+        if len(fit) + len(broken) < wanted or not broken:
+            raise self._not_enough(case, known, accelerators=needed.accelerators)
+        faults = "\n".join(f"  {host.name}: {reports[host.name].fault}" for host in broken)
+        raise HostFaultError(
+            f"{case.id} needs {wanted} fit host{'s' * (wanted > 1)}, and there "
+            f"{'is' if len(fit) == 1 else 'are'} {len(fit)}; what is wrong with the others:\n"
+            f"{faults}"
+        )
+
+    def _hosts(self) -> tuple[Host, ...]:
+        if self._resolved is None:
+            hosts = self._declared or (THIS_MACHINE,)
+            self._resolved = self.launcher.resolve(hosts)
+            first: dict[str, str] = {}
+            for host in self._resolved:
+                if host.address.lower() in first:
+                    # Two gangs would be given the same machine.
+                    raise LauncherError(
+                        f"the hosts {first[host.address.lower()]} and {host.name} have the same "
+                        f"address, {host.address}; name each host once, or give each its own in "
+                        "a host file (address=…)"
+                    )
+                first[host.address.lower()] = host.name
+        return self._resolved
+
+    def _looked_at(self, hosts: Sequence[Host], needed: Requirements) -> dict[str, HostReport]:
+        """The reports on all hosts; one process of the session looks, the others read."""
+        if needed.key not in self._reports:
+            folder = self._shared_folder
+            file = None if folder is None else folder / f"hosts-{needed.key}.json"
+            with nullcontext() if file is None else locked(file.with_suffix(".lock")):
+                if file is not None and file.exists():
+                    plain = json.loads(file.read_text(encoding="utf-8"))
+                    reports = {name: HostReport.from_plain(one) for name, one in plain.items()}
+                else:
+                    try:
+                        reports = look_at_hosts(self.launcher, hosts, needed, lock=self._lock)
+                    except OSError as error:
+                        raise LauncherError(
+                            f"the launcher {self.launcher.name} cannot start {error.filename!r}: "
+                            f"{error.strerror}"
+                        ) from error
+                    if file is not None:
+                        plain = {name: report.to_plain() for name, report in reports.items()}
+                        write_whole(file, json.dumps(plain))
+            self._reports[needed.key] = reports
+        return self._reports[needed.key]
+
+    def _not_enough(
+        self, case: Case, hosts: Sequence[Host], *, accelerators: bool
+    ) -> NotEnoughHostsError:
+        nodes, devices = case.topology.nodes, case.topology.devices_per_node
+        needs = f"{nodes} node{'s' * (nodes > 1)} of {devices} device{'s' * (devices > 1)}"
+        if self.is_this_machine:
+            shown = hosts[0].devices
+            there = "this machine alone" if shown is None else f"this machine, which shows {shown}"
+        else:
+            there = describe_hosts(hosts)
+        hint = "; a trainer that needs none says 'devices: cpu' under 'launch'"
+        return NotEnoughHostsError(
+            f"{case.id} needs {needs}; there is {there}. Name hosts with --dlperf-hosts "
+            f"or DLPERF_HOSTS, as in node[01-04]:8{hint if accelerators else ''}"
+        )

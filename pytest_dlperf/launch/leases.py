@@ -1,0 +1,534 @@
+"""Leases of hosts: whole gangs at once, first come first served, across all sessions of a user.
+
+The pool is a folder. In it lie
+
+- ``hosts.json``: the claims, those that hold hosts and those that wait, in the order of arrival.
+  It is only ever replaced whole.
+- ``pool.lock``: held for the moment in which somebody changes ``hosts.json``. Polling for a file
+  lock is unfair, so nobody waits for hosts with it: the order is that of the claims.
+- ``claim-<pid>-<random>.lock``: one for each claim, locked by its process from the first moment to
+  the last. The kernel ends the lock with the process, so a claim whose lock is free is void,
+  whatever ``hosts.json`` says.
+
+A claim that is locked but does not stand in ``hosts.json`` holds hosts that nobody knows (the file
+was lost or is no longer legible). Nothing is granted until it has ended: waiting costs a while, two
+trainings on one host cost the measurement.
+
+Processes that are killed between two steps leave nothing that needs mending: a claim's lock is
+taken before the claim is written, and removed after the claim is struck out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.locks import HeldLock, LockError, is_held, locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pytest_dlperf.launch.hosts import Host
+
+_SCHEMA: Final = 1
+_STATE: Final = "hosts.json"
+_CLAIM_NAME: Final = re.compile(r"claim-([0-9]+)-[0-9a-f]+\.lock")
+_POLL_S: Final = 0.1
+_END_OF_TIME: Final = 1e11  # that a date can still be made of
+_CHECK_S: Final = 0.5
+"""How often the waiting, all together, look for processes that have died."""
+
+
+class LeaseError(Exception):
+    """Hosts cannot be leased, now or ever; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A host that a run could use; ``devices`` is None where it has as many as anybody wants."""
+
+    host: Host
+    devices: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A host that is this run's for a while, and which of its devices."""
+
+    host: Host
+    device_ids: tuple[int, ...]
+
+
+class HostPool:
+    """The hosts that all processes of a user on this machine share."""
+
+    def __init__(self, folder: Path, *, report: Callable[[str], None] | None = None) -> None:
+        """Share the pool in ``folder``; whoever names the same folder shares the same pool.
+
+        The folder is made when it is needed, and belongs to the pool alone. ``report`` is told
+        what has to be known and is no error, such as a state file that was set aside; without it,
+        that goes to the standard error.
+        """
+        self._folder = folder
+        self._report = report or _tell
+
+    @contextmanager
+    def leased(  # noqa: PLR0913 - what is wanted, by name
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        nodes: int,
+        devices: int,
+        exclusive: bool = True,
+        purpose: str = "",
+        on_wait: Callable[[str], None] | None = None,
+    ) -> Iterator[tuple[Lease, ...]]:
+        """Hold ``nodes`` of the candidates with ``devices`` devices each for the length of a block.
+
+        The hosts come in the order of the candidates. ``exclusive``: nobody else uses any device of
+        them, and the first ones are taken; otherwise the lowest devices that are free. Who waits
+        comes before who asks later for any of the same hosts. ``purpose`` is what others read who
+        wait for it. ``on_wait`` is called once with what is waited for, if that is not free at
+        once.
+
+        Raises:
+            LeaseError: Too few candidates have so many devices, or the pool cannot be written.
+        """
+        usable = _usable(candidates, nodes, devices)
+        request = _Claim(
+            name=f"claim-{os.getpid()}-{secrets.token_hex(8)}.lock",
+            pid=os.getpid(),
+            started=_started(os.getpid()),
+            since=time.time(),
+            purpose=purpose,
+            nodes=nodes,
+            devices=devices,
+            exclusive=exclusive,
+            candidates={key: candidate.devices for key, candidate in usable.items()},
+        )
+        claimed = _Claimed(request)
+        try:
+            granted = self._granted(claimed, on_wait)
+            yield tuple(
+                Lease(host=candidate.host, device_ids=granted[key])
+                for key, candidate in usable.items()
+                if key in granted
+            )
+        finally:
+            self._release(claimed)
+
+    def _granted(
+        self, claimed: _Claimed, on_wait: Callable[[str], None] | None
+    ) -> Mapping[str, tuple[int, ...]]:
+        """Wait until the hosts are there."""
+        pool = self._update(claimed)
+        if claimed.request.name not in pool.granted and on_wait is not None:
+            on_wait(pool.waited_for(claimed.request.name))
+        seen = None
+        while (granted := pool.granted.get(claimed.request.name)) is None:
+            time.sleep(_POLL_S)
+            # The file is replaced whole, so it can be read without the lock. Who sees something in
+            # it that matters looks again under the lock.
+            text = self._glance()
+            news = text != seen and self._matters(text, claimed.request.name)
+            seen = text
+            if news or self._check_is_due():
+                pool = self._update(claimed)
+        return granted
+
+    def _release(self, claimed: _Claimed) -> None:
+        if claimed.lock is None:
+            return
+        # The lock goes first: from here on the claim is void, whatever happens to the rest.
+        claimed.lock.release()
+        claimed.over = True
+        # A full disk does not matter either: the next one who can write strikes the claim out.
+        with suppress(LeaseError):
+            self._update(claimed)
+
+    def _update(self, claimed: _Claimed) -> _Pool:
+        """Bring the pool up to date, and this claim with it: into it, or out of it.
+
+        Raises:
+            LeaseError: The pool cannot be read or written.
+        """
+        problem = None
+        try:
+            _make_private(self._folder)
+            with locked(self._folder / "pool.lock"):
+                self._note_check()
+                pool, problem = self._read()
+                if claimed.lock is None:
+                    claimed.lock = HeldLock(self._folder / claimed.request.name)
+                before = pool.to_plain()
+                pool.alive = self._alive(pool)
+                if claimed.over:
+                    pool.alive[claimed.request.name] = False
+                pool.strike_out_the_dead()
+                if not claimed.over:
+                    pool.add(claimed.request)
+                pool.grant()
+                if pool.to_plain() != before:
+                    self._write(pool)
+                self._sweep(pool)
+        except LockError as error:
+            raise LeaseError(f"hosts cannot be leased: {error}") from error
+        except OSError as error:
+            raise LeaseError(
+                f"hosts cannot be leased: {error.filename or self._folder}: "
+                f"{error.strerror or error}"
+            ) from error
+        if problem is not None:
+            self._report(problem)
+        return pool
+
+    def _read(self) -> tuple[_Pool, str | None]:
+        """Read the state; what is not legible is set aside, and that is told."""
+        file = self._folder / _STATE
+        try:
+            return _Pool.parse(file.read_bytes()), None
+        except FileNotFoundError:
+            return _Pool(), None
+        except (OSError, ValueError) as error:
+            aside = file.with_name(f"{_STATE}.broken-{time.time_ns()}")
+            file.replace(aside)
+            return _Pool(), (
+                f"{file} is not what this version writes ({error}); it was kept as {aside.name}. "
+                f"Hosts are leased again when those who hold some now have ended"
+            )
+
+    def _glance(self) -> bytes | None:
+        try:
+            return (self._folder / _STATE).read_bytes()
+        except OSError:
+            return None
+
+    @staticmethod
+    def _matters(text: bytes | None, name: str) -> bool:
+        """Whether a state has hosts for the claim of this name, or has lost it."""
+        try:
+            claim = _Pool.parse(text or b"").claim(name)
+        except ValueError:
+            return True
+        return claim is None or claim.granted is not None
+
+    def _write(self, pool: _Pool) -> None:
+        # Only the holder of the pool's lock writes, so the new file needs no name of its own and is
+        # overwritten by the next one if this process is killed here.
+        new = self._folder / f"{_STATE}.new"
+        new.write_text(json.dumps(pool.to_plain()), encoding="utf-8")
+        new.replace(self._folder / _STATE)
+
+    def _alive(self, pool: _Pool) -> dict[str, bool]:
+        """Whether its process lives, for each claim that has a lock file or stands in the pool."""
+        alive = {
+            file.name: is_held(file)
+            for file in self._folder.iterdir()
+            if _CLAIM_NAME.fullmatch(file.name)
+        }
+        for claim in pool.claims:
+            # We remove no lock file whose claim stands in the pool; a cleaner of temporary folders
+            # may have done it. The process is the second best to ask.
+            if claim.name not in alive:
+                alive[claim.name] = _lives(claim)
+        return alive
+
+    def _sweep(self, pool: _Pool) -> None:
+        for name, alive in pool.alive.items():
+            if not alive:
+                (self._folder / name).unlink(missing_ok=True)
+
+    def _note_check(self) -> None:
+        os.utime(self._folder / "pool.lock")
+
+    def _check_is_due(self) -> bool:
+        """Say whether nobody has looked for a while, so that many who wait cost as one."""
+        try:
+            age = time.time() - (self._folder / "pool.lock").stat().st_mtime
+        except OSError:
+            return True
+        return not 0 <= age < _CHECK_S
+
+
+@dataclass(slots=True)
+class _Claimed:
+    """A claim of this process: what it asks for, and how far it has come."""
+
+    request: _Claim
+    lock: HeldLock | None = None
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """What one run asks for, and what it was given; hosts by their address in lower case."""
+
+    name: str
+    pid: int
+    started: int | None
+    since: float
+    purpose: str
+    nodes: int
+    devices: int
+    exclusive: bool
+    candidates: Mapping[str, int | None]
+    granted: Mapping[str, tuple[int, ...]] | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "pid": self.pid,
+            "started": self.started,
+            "since": self.since,
+            "purpose": self.purpose,
+            "nodes": self.nodes,
+            "devices": self.devices,
+            "exclusive": self.exclusive,
+            "candidates": dict(self.candidates),
+            "granted": None
+            if self.granted is None
+            else {host: list(ids) for host, ids in self.granted.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> _Claim:
+        """Read a claim.
+
+        Raises:
+            ValueError: It is none.
+        """
+        if not isinstance(plain, dict) or plain.keys() != cls.__dataclass_fields__.keys():
+            raise ValueError("a claim has other entries")
+        granted = plain["granted"]
+        right = (
+            isinstance(plain["name"], str)
+            and _CLAIM_NAME.fullmatch(plain["name"]) is not None
+            and _is_count(plain["pid"])
+            and (plain["started"] is None or _is_count(plain["started"]))
+            and isinstance(plain["since"], float)
+            and 0 <= plain["since"] < _END_OF_TIME
+            and isinstance(plain["purpose"], str)
+            and _is_count(plain["nodes"])
+            and _is_count(plain["devices"])
+            and isinstance(plain["exclusive"], bool)
+            and isinstance(plain["candidates"], dict)
+            and all(count is None or _is_count(count) for count in plain["candidates"].values())
+            and (granted is None or isinstance(granted, dict))
+            and all(
+                isinstance(ids, list) and all(map(_is_count, ids))
+                for ids in (granted or {}).values()
+            )
+        )
+        if not right:
+            raise ValueError("a claim has entries of other kinds")
+        if granted is not None:
+            granted = {host: tuple(ids) for host, ids in granted.items()}
+        return cls(**{**plain, "granted": granted})
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Everybody's claims in the order of arrival, and whose process lives."""
+
+    claims: list[_Claim] = field(default_factory=list)
+    alive: dict[str, bool] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: bytes) -> _Pool:
+        """Read a state file.
+
+        Raises:
+            ValueError: It is none of this version.
+        """
+        try:
+            plain = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        if not isinstance(plain, dict) or plain.keys() != {"schema", "claims"}:
+            raise ValueError("it has no schema and claims")
+        if plain["schema"] != _SCHEMA or not isinstance(plain["claims"], list):
+            raise ValueError(f"its schema is {plain['schema']!r}, not {_SCHEMA}")
+        return cls(claims=[_Claim.from_plain(claim) for claim in plain["claims"]])
+
+    def to_plain(self) -> dict[str, Any]:
+        return {"schema": _SCHEMA, "claims": [claim.to_plain() for claim in self.claims]}
+
+    @property
+    def granted(self) -> dict[str, Mapping[str, tuple[int, ...]]]:
+        return {claim.name: claim.granted for claim in self.claims if claim.granted is not None}
+
+    def claim(self, name: str) -> _Claim | None:
+        return next((claim for claim in self.claims if claim.name == name), None)
+
+    @property
+    def unknown(self) -> list[str]:
+        """Claims of living processes of which nobody knows what they hold."""
+        known = {claim.name for claim in self.claims}
+        return sorted(name for name, alive in self.alive.items() if alive and name not in known)
+
+    def strike_out_the_dead(self) -> None:
+        self.claims = [claim for claim in self.claims if self.alive[claim.name]]
+
+    def add(self, request: _Claim) -> None:
+        """Line a request up, unless it stands there already.
+
+        Who was in line when the state was lost comes back to its place, by the time it came.
+        """
+        if self.claim(request.name) is not None:
+            return
+        self.alive[request.name] = True
+        later = (
+            index
+            for index, claim in enumerate(self.claims)
+            if claim.granted is None and claim.since > request.since
+        )
+        self.claims.insert(next(later, len(self.claims)), request)
+
+    def grant(self) -> None:
+        """Give everybody in line the hosts that are free and that nobody before them waits for."""
+        if self.unknown:
+            return
+        used: dict[str, set[int] | None] = {}
+        for claim in self.claims:
+            _use(used, claim)
+        reserved: set[str] = set()
+        for index, claim in enumerate(self.claims):
+            if claim.granted is not None:
+                continue
+            granted = None if reserved & claim.candidates.keys() else _fitting(claim, used)
+            if granted is None:
+                reserved |= claim.candidates.keys()
+            else:
+                self.claims[index] = replace(claim, granted=granted, since=time.time())
+                _use(used, self.claims[index])
+
+    def waited_for(self, name: str) -> str:
+        """Say whom a claim waits for."""
+        place = [claim.name for claim in self.claims].index(name)
+        waiting = self.claims[place]
+        wanted = waiting.candidates.keys()
+        held = [
+            f"{', '.join(sorted(wanted & claim.granted.keys()))} held by {_who(claim)}"
+            for claim in self.claims
+            if claim.granted is not None and wanted & claim.granted.keys()
+        ]
+        before = [
+            f"{_who(claim)} waits for {claim.nodes} before it"
+            for claim in self.claims[:place]
+            if claim.granted is None and wanted & claim.candidates.keys()
+        ]
+        lost = [
+            f"process {unknown.split('-')[1]} may hold any of them ({unknown})"
+            for unknown in self.unknown
+        ]
+        return (
+            f"waiting for {waiting.nodes} host(s) with {waiting.devices} device(s) of "
+            f"{', '.join(wanted)}: {'; '.join(held + lost + before)}"
+        )
+
+
+def _usable(candidates: Sequence[Candidate], nodes: int, devices: int) -> dict[str, Candidate]:
+    """The candidates with enough devices, by address.
+
+    Raises:
+        LeaseError: They are too few, or one is named twice.
+    """
+    if nodes < 1 or devices < 1:
+        raise LeaseError(f"{nodes} host(s) with {devices} device(s) cannot be leased")
+    by_address = {candidate.host.address.lower(): candidate for candidate in candidates}
+    if len(by_address) < len(candidates):
+        raise LeaseError(f"of {len(candidates)} hosts to lease, some have the same address")
+    usable = {
+        address: candidate
+        for address, candidate in by_address.items()
+        if candidate.devices is None or candidate.devices >= devices
+    }
+    if len(usable) < nodes:
+        raise LeaseError(
+            f"{nodes} host(s) with {devices} device(s) are wanted, "
+            f"but only {len(usable)} of {len(candidates)} host(s) have as many"
+        )
+    return usable
+
+
+def _use(used: dict[str, set[int] | None], claim: _Claim) -> None:
+    """Note what a claim holds; None stands for all devices of a host."""
+    for host, ids in (claim.granted or {}).items():
+        devices = used.setdefault(host, set())
+        if claim.exclusive or devices is None:
+            used[host] = None
+        else:
+            devices.update(ids)
+
+
+def _fitting(
+    claim: _Claim, used: Mapping[str, set[int] | None]
+) -> dict[str, tuple[int, ...]] | None:
+    """The whole gang, from the hosts that are free, or None."""
+    found: dict[str, tuple[int, ...]] = {}
+    for host, devices in claim.candidates.items():
+        ids = _free_ids(claim, devices, used.get(host, set()))
+        if ids is not None:
+            found[host] = ids
+        if len(found) == claim.nodes:
+            return found
+    return None
+
+
+def _free_ids(claim: _Claim, devices: int | None, used: set[int] | None) -> tuple[int, ...] | None:
+    if used is None or (claim.exclusive and used):
+        return None
+    end = claim.devices + len(used) if devices is None else devices
+    free = [device for device in range(end) if device not in used][: claim.devices]
+    return tuple(free) if len(free) == claim.devices else None
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder of the pool, or see that it is ours alone.
+
+    Raises:
+        LeaseError: It is somebody else's, or no folder: who writes there could give our hosts away.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise LeaseError(f"hosts cannot be leased: {folder} is no folder of this user; remove it")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        folder.chmod(0o700)
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in the kernel's ticks: numbers of processes are used again."""
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        if fields[0] != b"Z":
+            return int(fields[19])
+    return None
+
+
+def _lives(claim: _Claim) -> bool:
+    return claim.started is not None and _started(claim.pid) == claim.started
+
+
+def _who(claim: _Claim) -> str:
+    since = datetime.fromtimestamp(claim.since).astimezone()
+    purpose = f" for {claim.purpose}" if claim.purpose else ""
+    return f"process {claim.pid}{purpose} since {since.isoformat(sep=' ', timespec='seconds')}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"pytest-dlperf: {text}\n")

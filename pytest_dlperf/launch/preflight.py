@@ -1,0 +1,155 @@
+"""What hosts are like before anything runs on them: all looked at at once, in bounded time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.launch import probe, supervisor
+from pytest_dlperf.launch.errand import sent
+from pytest_dlperf.launch.locking import lock_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_dlperf.launch.hosts import Host
+    from pytest_dlperf.launch.launcher import Launcher
+
+LIMIT_S: Final = 30.0
+"""Seconds in which a host has to answer."""
+
+_ANSWER: Final = b"dlperf-probe "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What a system needs on each host.
+
+    ``python`` runs the trainer, ``modules`` have to be importable there. ``folders`` and ``files``
+    are paths by what the user calls them. ``accelerators`` says whether devices are counted.
+    """
+
+    python: str
+    folders: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    accelerators: bool = True
+
+    @property
+    def key(self) -> str:
+        """A short name for exactly these requirements."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    """What one host is like. ``fault`` is why it cannot be used, ``None`` where it can.
+
+    ``devices`` is how many accelerators it shows, ``None`` if nobody could look.
+    """
+
+    fault: str | None
+    devices: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The report as builtins."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> HostReport:
+        """The inverse of ``to_plain``."""
+        return cls(**plain)
+
+
+def look_at_hosts(
+    launcher: Launcher, hosts: Sequence[Host], needed: Requirements, *, lock: str
+) -> dict[str, HostReport]:
+    """Look at all hosts at once; a report for each, by its name.
+
+    ``lock`` is the name of the locks that runs hold on hosts.
+
+    Raises:
+        OSError: The launcher's command cannot be started.
+    """
+    errands = [
+        sent(
+            launcher,
+            host,
+            probe.__file__,
+            probe.order(
+                python=needed.python,
+                folders=list(needed.folders.values()),
+                files=list(needed.files.values()),
+                modules=list(needed.modules),
+                lock=supervisor.lock_name(lock_scope(lock, host), 0),
+            ),
+        )
+        for host in hosts
+    ]
+    # Threads, so that the limit is one for all: many hosts may be out of reach.
+    with ThreadPoolExecutor(max_workers=max(len(errands), 1)) as threads:
+        results = list(threads.map(lambda errand: errand.result(LIMIT_S), errands))
+    reports = {}
+    for errand, (output, reason) in zip(errands, results, strict=True):
+        lines = (output or b"").splitlines()
+        answer = next((line for line in lines if line.startswith(_ANSWER)), None)
+        if answer is None:
+            reports[errand.host.name] = HostReport(fault=f"cannot be used: {reason or 'no answer'}")
+        else:
+            found = json.loads(answer.removeprefix(_ANSWER))
+            reports[errand.host.name] = _report(errand.host, needed, found)
+    return _with_one_version(reports, needed.modules)
+
+
+def _report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostReport:
+    faults = list(_faults(host, needed, found))
+    return HostReport(
+        fault="; ".join(faults) or None,
+        devices=found["devices"],
+        versions={name: version for name, version in found["versions"].items() if version},
+    )
+
+
+def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Iterable[str]:
+    if found["python"] is not None:
+        yield f"the trainer's Python {needed.python!r} does not run there: {found['python']}"
+    for kind, paths in (("folder", needed.folders), ("file", needed.files)):
+        for name, path in paths.items():
+            if path in found["missing"]:
+                yield f"{name}: there is no {kind} {path!r}"
+    for name in needed.modules:
+        if found["versions"].get(name, "") is None:
+            yield f"{needed.python!r} there has no module {name}"
+    if needed.accelerators:
+        shown, declared = found["devices"], host.devices
+        # A host that shows none may have devices of a kind that is not known here.
+        if declared is not None and 0 < shown < declared:
+            yield f"{declared} devices were declared, and it shows {shown}"
+        if found["used_by"]:
+            yield f"its devices are in use by {', '.join(found['used_by'])}"
+
+
+def _with_one_version(
+    reports: Mapping[str, HostReport], modules: Iterable[str]
+) -> dict[str, HostReport]:
+    """Find fault with hosts that have another version of something than most."""
+    result = dict(reports)
+    for name in modules:
+        usable = {host: r for host, r in result.items() if r.fault is None and name in r.versions}
+        counts = Counter(report.versions[name] for report in usable.values())
+        if len(counts) < 2:  # noqa: PLR2004 - two differ
+            continue
+        usual, _ = counts.most_common(1)[0]
+        with_usual = [host for host, report in usable.items() if report.versions[name] == usual]
+        for host, report in usable.items():
+            version = report.versions[name]
+            if version != usual:
+                fault = f"has {name} {version}, and {', '.join(with_usual)} {usual}"
+                result[host] = replace(report, fault=fault)
+    return result

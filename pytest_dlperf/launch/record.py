@@ -1,0 +1,123 @@
+"""The file beside a run's log that keeps what was executed, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final, final
+
+from pytest_dlperf.environment import load_average
+from pytest_dlperf.launch.plan import run_directory
+from pytest_dlperf.launch.secrets import masked_arguments, masked_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.launch.plan import NodeCommand
+
+COMMAND_FILE: Final = "command.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOutcome:
+    """What became of the processes of one run.
+
+    ``exit_codes`` has one entry per command, node 0 first: the program's exit code, the negative
+    number of the signal that ended it, or ``None`` where it was not started or nobody knows.
+    ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen: what
+    is wrong with the run stands in their logs. ``elapsed_s`` is in seconds, from the first start to
+    the end of the clean-up. ``ended_early`` says that the run was ended because its window was
+    complete. ``error`` says what kept the run from being started, recorded, watched or ended.
+    ``log_size_at_failure`` is how many bytes the log of node 0 had when the first program was seen
+    to have failed, or when the time limit, a signal or an exception ended the run: what stands
+    behind them was printed by a run that was broken already. It is ``None`` where every program
+    that was started ended without an error.
+    """
+
+    exit_codes: tuple[int | None, ...]
+    elapsed_s: float
+    timed_out: bool = False
+    ended_early: bool = False
+    hung: str | None = None
+    error: str | None = None
+    log_size_at_failure: int | None = None
+    first_failed: tuple[int, ...] = ()
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every program ended by itself without an error, or as soon as it could be."""
+        return (
+            not (self.timed_out or self.hung)
+            and self.error is None
+            and (self.ended_early or all(code == 0 for code in self.exit_codes))
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        """The outcome as builtins, without the exit codes, which stand with their nodes."""
+        return {
+            "elapsed_s": round(self.elapsed_s, 3),
+            "timed_out": self.timed_out,
+            "ended_early": self.ended_early,
+            "hung": self.hung,
+            "error": self.error,
+            "log_size_at_failure": self.log_size_at_failure,
+        }
+
+
+@final
+class Record:
+    """What was executed on each node, in ``command.json`` in the run's own folder."""
+
+    __slots__ = ("_commands", "_launcher", "_load_average", "_path", "_started", "_time_limit_s")
+
+    def __init__(self, launcher: str, commands: Sequence[NodeCommand], time_limit_s: float) -> None:
+        """Begin the record of a run that starts now."""
+        self._launcher = launcher
+        self._commands = commands
+        self._path = run_directory(commands[0].log) / COMMAND_FILE
+        self._time_limit_s = time_limit_s
+        self._started = datetime.now(timezone.utc).astimezone()
+        self._load_average = load_average()
+
+    @property
+    def path(self) -> Path:
+        """Where the record is written."""
+        return self._path
+
+    def write(self, outcome: LaunchOutcome | None) -> None:
+        """Write the record, or write it again with the outcome.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        record = {
+            "started": self._started.isoformat(),
+            "launcher": self._launcher,
+            "time_limit_s": self._time_limit_s,
+            **(outcome or _NO_OUTCOME).to_plain(),
+            "elapsed_s": round(outcome.elapsed_s, 3) if outcome else None,
+            "load_average_before": self._load_average,
+            "load_average_after": load_average() if outcome else None,
+            "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+    def _node(self, index: int, outcome: LaunchOutcome | None) -> dict[str, Any]:
+        command = self._commands[index]
+        return {
+            "node_rank": command.node_rank,
+            "host": command.host,
+            "address": command.address,
+            "arguments": masked_arguments(command.arguments),
+            "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
+            "environment": masked_environment(command.environment),
+            "log": str(command.log),
+            "exit_code": outcome.exit_codes[index] if outcome else None,
+        }
+
+
+_NO_OUTCOME: Final = LaunchOutcome(exit_codes=(), elapsed_s=0.0)

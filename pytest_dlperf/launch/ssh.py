@@ -1,0 +1,94 @@
+"""Nodes that are reached with the system's OpenSSH client."""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, final
+
+from pytest_dlperf.launch.launcher import LauncherError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.launch.hosts import Host
+
+DEFAULT_COMMAND: Final = ("ssh",)
+DEFAULT_PYTHON: Final = "python3"
+
+# What the user's configuration says of these is not asked: nobody sits there to type, and a host
+# that cannot be reached has to be noticed. All else is the user's, host keys and jumps included.
+_OPTIONS: Final = (
+    "-T",
+    "-x",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=10",
+    "-oServerAliveInterval=2",
+    "-oServerAliveCountMax=3",
+    "-oLogLevel=ERROR",
+)
+
+
+@final
+class SshLauncher:
+    """Starts a node's program on another host, as ``ssh`` from a terminal would.
+
+    The user's whole ssh configuration holds: ProxyJump, agents, ``Match``, known hosts.
+    """
+
+    __slots__ = ("_command", "python")
+
+    name = "ssh"
+    remote = True
+    queues = False
+
+    def __init__(
+        self, command: Sequence[str] = DEFAULT_COMMAND, *, python: str = DEFAULT_PYTHON
+    ) -> None:
+        """Take ``command`` for the client, which may have options of its own."""
+        self._command = tuple(command)
+        self.python = python
+
+    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
+        """The hosts with the addresses that the ssh configuration gives their names.
+
+        Raises:
+            LauncherError: The client is not here, or does not take a host's name.
+        """
+        with ThreadPoolExecutor(max_workers=8) as threads:
+            return tuple(threads.map(self._resolved, hosts))
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        """The client's command, which hands the program to the login shell of the host."""
+        del alongside
+        return [*self._command, *_OPTIONS, "--", host.name, shlex.join(program)]
+
+    def _resolved(self, host: Host) -> Host:
+        if host.address != host.name.rpartition("@")[2] or _is_address(host.address):
+            return host  # the user has said it
+        command = [*self._command, "-G", "--", host.name]
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own client
+                command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise LauncherError(
+                f"cannot start {self._command[0]!r}: {error.strerror}; "
+                "--dlperf-ssh names another OpenSSH client"
+            ) from error
+        except subprocess.CalledProcessError as error:
+            raise LauncherError(f"{shlex.join(command)}: {error.stderr.strip()}") from error
+        words = (line.partition(" ") for line in done.stdout.splitlines())
+        address = next((value for key, _, value in words if key == "hostname"), host.address)
+        return replace(host, address=address)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

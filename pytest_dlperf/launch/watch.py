@@ -1,0 +1,362 @@
+"""Watches the logs of a run while it lives, and says when there is no more to wait for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.throughput import LogReading, LogState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.measurement import Estimator, Run, Window
+
+BYTES_PER_LOOK: Final = 8 * 1024 * 1024
+"""Bytes of the main log that one look reads at most; the other logs share as many."""
+LEAST_BYTES_PER_LOOK: Final = 256 * 1024
+"""What one look reads of each other log, however many there are."""
+
+PROGRESS_INTERVAL_S: Final = 1.0
+DISK_INTERVAL_S: Final = 1.0
+LEAST_FREE_BYTES: Final = 1024 * 1024
+"""With less than this a disk counts as full."""
+
+_RANKS_SHOWN: Final = 32
+_LABEL_SHOWN: Final = 60
+
+
+class Stop(Enum):
+    """Why a run has to end."""
+
+    COMPLETE = "every rank has shown the steps that count"
+    HUNG = "a rank shows no new step"
+    BROKEN = "the log breaks its contract for good"
+    DISK_FULL = "the disk on which the logs lie is full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run has come."""
+
+    step: int
+    """The step that the slowest rank has shown, as far as the log tells ranks apart."""
+    steps: int
+    """How many it has to show. An estimate for ``published``, which counts lines."""
+    throughput: float | None
+    """Samples per second over all devices since the warm-up, by when steps were seen here."""
+    left_s: float | None
+    """Seconds until the last step that counts, going by those seen so far."""
+
+
+def free_bytes(folder: Path) -> int:
+    """How much can still be written below a folder by those who are not root.
+
+    Raises:
+        OSError: The folder cannot be looked at.
+    """
+    found = os.statvfs(folder)
+    # Some network file systems do not tell their size at all.
+    return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
+
+
+class RunWatch:
+    """One run's logs, followed while they grow; the main one is measured at the end.
+
+    One thread calls ``look`` again and again while the run lives, then ``finish`` or ``close``.
+    """
+
+    def __init__(  # noqa: PLR0913 - a run and everything that it is judged by
+        self,
+        *,
+        logs: Sequence[Path],
+        case: Case,
+        log_format: LogFormat,
+        window: Window,
+        estimator: Estimator,
+        number: int,
+        first_step_limit_s: float,
+        step_limit_s: float,
+        end_early: bool,
+        on_progress: Callable[[Progress], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        free_bytes: Callable[[Path], int] = free_bytes,
+    ) -> None:
+        """Begin before the run does.
+
+        Args:
+            logs: The log of each node, the first node's first; they need not be there yet.
+            case: What is trained.
+            log_format: How the logs show steps.
+            window: The steps that count.
+            estimator: How throughput is defined.
+            number: Which run of its case it is.
+            first_step_limit_s: Without a first step of each rank after so long, the run hangs.
+            step_limit_s: Without a new step for so long, a rank hangs.
+            end_early: Whether the run is to end as soon as it has shown what is needed. Else it
+                is only watched until then.
+            on_progress: Told how far the run has come, once a second at most.
+            clock: Seconds that never run backwards.
+            free_bytes: How many bytes can still be written below a folder.
+
+        Raises:
+            ValueError: The format has no published definition and ``published`` was asked for, or
+                the window is none.
+        """
+        self._logs = tuple(logs)
+        self._readings = [
+            LogReading(
+                log,
+                number=number,
+                case=case,
+                log_format=log_format,
+                window=window,
+                estimator=estimator,
+            )
+            for log in logs
+        ]
+        self._main, *self._others = self._readings
+        self._first_step_limit_s = first_step_limit_s
+        self._step_limit_s = step_limit_s
+        self._end_early = end_early
+        self._clock = clock
+        self._free_bytes = free_bytes
+        self._folders = tuple(dict.fromkeys(Path(log).parent for log in logs))
+        self._next_disk_check: float | None = None
+        self._pace = _Pace(case.global_batch)
+        self._on_progress = on_progress
+        self._progress: Progress | None = None
+        self._progress_told: float | None = None
+        self._started: float | None = None
+        self._completed: float | None = None
+        self._last_seen: dict[tuple[int, str], tuple[int, float]] = {}
+        self._stop: Stop | None = None
+        self._reason = ""
+
+    @property
+    def reason(self) -> str:
+        """What the run has to end for, as text; empty before there is a reason."""
+        return self._reason
+
+    def look(self) -> Stop | None:
+        """Read what the logs show by now; why the run has to end, or ``None``.
+
+        An answer that is a reason is given again by later calls, which do nothing else.
+        """
+        if self._stop is None:
+            now = self._clock()
+            if self._started is None:
+                self._started = now
+            caught_up = self._advance()
+            if self._completed is None and self._main.state is LogState.COMPLETE:
+                self._completed = now
+            self._pace.note(self._main, now)
+            self._tell(now)
+            self._stop = self._judge(now, self._started, caught_up=caught_up)
+        return self._stop
+
+    def finish(self, limit: int | None = None) -> Run:
+        """Measure the run by its main log, of which ``limit`` bytes count; the logs are closed."""
+        try:
+            return self._main.finish(limit)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the logs."""
+        for reading in self._readings:
+            reading.close()
+
+    def _advance(self) -> bool:
+        """Read what is new in each log, up to a bound; whether that was all there is."""
+        share = BYTES_PER_LOOK // max(len(self._others), 1)
+        caught_up = self._main.advance(self._main.position + BYTES_PER_LOOK)
+        for other in self._others:
+            bound = other.position + max(share, LEAST_BYTES_PER_LOOK)
+            caught_up = other.advance(bound) and caught_up
+        return caught_up
+
+    def _judge(self, now: float, started: float, *, caught_up: bool) -> Stop | None:
+        if self._main.state is LogState.BROKEN:
+            self._reason = self._main.reason or ""
+            return Stop.BROKEN
+        if self._completed is not None and self._end_early and self._nothing_missing(now):
+            self._reason = Stop.COMPLETE.value
+            return Stop.COMPLETE
+        full = self._full_disk(now)
+        if full is not None:
+            self._reason = full
+            return Stop.DISK_FULL
+        # What has not been read yet may be a step of the rank that seems to hang.
+        hung = self._hung(now, started) if caught_up and self._completed is None else None
+        if hung is not None:
+            self._reason = hung
+            return Stop.HUNG
+        return None
+
+    def _nothing_missing(self, now: float) -> bool:
+        """Whether the other nodes' ranks have shown their steps too, or will not.
+
+        Their logs are not measured: one that shows no step, or is broken, is not waited for, and
+        one that lags behind only as long as any step is.
+        """
+        if self._completed is not None and now - self._completed >= self._step_limit_s:
+            return True
+        return not any(
+            other.state is LogState.GROWING and other.furthest_step for other in self._others
+        )
+
+    def _full_disk(self, now: float) -> str | None:
+        if self._next_disk_check is not None and now < self._next_disk_check:
+            return None
+        self._next_disk_check = now + DISK_INTERVAL_S
+        for folder in self._folders:
+            # A folder that cannot be looked at says nothing of how full the disk is.
+            with contextlib.suppress(OSError):
+                free = self._free_bytes(folder)
+                if free < LEAST_FREE_BYTES:
+                    return (
+                        f"the disk is full: {free} bytes are free in {folder}, where the logs of "
+                        f"the run lie; needed are {LEAST_FREE_BYTES} at least"
+                    )
+        return None
+
+    def _hung(self, now: float, started: float) -> str | None:
+        """What hangs, as text. Each rank has a clock of its own, from its last step on."""
+        self._last_seen = last_seen = self._seen(now, started)
+        none_yet = any(not step for step, _ in last_seen.values())
+        if none_yet and now - started >= self._first_step_limit_s:
+            shown = self._shown_steps()
+            missing = "not every rank has shown a first step" if shown else "no first step"
+            return f"{missing} within {self._first_step_limit_s:g} s{shown}"
+        stuck = [
+            rank
+            for rank, (step, since) in last_seen.items()
+            if step and now - since >= self._step_limit_s
+        ]
+        if stuck:
+            alone = len(stuck) < len(last_seen)
+            of = f" of {_listed([_name(*rank) for rank in stuck])}" if alone else ""
+            return f"no new step{of} for {self._step_limit_s:g} s{self._shown_steps()}"
+        return None
+
+    def _seen(self, now: float, started: float) -> dict[tuple[int, str], tuple[int, float]]:
+        """The last step of each rank from which more is needed, and when it was seen first.
+
+        Of the other nodes only ranks that have shown a step: their logs need not show any.
+        """
+        seen = {}
+        for node, reading in enumerate(self._readings):
+            if reading.state is not LogState.GROWING:
+                continue
+            for label, step in reading.awaited().items():
+                known = self._last_seen.get((node, label))
+                if known is not None and known[0] == step:
+                    seen[node, label] = known
+                elif step:
+                    seen[node, label] = step, now
+                elif node == 0:
+                    seen[node, label] = 0, started
+        return seen
+
+    def _shown_steps(self) -> str:
+        """The last step of each rank, as the end of a message; nothing without a step."""
+        steps = []
+        for node, reading in enumerate(self._readings):
+            awaited = reading.awaited()
+            for label, step in reading.last_steps().items():
+                reached = awaited.get(label, step)
+                behind = f" (all of its ranks: {reached})" if reached < step else ""
+                steps.append((reached, node, label, f"{step}{behind}"))
+        if not steps:
+            return ""
+        if len(self._readings) == 1 and not steps[0][2]:
+            return f"; last step: {steps[0][3]}"
+        # Where not all can be shown, those that are behind tell most.
+        steps.sort(key=lambda each: (each[0], each[1], _natural(each[2])))
+        left_out = steps[_RANKS_SHOWN:]
+        steps = sorted(steps[:_RANKS_SHOWN], key=lambda each: (each[1], _natural(each[2])))
+        shown = ", ".join(f"{_name(node, label)}: {text}" for _, node, label, text in steps)
+        more = f", and {len(left_out)} more ranks" if left_out else ""
+        return f"; last steps: {shown}{more}"
+
+    def _tell(self, now: float) -> None:
+        """Tell how far the run has come, unless it was told a moment ago or is no news."""
+        told = self._progress_told
+        if self._on_progress is None or (told is not None and now - told < PROGRESS_INTERVAL_S):
+            return
+        steps = self._main.window_steps
+        complete = self._completed is not None
+        step = steps if complete else min(self._main.slowest_step, steps)
+        progress = Progress(
+            step=step,
+            steps=steps,
+            throughput=self._pace.throughput,
+            left_s=0.0 if complete else self._pace.seconds(steps - step),
+        )
+        if progress != self._progress:
+            self._progress, self._progress_told = progress, now
+            self._on_progress(progress)
+
+
+class _Pace:
+    """How fast steps come in, by when they are seen: for the reader, never a measurement."""
+
+    __slots__ = ("_batch", "_last", "_mark", "_warm")
+
+    def __init__(self, batch: int) -> None:
+        """Take ``batch`` samples for a step."""
+        self._batch = batch
+        self._mark: tuple[int, float] | None = None
+        self._last = (0, 0.0)
+        self._warm = False
+
+    def note(self, reading: LogReading, now: float) -> None:
+        """Look how far the slowest rank has come."""
+        step = reading.slowest_step
+        if step <= self._last[0]:
+            return
+        self._last = step, now
+        warm = step >= max(reading.warmup_steps, 1)
+        if self._mark is None or (warm and not self._warm):
+            self._mark = self._last
+        self._warm = self._warm or warm
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples per second since the warm-up."""
+        duration = self.seconds(1)
+        return self._batch / duration if self._warm and duration else None
+
+    def seconds(self, steps: int) -> float | None:
+        """How long so many steps take; during the warm-up, by the steps of the warm-up."""
+        if self._mark is None:
+            return None
+        (first, begin), (last, end) = self._mark, self._last
+        return steps * (end - begin) / (last - first) if last > first else None
+
+
+def _name(node: int, label: str) -> str:
+    """What to call a rank; the ranks of a node where they do not name themselves."""
+    if not label:
+        return f"node {node}"
+    label = label[:_LABEL_SHOWN]
+    return f"node {node} {label}" if node else label
+
+
+def _natural(label: str) -> tuple[int, str]:
+    """A key that sorts rank 10 behind rank 9."""
+    return len(label), label
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _RANKS_SHOWN} more" if len(names) > _RANKS_SHOWN else ""
+    return ", ".join(names[:_RANKS_SHOWN]) + more

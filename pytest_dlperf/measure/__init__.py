@@ -1,0 +1,1 @@
+"""How a case gets measured: its logs are read, or it is launched; each case once per session."""

@@ -1,0 +1,60 @@
+"""What a run's log says and how its processes ended, put together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.measure.common import last_lines, readable
+from pytest_dlperf.measure.from_logs import told
+from pytest_dlperf.measurement import Run, RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.launch.record import LaunchOutcome
+
+
+def explained(
+    read: Run, outcome: LaunchOutcome, logs: Sequence[Path], *, time_limit_s: float
+) -> Run:
+    """Put what the log says and how the processes ended together.
+
+    A trainer that dies after its window is complete has been measured: the death is noted. One
+    that dies before has failed, whatever its log looks like. The first line of a reason says what
+    happened; below it stand the last lines of the log of the node that was the first to fail.
+
+    ``logs`` are those of all nodes, node 0 first.
+    """
+    ending = _ending(outcome, time_limit_s)
+    if ending is None:
+        return told(read, logs[0])
+    status, how = ending
+    run = replace(read, log=readable(str(logs[0])))
+    if read.status is RunStatus.OK and outcome.error is None:
+        note = f"{how}, after the last step that counts"
+        return replace(run, reason=f"{read.reason}; {note}" if read.reason else note)
+    reason = f"{how}; {read.reason}" if read.reason else how
+    if any(code is not None for code in outcome.exit_codes):
+        reason += _last_words(next(iter(outcome.first_failed), 0), logs)
+    return replace(run, throughput=None, status=status, reason=reason)
+
+
+def _last_words(rank: int, logs: Sequence[Path]) -> str:
+    lines = last_lines(logs[rank])
+    return "\n".join([f"; the log of node {rank} ends with:", *lines]) if lines else ""
+
+
+def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str] | None:
+    """How a run ended that did not end well."""
+    if outcome.error is not None:
+        return RunStatus.FAILED, outcome.error
+    if outcome.hung is not None:
+        return RunStatus.HUNG, outcome.hung
+    if outcome.timed_out:
+        return RunStatus.HUNG, f"it was not done at its time limit of {time_limit_s:g} s"
+    if outcome.succeeded:
+        return None
+    bad = [f"{code} on node {rank}" for rank, code in enumerate(outcome.exit_codes) if code != 0]
+    return RunStatus.FAILED, f"the trainer ended with exit code {', '.join(bad)}"

@@ -1,0 +1,77 @@
+"""Cases that are measured from logs which exist."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.logs.throughput import measure_log
+from pytest_dlperf.measure.common import CannotMeasureError, check_estimator, last_line, readable
+from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.logs.tree import LogIndex
+    from pytest_dlperf.systems import System
+
+
+class LogMeasurer:
+    """Measures cases from logs that exist."""
+
+    def __init__(
+        self, index: LogIndex, systems: Mapping[str, System], estimator: Estimator
+    ) -> None:
+        """Take the logs from ``index``."""
+        self._index = index
+        self._systems = systems
+        self._estimator = estimator
+
+    def measure(self, case: Case) -> Measurement:
+        """Read every run that a log exists of.
+
+        Raises:
+            CannotMeasureError: There is no log of this case.
+        """
+        system = self._systems[case.system]
+        check_estimator(system, self._estimator)
+        found = self._index.runs_of(case.id)
+        if not found:
+            options = f"/{'+'.join(case.options)}" if case.options else ""
+            name = f"{system.log_name}_b{case.batch_per_device}_{case.precision}_<run>.log"
+            raise CannotMeasureError(
+                f"no logs of {case.id}; give their folder with "
+                f"--dlperf-logs {case.system}{options}=DIR, where {case.topology}/{name} lie"
+            )
+        return Measurement(
+            case_id=case.id,
+            unit=system.unit,
+            estimator=self._estimator,
+            runs=tuple(self._read(case, system, run, logs) for run, logs in found),
+        )
+
+    def _read(self, case: Case, system: System, run: int, logs: list[str]) -> Run:
+        if len(logs) > 1:
+            reason = f"{len(logs)} logs claim to be run {run}: {', '.join(map(repr, logs))}"
+            log = readable(logs[0])
+            return Run(run=run, throughput=None, status=RunStatus.INVALID, reason=reason, log=log)
+        path = Path(logs[0])
+        read = measure_log(
+            path,
+            number=run,
+            case=case,
+            log_format=system.log_format,
+            window=system.window,
+            estimator=self._estimator,
+        )
+        return told(read, path)
+
+
+def told(read: Run, log: Path) -> Run:
+    """The run with what its log ends with, where no step was found: that says most."""
+    reason = read.reason
+    if read.status is RunStatus.INVALID and not read.steps:
+        reason = f"{read.reason}{last_line(log)}"
+    return replace(read, log=readable(str(log)), reason=reason)

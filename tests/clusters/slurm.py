@@ -1,0 +1,279 @@
+"""A Slurm of four nodes: its own munged, controller and a slurmd for each node."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from clusters.ports import free_ports
+from clusters.processes import Process, Server, end, processes_with, wait_until
+from clusters.requirements import command, required
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CPUS_PER_NODE = 8
+GPUS_PER_NODE = 2
+
+_CONFIGURATION = """\
+ClusterName={cluster}
+SlurmctldHost={machine}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+MailProg=/bin/true
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+GresTypes=gpu
+ReturnToService=2
+SlurmdParameters=config_overrides
+KillWait=5
+SlurmctldTimeout=30
+SlurmdTimeout=300
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+"""
+
+# Prints the environment of an allocation and keeps the allocation until its input ends.
+_HOLD = """\
+import json, os, sys
+print(json.dumps(dict(os.environ)), flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """Nodes that Slurm has allocated, and the environment of a program inside."""
+
+    job_id: str
+    environment: dict[str, str]
+
+
+@dataclass(slots=True)
+class Slurm:
+    """A real Slurm; ``worker`` keeps its names, ports and addresses apart from another's."""
+
+    folder: Path
+    worker: int
+    _servers: list[Server] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the nodes: node1 to node4, for the second worker node11 to node14."""
+        return [f"node{10 * self.worker + number}" for number in range(1, 5)]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the nodes, in the order of their names."""
+        return [f"127.0.{self.worker}.{number}" for number in range(2, 6)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a program needs in its environment to reach this Slurm."""
+        return {"SLURM_CONF": str(self._configuration)}
+
+    @property
+    def surroundings(self) -> dict[str, str]:
+        """The environment of a user of this Slurm who is in none of its allocations."""
+        ours = {key: value for key, value in os.environ.items() if not key.startswith("SLURM")}
+        return {**ours, **self.environment}
+
+    @property
+    def _configuration(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    def set_up(self) -> None:
+        required("slurm")
+        self._write_configuration()
+        socket_file = self.folder / "munge.socket"
+        munged = self._server(
+            "munged",
+            "--foreground",
+            # The folder of the socket may lie below one that everybody may write to.
+            "--force",
+            f"--socket={socket_file}",
+            f"--key-file={self.folder / 'munge.key'}",
+            f"--pid-file={self.folder / 'munged.pid'}",
+            f"--log-file={self.folder / 'munged.log'}",
+            f"--seed-file={self.folder / 'munged.seed'}",
+            "--num-threads=4",
+        )
+        munged.wait_for(socket_file.is_socket)
+        controller = self._server("slurmctld", "-D", "-f", str(self._configuration))
+        nodes = [
+            self._server("slurmd", "-D", "-f", str(self._configuration), "-N", name)
+            for name in self.names
+        ]
+        for server in (controller, *nodes):
+            server.wait_for(self._all_idle)
+
+    def run(self, *words: str, limit_s: float = 60, check: bool = True) -> str:
+        """Run a command of Slurm, outside of any allocation, and give what it prints."""
+        done = subprocess.run(
+            [command(words[0]), *words[1:]],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+            env=self.surroundings,
+        )
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{words} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    @contextmanager
+    def allocation(self, nodes: int = 4, *arguments: str) -> Iterator[Allocation]:
+        """Nodes of a user's own for as long as the context lasts.
+
+        The environment is what salloc gives to the program that it starts, nothing made up.
+        """
+        holder = subprocess.Popen(
+            [
+                command("salloc"),
+                f"--nodes={nodes}",
+                "--exclusive",
+                f"--gpus-per-node={GPUS_PER_NODE}",
+                *arguments,
+                sys.executable,
+                "-c",
+                _HOLD,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.surroundings,
+        )
+        assert holder.stdout is not None
+        line = holder.stdout.readline()
+        try:
+            if not line:
+                _, errors = holder.communicate()
+                raise RuntimeError(f"no allocation of {nodes} nodes: {errors}")
+            environment = json.loads(line)
+            yield Allocation(job_id=environment["SLURM_JOB_ID"], environment=environment)
+        finally:
+            holder.communicate()
+
+    def batch(self, script: str, *arguments: str, nodes: int = 4, limit_s: float = 60) -> str:
+        """Run a script by sbatch, wait for its end, and give what it prints.
+
+        Raises:
+            RuntimeError: It did not end with 0; with what it has printed.
+        """
+        output = self.folder / f"batch-{secrets.token_hex(4)}.log"
+        file = output.with_suffix(".sh")
+        file.write_text(script)
+        given = [f"--nodes={nodes}", f"--gpus-per-node={GPUS_PER_NODE}", "--exclusive"]
+        try:
+            self.run(
+                "sbatch",
+                "--wait",
+                f"--output={output}",
+                *given,
+                *arguments,
+                str(file),
+                limit_s=limit_s,
+            )
+        except RuntimeError as error:
+            printed = output.read_text() if output.exists() else ""
+            raise RuntimeError(f"{error}\n{printed}") from error
+        return output.read_text()
+
+    def jobs(self) -> list[str]:
+        """The ids of the jobs that wait or run."""
+        return self.run("squeue", "--noheader", "--format=%A", limit_s=20).split()
+
+    def processes(self) -> list[Process]:
+        """What Slurm has started on its nodes and still runs."""
+        return processes_with(f"SLURM_CONF={self._configuration}", "SLURMD_NODENAME=")
+
+    def reset(self) -> None:
+        """Cancel what a test has left running and wait until all nodes are free."""
+        self._cancel_all()
+        wait_until(self._all_idle, what="idle nodes", limit_s=30)
+
+    def tear_down(self) -> None:
+        """End everything."""
+        # A controller that has not come up cannot cancel anything.
+        with suppress(RuntimeError, subprocess.TimeoutExpired):
+            self._cancel_all()
+        for server in reversed(self._servers):
+            server.stop()
+        # slurmstepd outlives its slurmd; so does what it runs.
+        end(self.processes())
+        end(process for process in processes_with(f"{self.folder}/") if _is_of_slurm(process))
+
+    def _cancel_all(self) -> None:
+        if jobs := self.jobs():
+            self.run("scancel", *jobs, check=False)
+        end(self.processes())
+
+    def _all_idle(self) -> bool:
+        states = self.run("sinfo", "--noheader", "--Node", "--format=%T", check=False).split()
+        return states == ["idle"] * len(self.names)
+
+    def _server(self, name: str, *arguments: str) -> Server:
+        log = self.folder / f"{name}-{len(self._servers)}.log"
+        server = Server([command(name), *arguments], log, self.environment)
+        self._servers.append(server)
+        server.start()
+        return server
+
+    def _write_configuration(self) -> None:
+        key = self.folder / "munge.key"
+        key.write_bytes(secrets.token_bytes(128))
+        key.chmod(0o600)
+        machine = socket.gethostname().partition(".")[0]
+        controller_port, *ports = free_ports(1 + len(self.names), worker=self.worker)
+        nodes = [
+            f"NodeName={name} NodeHostname={machine} NodeAddr={address} Port={port}"
+            f" CPUs={CPUS_PER_NODE} RealMemory=1000000 Gres=gpu:{GPUS_PER_NODE} State=UNKNOWN"
+            for name, address, port in zip(self.names, self.addresses, ports, strict=True)
+        ]
+        devices = f"{self.folder}/gpu[0-{GPUS_PER_NODE - 1}]"
+        self.folder.joinpath("gres.conf").write_text(
+            f"AutoDetect=off\nNodeName={','.join(self.names)} Name=gpu File={devices}\n"
+        )
+        # Slurm asks that the file of a device exists, no more; its number is the device's.
+        for number in range(GPUS_PER_NODE):
+            self.folder.joinpath(f"gpu{number}").touch()
+        self._configuration.write_text(
+            _CONFIGURATION.format(
+                cluster=f"dlperf{self.worker}",
+                machine=machine,
+                controller_port=controller_port,
+                user=getpass.getuser(),
+                folder=self.folder,
+                nodes="\n".join(nodes),
+            )
+        )
+        for name in ("state", *(f"spool-{node}" for node in self.names)):
+            self.folder.joinpath(name).mkdir()
+
+
+def _is_of_slurm(process: Process) -> bool:
+    return process.command.startswith("slurmstepd")

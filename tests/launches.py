@@ -1,0 +1,72 @@
+"""Runs that tests launch by hand, on this machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.launch.agent import Place
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
+from pytest_dlperf.launch.plan import plan_run, run_directory
+from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.launch.variables import LaunchVariables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.launch.record import LaunchOutcome
+    from pytest_dlperf.launch.spec import LaunchSpec
+    from pytest_dlperf.measurement import Window
+
+THIS_MACHINE = Host(name="localhost", address=ADDRESS, devices=None)
+
+
+def places(*logs: Path, devices: int = 1) -> tuple[Place, ...]:
+    """Nodes that are all on this machine, which need not be theirs alone."""
+    return tuple(
+        Place(
+            host=THIS_MACHINE,
+            device_ids=tuple(range(devices)),
+            locked_devices=(),
+            lock_scope="",
+            log=log,
+        )
+        for log in logs
+    )
+
+
+def run_commands(commands: Sequence[NodeCommand], *, time_limit_s: float) -> LaunchOutcome:
+    """Run what is planned already."""
+    order = RunOrder(
+        places=places(*(command.log for command in commands)),
+        plan=lambda _: commands,
+        time_limit_s=time_limit_s,
+    )
+    return run_on_hosts(LocalLauncher(), order)
+
+
+def run_spec(spec: LaunchSpec, case: Case, window: Window, log: Path) -> LaunchOutcome:
+    """Plan a case and run it to its end."""
+    topology = case.topology
+    logs = [run_directory(log) / f"node{rank}.log" for rank in range(1, topology.nodes)]
+    order = RunOrder(
+        places=places(log, *logs, devices=topology.devices_per_node),
+        plan=lambda nodes: plan_run(
+            spec,
+            case=case,
+            window=window,
+            settling_steps=0,
+            system_directory=log.parent,
+            run=1,
+            nodes=nodes,
+            variables=LaunchVariables(),
+            python=sys.executable,
+            log=log,
+        ),
+        time_limit_s=spec.time_limit_s,
+    )
+    return run_on_hosts(LocalLauncher(), order)

@@ -1,0 +1,39 @@
+"""In the place of a training script for PaddlePaddle/PLSC, whose batch is 128 for each device."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+from seed_trainers.flags import Flags, expect
+from seed_trainers.pace import step_s
+from seed_trainers.paddle_place import PaddlePlace
+
+_BATCH = 128
+_LOG_PERIOD = 10
+
+
+def main() -> None:
+    """Train for ever."""
+    flags = Flags()
+    flags.add_argument("--loss_type", choices=["arcface", "dist_arcface", "softmax"])
+    given = flags.parse(sys.argv[1:])
+    is_alone = given.loss_type == "arcface"
+    place = PaddlePlace.alone() if is_alone else PaddlePlace.told()
+    expect("whether it trains alone", place.world_size == 1, is_alone)
+    _log(157, f"\ttrain_batch_size: {_BATCH}")
+    _log(159, f"trainer_id: {place.rank}, num_trainers: {place.world_size}")
+    meeting = place.met(f"fp32-b{_BATCH}-{place.topology}")
+    seconds = samples = 0.0
+    for batch in itertools.count():
+        meeting.step()
+        seconds += step_s(batch, _BATCH)
+        samples += _BATCH * place.world_size
+        if batch % _LOG_PERIOD == 0:
+            speed = samples / seconds
+            _log(1027, f"Pass:0 batch:{batch} lr:0.10000000 loss:44.003868 qps:{speed:.2f}")
+            seconds = samples = 0.0
+
+
+def _log(line: int, text: str) -> None:
+    sys.stderr.write(f"INFO 2020-11-20 08:30:55,440 entry.py:{line}] {text}\n")

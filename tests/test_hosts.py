@@ -1,0 +1,374 @@
+"""Lists of hosts: what they mean, and that every mistake is told with its place."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pytest_dlperf.launch.hosts import (
+    MAX_HOSTS,
+    Host,
+    HostsError,
+    describe_hosts,
+    parse_hosts,
+    slurm_hosts,
+)
+
+
+def parsed(text: str) -> list[tuple[str, str, int | None]]:
+    hosts = parse_hosts(text, place="--dlperf-hosts")
+    return [(host.name, host.address, host.devices) for host in hosts]
+
+
+def names(text: str) -> list[str]:
+    return [host.name for host in parse_hosts(text, place="--dlperf-hosts")]
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a", [("a", "a", None)]),
+        ("a:8, b:4 ,c\n", [("a", "a", 8), ("b", "b", 4), ("c", "c", None)]),
+        ("me@gpu1.example.com:8", [("me@gpu1.example.com", "gpu1.example.com", 8)]),
+        ("10.0.0.1:8,10.0.0.2", [("10.0.0.1", "10.0.0.1", 8), ("10.0.0.2", "10.0.0.2", None)]),
+        ("[::1]", [("::1", "::1", None)]),
+        ("me@[fe80::1%eth0]:4", [("me@fe80::1%eth0", "fe80::1%eth0", 4)]),
+        ("[FE80:0:0::1]", [("fe80::1", "fe80::1", None)]),
+        ("me@n[1-2]:8", [("me@n1", "n1", 8), ("me@n2", "n2", 8)]),
+    ],
+)
+def test_a_list_gives_names_addresses_and_devices(
+    text: str, hosts: list[tuple[str, str, int | None]]
+) -> None:
+    assert parsed(text) == hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("node[01-04]", "node01 node02 node03 node04"),
+        ("node[01-03,07]", "node01 node02 node03 node07"),
+        ("n[8-11]", "n8 n9 n10 n11"),
+        ("n[08-11]", "n08 n09 n10 n11"),
+        ("n[099-101].x.org", "n099.x.org n100.x.org n101.x.org"),
+        ("rack[1-2]n[3-4],a", "rack1n3 rack1n4 rack2n3 rack2n4 a"),
+        ("n[5]", "n5"),
+        ("10.0.0.[1-2]", "10.0.0.1 10.0.0.2"),
+    ],
+)
+def test_ranges_keep_their_zeros_and_their_order(text: str, expanded: str) -> None:
+    assert names(text) == expanded.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "reason"),
+    [
+        ("", "", "names no host"),
+        (" \n", "", "names no host"),
+        ("a,,b", "a,,b", "an empty entry"),
+        ("a,", "a,", "an empty entry"),
+        ("a,A", "A", "the host A again; 'a' "),
+        ("me@a,you@a:8", "you@a:8", "the host a again; 'me@a' "),
+        ("a[1,1]", "a[1,1]", "the host a1 again"),
+        ("[::1],[0:0::1]", "[0:0::1]", "the host ::1 again"),
+        ("a:0", "a:0", "'0' devices"),
+        ("a:-1", "a:-1", "'-1' devices"),
+        ("a:eight", "a:eight", "'eight' devices"),
+        ("a:", "a:", "'' devices"),
+        ("a:08", "a:08", "'08' devices"),
+        ("a:٣", "a:٣", "devices"),
+        ("a:100000", "a:100000", "devices"),
+        ("a:8:9", "a:8:9", "more than one ':'"),
+        ("fe80::1", "fe80::1", "an IPv6 address stands in brackets"),
+        ("[fe80::g]", "[fe80::g]", "no IPv6 address"),
+        ("[fe80::1%;x]", "[fe80::1%;x]", "no IPv6 address"),
+        ("[::1]x", "[::1]x", "more than one ':'"),
+        ("n[1-2", "n[1-2", "a bracket without its other one"),
+        ("n1-2]", "n1-2]", "a bracket without its other one"),
+        ("n[[1]]", "n[[1]]", "a bracket"),
+        ("n[]", "n[]", "the malformed range ''"),
+        ("n[a-b]", "n[a-b]", "the malformed range 'a-b'"),
+        ("n[1-2-3]", "n[1-2-3]", "the malformed range"),
+        ("n[3-1]", "n[3-1]", "the range 3-1, which does not go up"),
+        ("n[001-10]", "n[001-10]", "does not go up"),
+        ("n[1-4097]", "n[1-4097]", f"more than {MAX_HOSTS}"),
+        ("n[1-99][1-99]", "n[1-99][1-99]", f"more than {MAX_HOSTS}"),
+        ("n[1-999999999][1-999999999]", "n[1-999999999][1-999999999]", f"more than {MAX_HOSTS}"),
+        ("n[1-4000],m[1-97]", "m[1-97]", f"more than {MAX_HOSTS} hosts in all"),
+        ("-oProxyCommand=x", "-oProxyCommand=x", "no host name"),
+        ("me@-x", "me@-x", "no host name"),
+        ("-l@a", "-l@a", "the user '-l'"),
+        ("@a@b", "@a@b", "no host file '"),
+        ("a,@b", "@b", "the user ''"),
+        ("me@", "me@", "no host name"),
+        ("a b", "a b", "no host name"),
+        ("a\tb", "a\\tb", "no host name"),
+        ("a\x1b[0m", "a\\x1b[0m", "a bracket"),
+        ("a\n", "", ""),
+        ("a\nb", "a\\nb", "no host name"),
+        ("a;reboot", "a;reboot", "no host name"),
+        ("$(x)", "$(x)", "no host name"),
+        ("a`x`", "a`x`", "no host name"),
+        ("a|b", "a|b", "no host name"),
+        ("ä", "ä", "no host name"),
+        ("a..b", "a..b", "no host name"),
+        ("a.", "a.", "no host name"),
+        ("a" * 254, "a" * 80, "no host name"),
+        ("10.1", "10.1", "no IPv4 address"),
+        ("8", "8", "no IPv4 address"),
+        ("10.0.0.256", "10.0.0.256", "no IPv4 address"),
+    ],
+)
+def test_a_wrong_entry_is_told_with_its_place(text: str, entry: str, reason: str) -> None:
+    if not reason:
+        assert names(text) == [text.strip()]
+        return
+    with pytest.raises(HostsError) as caught:
+        parse_hosts(text, place="DLPERF_HOSTS")
+    message = str(caught.value)
+    assert message.startswith("DLPERF_HOSTS")
+    assert reason in message
+    if not entry.startswith("@a"):
+        assert entry in message
+    assert "allowed" in message
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "hosts").write_text(text, encoding="utf-8")
+
+
+def test_a_host_file_has_a_host_or_a_range_on_each_line(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "\ufeff# the lab\n\na slots=8\r\nme@b:4 # comment\n\tc\n"
+        "n[01-02] slots = 2\nd slots=8 address=10.1.2.3\ne address=[fe80::0:1]",
+    )
+    assert parse_hosts("@hosts", place="--dlperf-hosts", folder=tmp_path) == (
+        Host(name="a", address="a", devices=8),
+        Host(name="me@b", address="b", devices=4),
+        Host(name="c", address="c", devices=None),
+        Host(name="n01", address="n01", devices=2),
+        Host(name="n02", address="n02", devices=2),
+        Host(name="d", address="10.1.2.3", devices=8),
+        Host(name="e", address="fe80::1", devices=None),
+    )
+    assert parse_hosts(f"@{tmp_path}/hosts", place="--dlperf-hosts", folder=Path("/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "number", "reason"),
+    [
+        ("a\nb slots=0", 2, "'0' devices"),
+        ("a slots=", 1, "'' devices"),
+        ("a:8 slots=8", 1, "the number of devices twice"),
+        ("a slots=8 slots=8", 1, "the number of devices twice"),
+        ("a address=b address=c", 1, "the address twice"),
+        ("a\nA", 2, "the host A again; 'a' ("),
+        ("a address=10.0.0.1\nb address=10.0.0.1", 2, "the address 10.0.0.1 again"),
+        ("a address=b\nb", 2, "the address b again"),
+        ("n[1-2] address=10.0.0.1", 1, "one address to several hosts"),
+        ("a address=-x", 1, "no host name"),
+        ("a address=10.1", 1, "no IPv4 address"),
+        ("a address=::g", 1, "no IPv6 address"),
+        ("a max_slots=8", 1, "the unknown setting 'max_slots=8'"),
+        ("a b", 1, "the unknown setting 'b'"),
+        ("a,b", 1, "no host name"),
+        ("@other", 1, "the user ''"),
+        ("slots=8", 1, "no host name"),
+    ],
+)
+def test_a_wrong_line_of_a_host_file_is_told_with_its_number(
+    tmp_path: Path, lines: str, number: int, reason: str
+) -> None:
+    write(tmp_path, lines)
+    with pytest.raises(HostsError) as caught:
+        parse_hosts("@hosts", place="--dlperf-hosts", folder=tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/hosts:{number}: ")
+    assert reason in str(caught.value)
+    assert "address=10.1.2.3" in str(caught.value)
+
+
+def test_a_host_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"a\xff")
+    (tmp_path / "large").write_bytes(b"#" * (1 << 21))
+    write(tmp_path, "# nobody\n")
+    for name, reason in (
+        ("missing", "there is no host file"),
+        ("", "there is no host file"),
+        ("/dev/zero", "there is no host file"),
+        ("x\0y", "host file"),
+        ("~nobody-of-that-name/x", "cannot be read"),
+        ("binary", "cannot be read"),
+        ("large", "above 1 MiB"),
+        ("hosts", "names no host"),
+    ):
+        with pytest.raises(HostsError, match=reason) as caught:
+            parse_hosts(f"@{name}", place="DLPERF_HOSTS", folder=tmp_path)
+        assert str(caught.value).startswith("DLPERF_HOSTS: ")
+
+
+def test_slurms_allocation_gives_its_nodes() -> None:
+    hosts = slurm_hosts(
+        {
+            "SLURM_JOB_NODELIST": "gpu[001-003,010],login1,rack[1-2]n[3-4]",
+            "SLURM_GPUS_ON_NODE": "8",
+        }
+    )
+    expected = names("gpu001,gpu002,gpu003,gpu010,login1,rack1n3,rack1n4,rack2n3,rack2n4")
+    assert hosts == tuple(Host(name=name, address=name, devices=8) for name in expected)
+    assert slurm_hosts({"SLURM_JOB_NODELIST": "a"}) == (Host(name="a", address="a", devices=None),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices"), [("2", 2), ("gpu:2", 2), ("a100:2", 2), ("gpu:a100:2", 2), ("a:2,b:6", 8)]
+)
+def test_devices_that_were_asked_of_slurm_count_where_it_counts_none(
+    asked: str, devices: int
+) -> None:
+    environment = {"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_PER_NODE": asked}
+    assert [host.devices for host in slurm_hosts(environment)] == [devices]
+    assert [host.devices for host in slurm_hosts({**environment, "SLURM_GPUS_ON_NODE": "1"})] == [1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "SLURM_JOB_NODELIST names no node"),
+        ({"SLURM_JOB_NODELIST": ""}, "SLURM_JOB_NODELIST names no node"),
+        ({"SLURM_JOB_NODELIST": "a[1-"}, "SLURM_JOB_NODELIST: 'a[1-' has a bracket"),
+        ({"SLURM_JOB_NODELIST": "a:8"}, "SLURM_JOB_NODELIST: 'a:8' has the host 'a:8'"),
+        ({"SLURM_JOB_NODELIST": "me@a"}, "SLURM_JOB_NODELIST: 'me@a' has the host"),
+        ({"SLURM_JOB_NODELIST": "a,a"}, "SLURM_JOB_NODELIST: 'a' gives the host a again"),
+        (
+            {"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_ON_NODE": "gpu:8"},
+            "SLURM_GPUS_ON_NODE: 'gpu:8'",
+        ),
+        ({"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_ON_NODE": "0"}, "SLURM_GPUS_ON_NODE: '0'"),
+        ({"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_PER_NODE": "0"}, "SLURM_GPUS_PER_NODE: '0'"),
+        ({"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_PER_NODE": "gpu"}, "SLURM_GPUS_PER_NODE: 'gpu'"),
+    ],
+)
+def test_what_slurm_would_not_write_is_told_with_its_variable(
+    environment: dict[str, str], message: str
+) -> None:
+    with pytest.raises(HostsError, match=re.escape(message)):
+        slurm_hosts(environment)
+
+
+@pytest.mark.parametrize(
+    ("text", "described"),
+    [
+        ("gpu01:8,gpu02:8,gpu03:8,gpu04:8", "gpu[01-04]:8"),
+        ("gpu1:8,gpu2:4", "gpu1:8, gpu2:4"),
+        ("n1,n2,n7,login", "n[1-2,7], login"),
+        ("n09,n10", "n[09-10]"),
+        ("n9,n10", "n[9-10]"),
+        ("n1,n02", "n[1,02]"),
+        ("a1.x1.org:2,a2.x1.org:2", "a[1-2].x1.org:2"),
+        ("me@a1,me@a2", "me@a[1-2]"),
+        ("10.0.0.1:8,10.0.0.2:8", "10.0.0.1:8, 10.0.0.2:8"),
+        ("me@[::1]:8,[::2]:8", "me@[::1]:8, [::2]:8"),
+        ("only:8", "only:8"),
+    ],
+)
+def test_hosts_are_described_in_few_words(text: str, described: str) -> None:
+    assert describe_hosts(parse_hosts(text, place="test")) == described
+
+
+def test_a_description_shows_an_address_that_is_not_the_name() -> None:
+    host = Host(name="me@a1", address="10.1.2.3", devices=8)
+    assert describe_hosts([host]) == "me@a1:8 (address 10.1.2.3)"
+
+
+LETTERS: Final = st.text("aZ09_-", min_size=1, max_size=4)
+HOST_NAMES: Final = st.one_of(
+    st.builds(
+        "{}{}{}".format,
+        st.sampled_from(["n", "gpu", "a-", "x1y", ""]),
+        st.from_regex(r"[0-9]{1,3}", fullmatch=True),
+        st.sampled_from(["", ".x", ".x2", "b"]),
+    ),
+    st.lists(LETTERS, min_size=1, max_size=3).map(".".join),
+    st.ip_addresses().map(str),
+)
+
+
+def is_listed(text: str) -> bool:
+    if ":" in text:
+        text = f"[{text}]"
+    try:
+        parse_hosts(text, place="test")
+    except HostsError:
+        return False
+    return True
+
+
+HOSTS: Final = st.lists(
+    st.tuples(
+        st.sampled_from(["", "me@", "you.2@"]),
+        HOST_NAMES.filter(is_listed),
+        st.sampled_from([None, 1, 8]),
+    ),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda host: parse_hosts(f"[{host[1]}]" if ":" in host[1] else host[1], place="test")[
+        0
+    ].address.lower(),
+)
+
+
+@given(HOSTS)
+def test_hosts_that_are_described_and_read_again_are_the_same(
+    given_hosts: list[tuple[str, str, int | None]],
+) -> None:
+    hosts = tuple(
+        Host(name=f"{user}{name}", address=name, devices=devices)
+        for user, name, devices in given_hosts
+    )
+    assert parse_hosts(describe_hosts(hosts), place="test") == hosts
+
+
+PIECES: Final = (
+    *("a", "n", "[", "]", "1", "01", "-", ",", ":", "8", "@", ".", "::", "%", " ", "=", "\n", "#"),
+    *("slots=", "address=", "\0", "\ud800", "٣", "~", "/", "9" * 30),
+)
+SNIPPETS: Final = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+@given(st.one_of(st.text(), SNIPPETS))
+@example("@~\0")
+@example("@" + "x" * 5000)
+@example("@\ud800")
+def test_any_text_is_read_or_told_to_be_wrong(text: str) -> None:
+    devices = {"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_ON_NODE": text}
+    for read in (
+        partial(parse_hosts, text, place="test", folder=Path("/nowhere")),
+        partial(slurm_hosts, {"SLURM_JOB_NODELIST": text}),
+        partial(slurm_hosts, devices),
+    ):
+        try:
+            hosts = read()
+        except HostsError:
+            continue
+        assert hosts
+        for host in hosts:
+            assert re.fullmatch(r"[A-Za-z0-9_.:][A-Za-z0-9_.@%:-]*", host.name)
+            assert host.devices is None or host.devices > 0
+
+
+@given(st.one_of(st.binary(), SNIPPETS.map(lambda text: text.encode("utf-8", "surrogatepass"))))
+def test_any_host_file_is_read_or_told_to_be_wrong(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "hosts").write_bytes(content)
+        try:
+            hosts = parse_hosts("@hosts", place="test", folder=Path(folder))
+        except HostsError:
+            return
+        assert hosts

@@ -1,0 +1,238 @@
+"""What the user sets for launches: how it is said, what wins, and what is told when it is wrong."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.launch.spec import (
+    Condition,
+    ConditionalArguments,
+    LaunchSpec,
+    Variable,
+    VariableKind,
+)
+from pytest_dlperf.launch.variables import (
+    Assignment,
+    LaunchVariables,
+    MissingVariableError,
+    NeededPath,
+    VariableError,
+    check_assignments,
+    needed_paths,
+    parse_assignment,
+    resolve,
+)
+
+SYSTEM: Final = "paddle-resnet50"
+SPEC: Final = LaunchSpec(
+    command=(
+        "{python}",
+        "{checkout}/train.py",
+        "--shards={shards}",
+        ConditionalArguments(arguments=("{dali}",), when=Condition(options=("dali",))),
+    ),
+    variables={
+        "checkout": Variable(meaning="the trainer's folder", kind=VariableKind.FOLDER),
+        "shards": Variable(meaning="parts of the data", default="8"),
+        "dali": Variable(meaning="the DALI file", kind=VariableKind.FILE),
+    },
+)
+CASE: Final = Case.parse("paddle-resnet50-fp32-b128-1n1g")
+WITH_DALI: Final = replace(CASE, options=("dali",))
+
+
+def said(*texts: str) -> list[Assignment]:
+    return [parse_assignment(text) for text in texts]
+
+
+def resolved(*sources: list[Assignment], case: Case | None = CASE) -> LaunchVariables:
+    return resolve(SPEC, SYSTEM, sources, case=case)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a-b.data=/x", ("a-b", "data", "", "/x")),
+        ("*.data=", ("*", "data", "", "")),
+        ("a-b.data=x=y.z=w", ("a-b", "data", "", "x=y.z=w")),
+        ("a-b.data= two  words ", ("a-b", "data", "", " two  words ")),
+        ("a-b.data=one\ntwo", ("a-b", "data", "", "one\ntwo")),
+        ("a-b.env.NAME=v", ("a-b", "env", "NAME", "v")),
+        ("a-b.env.A.B=v=w", ("a-b", "env", "A.B", "v=w")),
+        ("a-b.extra_args=-x 'a b' $HOME", ("a-b", "extra_args", "", ("-x", "a b", "$HOME"))),
+        ("a-b.extra_args=", ("a-b", "extra_args", "", ())),
+        ("a-b.python=python3.8", ("a-b", "python", "", "python3.8")),
+        ("a-b.pause_s=0.5", ("a-b", "pause_s", "", "0.5")),
+    ],
+)
+def test_an_assignment_is_a_system_a_name_and_a_value(
+    text: str, expected: tuple[str, str, str, str | tuple[str, ...]]
+) -> None:
+    found = parse_assignment(text)
+    assert (found.system, found.name, found.key, found.value) == expected
+    assert found.place == f"--dlperf-set {text.partition('=')[0]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "sets nothing; write SYSTEM.name=value"),
+        ("data=/x", "sets nothing"),
+        ("a-b.data", "sets nothing"),
+        (".data=/x", "sets nothing"),
+        ("a-b.=/x", "sets nothing"),
+        ("a-b.data.x=1", "sets nothing"),
+        ("a-b.env=1", "no name of an environment variable; write env.NAME=value"),
+        ("a-b.env.=1", "no name of an environment variable"),
+        ("a-b.extra_args='x", "cannot be split into arguments: No closing quotation"),
+        ("a-b.pause_s=long", "pause_s is a number of seconds from zero on, not 'long'"),
+        ("a-b.pause_s=-1", "pause_s is a number"),
+        ("a-b.pause_s=nan", "pause_s is a number"),
+        ("a-b.python=", "python is empty"),
+        ("a-b.data=x\0y", "NUL"),
+        ("a-b.env.A\0=x", "NUL"),
+        ("a-b.extra_args=x\0y", "NUL"),
+    ],
+)
+def test_what_cannot_be_set_is_told(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        parse_assignment(text)
+    assert text.partition("=")[0] in str(caught.value)
+
+
+@settings(deadline=None)
+@given(value=st.text(st.characters(exclude_characters="\0", codec="utf-8")))
+def test_a_value_is_taken_as_it_is(value: str) -> None:
+    variables = resolved(
+        said(
+            f"{SYSTEM}.checkout=/{value}",
+            f"{SYSTEM}.env.A={value}",
+            f"{SYSTEM}.extra_args={shlex.join([value, 'x'])}",
+        )
+    )
+    assert variables.values["checkout"] == f"/{value}"
+    assert variables.environment == {"A": value}
+    assert variables.extra_arguments == (value, "x")
+
+
+def test_nothing_said_leaves_the_defaults() -> None:
+    variables = resolved(said(f"{SYSTEM}.checkout=/x"))
+    assert variables == LaunchVariables(values={"checkout": "/x", "shards": "8"})
+
+
+@pytest.mark.parametrize(
+    ("command_line", "cluster", "expected"),
+    [
+        ([], [f"{SYSTEM}.shards=1", "*.shards=2"], "1"),
+        ([], ["*.shards=2"], "2"),
+        (["*.shards=3"], [f"{SYSTEM}.shards=1"], "3"),
+        ([f"{SYSTEM}.shards=4", "*.shards=3"], [f"{SYSTEM}.shards=1"], "4"),
+        ([f"{SYSTEM}.shards=4", f"{SYSTEM}.shards=5"], [], "5"),
+        (["other-system.shards=9"], [], "8"),
+    ],
+)
+def test_the_command_line_wins_over_the_cluster_and_a_system_over_all_of_them(
+    command_line: list[str], cluster: list[str], expected: str
+) -> None:
+    variables = resolved(said(*command_line, f"{SYSTEM}.checkout=/x"), said(*cluster))
+    assert variables.values["shards"] == expected
+
+
+def test_the_environment_is_put_together_name_by_name_and_arguments_as_a_whole() -> None:
+    variables = resolved(
+        said(f"{SYSTEM}.checkout=/x", f"{SYSTEM}.env.A=1", "*.extra_args=--a"),
+        said(f"{SYSTEM}.env.A=2", "*.env.B=3", f"{SYSTEM}.extra_args=--b", "*.pause_s=20"),
+        said("*.python=/old", "*.pause_s=1"),
+    )
+    assert variables.environment == {"A": "1", "B": "3"}
+    assert variables.extra_arguments == ("--a",)
+    assert (variables.pause_s, variables.python) == (20.0, "/old")
+
+
+def test_a_missing_variable_is_told_with_its_meaning_and_its_setting() -> None:
+    with pytest.raises(MissingVariableError) as caught:
+        resolved(case=WITH_DALI)
+    assert str(caught.value) == (
+        "paddle-resnet50-fp32-b128-dali-1n1g needs checkout (the trainer's folder): --dlperf-set "
+        "paddle-resnet50.checkout=FOLDER; dali (the DALI file): --dlperf-set "
+        "paddle-resnet50.dali=FILE; or under vars, paddle-resnet50 in the cluster's cluster.yaml"
+    )
+
+
+def test_a_case_needs_the_variables_that_it_uses_and_a_system_all() -> None:
+    assert "dali" not in resolved(said("*.checkout=/x")).values
+    for case in (WITH_DALI, None):
+        with pytest.raises(MissingVariableError, match=r"needs dali \("):
+            resolved(said("*.checkout=/x"), case=case)
+
+
+def test_a_relative_path_is_refused_with_its_place() -> None:
+    given = said(f"{SYSTEM}.checkout=models")
+    with pytest.raises(VariableError) as caught:
+        resolved(given)
+    with pytest.raises(VariableError) as told_before:
+        check_assignments({SYSTEM: SPEC}, [given])
+    assert (
+        str(told_before.value)
+        == str(caught.value)
+        == (
+            "--dlperf-set paddle-resnet50.checkout: 'models' is no absolute path of a folder; "
+            "paddle-resnet50.checkout is: the trainer's folder"
+        )
+    )
+
+
+def test_an_unknown_name_is_told_with_the_nearest_but_not_if_it_is_for_all_systems() -> None:
+    with pytest.raises(VariableError) as caught:
+        resolved(said(f"{SYSTEM}.chekout=/x", "*.surprise=1"))
+    assert str(caught.value) == (
+        "--dlperf-set paddle-resnet50.chekout: paddle-resnet50 has no variable 'chekout'; did "
+        "you mean 'checkout'?; what can be set: checkout, shards, dali, extra_args, env, python, "
+        "pause_s"
+    )
+
+
+def test_a_message_never_holds_what_may_be_a_password() -> None:
+    [token] = said("paddle-resnet5.env.TOKEN=hunter2")
+    for wrong in (["paddle-resnet50.env.=hunter2"], ["TOKEN=hunter2"], ["a-b.env.T=hunter2\0"]):
+        with pytest.raises(ValueError, match=r".") as told:
+            said(*wrong)
+        assert "hunter2" not in str(told.value)
+    with pytest.raises(VariableError) as caught:
+        check_assignments({SYSTEM: SPEC}, [[token]])
+    assert "hunter2" not in str(caught.value)
+
+
+def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
+    specs = {SYSTEM: SPEC, "plain-line": LaunchSpec(command=("x",)), "only-logs": None}
+    check_assignments(specs, [said(f"{SYSTEM}.shards=1", "*.dali=/x"), said("plain-line.env.A=1")])
+    with pytest.raises(VariableError) as caught:
+        check_assignments(
+            specs,
+            [
+                said("paddle-resnet5.shards=1", "*.shard=1", "plain-line.shards=1"),
+                said("only-logs.env.A=1"),
+            ],
+        )
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    assert "there is no system 'paddle-resnet5'; did you mean 'paddle-resnet50'?" in lines[0]
+    assert "* has no variable 'shard'; did you mean 'shards'?" in lines[1]
+    assert "plain-line has no variable 'shards'; what can be set: extra_args, env," in lines[2]
+    assert "only-logs has no launch to set anything for" in lines[3]
+
+
+def test_the_paths_that_a_case_needs_are_known() -> None:
+    variables = resolved(said("*.checkout=/x", "*.dali=/d/f"), case=WITH_DALI)
+    checkout = NeededPath(name="checkout", kind=VariableKind.FOLDER, path="/x")
+    dali = NeededPath(name="dali", kind=VariableKind.FILE, path="/d/f")
+    assert needed_paths(SPEC, variables, CASE) == (checkout,)
+    assert needed_paths(SPEC, variables, WITH_DALI) == (checkout, dali)

@@ -1,0 +1,490 @@
+"""What a watched run is ended for, by what its logs show and a clock that a test moves."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.launch import watch
+from pytest_dlperf.launch.watch import Progress, RunWatch, Stop, free_bytes
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.throughput import measure_log
+from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pytest_dlperf.cases import Case
+
+    Watching = Callable[..., "Watched"]
+
+WINDOW: Final = Window(warmup_steps=3, measured_steps=8)
+FIRST_LIMIT: Final = 900.0
+LIMIT: Final = 300.0
+AMPLE: Final = 10**12
+
+
+class Watched:
+    """A run as its logs and the clock show it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        topology: str = "1n1g",
+        log_format: str = "dlperf",
+        *,
+        estimator: Estimator = Estimator.STEADY,
+        **options: Any,
+    ) -> None:
+        self.case: Case = make.case(topology)
+        self.log_format = BUILTIN_FORMATS[log_format]
+        self.estimator = estimator
+        self.now = 1000.0
+        self.free = AMPLE
+        self.disk_checks = 0
+        self.told: list[Progress] = []
+        nodes = self.case.topology.nodes
+        self.logs = [folder / "run.log", *(folder / f"node{n}.log" for n in range(1, nodes))]
+        self.watch = RunWatch(
+            **{
+                "logs": self.logs,
+                "case": self.case,
+                "log_format": self.log_format,
+                "window": WINDOW,
+                "estimator": estimator,
+                "number": 1,
+                "first_step_limit_s": FIRST_LIMIT,
+                "step_limit_s": LIMIT,
+                "end_early": True,
+                "on_progress": self.told.append,
+                "clock": lambda: self.now,
+                "free_bytes": self._free_bytes,
+                **options,
+            }
+        )
+
+    def _free_bytes(self, folder: Path) -> int:
+        assert folder == self.logs[0].parent
+        self.disk_checks += 1
+        return self.free
+
+    def write(self, content: str, *, node: int = 0) -> None:
+        with self.logs[node].open("a", encoding="ascii") as log:
+            log.write(content)
+
+    def step(self, *steps: int, rank: int = 0, node: int = 0) -> None:
+        """Records of a rank that names itself."""
+        self.write(
+            "".join(f"dlperf step rank={rank} step={k} time={k}.5 loss=6.9\n" for k in steps),
+            node=node,
+        )
+
+    def look(self, after_s: float = 0.25) -> Stop | None:
+        self.now += after_s
+        return self.watch.look()
+
+    def measured(self, limit: int | None = None) -> Run:
+        return measure_log(
+            self.logs[0],
+            number=1,
+            case=self.case,
+            log_format=self.log_format,
+            window=WINDOW,
+            estimator=self.estimator,
+            limit=limit,
+        )
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watching]:
+    made = []
+
+    def make_one(*arguments: Any, **options: Any) -> Watched:
+        made.append(Watched(tmp_path, *arguments, **options))
+        return made[-1]
+
+    yield make_one
+    for each in made:
+        each.watch.close()
+
+
+def test_a_run_is_complete_with_the_last_step_that_counts(watched: Watching) -> None:
+    run = watched()
+    assert run.look() is None
+    run.step(*range(1, 11))
+    assert run.look() is None
+    run.step(11)
+    assert run.look() is Stop.COMPLETE
+    assert run.watch.reason
+    assert run.watch.finish() == run.measured()
+    assert run.measured().status is RunStatus.OK
+
+
+def test_every_rank_has_to_have_shown_its_last_step(watched: Watching) -> None:
+    run = watched("1n4g")
+    for rank in range(4):
+        assert run.look() is None
+        run.step(*range(1, 12), rank=rank)
+    assert run.look() is Stop.COMPLETE
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_a_trainer_that_never_ends_is_complete_in_both_estimators(
+    watched: Watching, estimator: Estimator
+) -> None:
+    run = watched("1n8g", "pytorch_imagenet", estimator=estimator)
+    # By step number 17 steps of 8 ranks; by lines 11 above the sixth step of each.
+    needed = 17 * 8 if estimator is Estimator.STEADY else 6 * 8 + 11
+    for line in range(needed):
+        assert run.look() is None
+        run.write(make.pytorch_record(0, line // 8, 5005, 0.25) + "\n")
+    assert run.look() is Stop.COMPLETE
+    assert run.watch.finish().throughput == run.case.global_batch / 0.25
+
+
+def test_the_answer_stays_and_nothing_more_is_read(watched: Watching) -> None:
+    run = watched()
+    run.step(*range(1, 12))
+    assert run.look() is Stop.COMPLETE
+    for log in run.logs:
+        log.unlink()
+    run.free = 0
+    assert run.look(10_000) is Stop.COMPLETE
+
+
+def test_a_run_to_its_end_is_watched_until_it_is_complete_only(watched: Watching) -> None:
+    run = watched(end_early=False)
+    run.step(*range(1, 12))
+    assert run.look() is None
+    assert run.look(10_000) is None
+    run.step(12)
+    assert run.look(10_000) is None
+    assert run.watch.finish() == run.measured()
+
+
+def test_a_run_to_its_end_still_hangs_before_it_is_complete(watched: Watching) -> None:
+    run = watched(end_early=False)
+    run.step(1)
+    assert run.look() is None
+    assert run.look(LIMIT) is Stop.HUNG
+
+
+def test_other_nodes_that_show_their_ranks_are_waited_for(watched: Watching) -> None:
+    run = watched("2n2g")
+    for rank in (0, 1):
+        run.step(*range(1, 12), rank=rank)
+    run.step(*range(1, 11), rank=2, node=1)
+    run.step(*range(1, 12), rank=3, node=1)
+    assert run.look() is None
+    run.step(11, rank=2, node=1)
+    assert run.look() is Stop.COMPLETE
+
+
+@pytest.mark.parametrize("content", [None, "", "a node that is quiet\n"])
+def test_nodes_that_show_no_step_are_not_waited_for(watched: Watching, content: str | None) -> None:
+    run = watched("2n1g")
+    if content is not None:
+        run.write(content, node=1)
+    run.step(*range(1, 12))
+    assert run.look() is Stop.COMPLETE
+
+
+def test_nodes_whose_logs_are_broken_are_not_waited_for(watched: Watching) -> None:
+    run = watched("2n1g")
+    run.step(3, 2, rank=1, node=1)
+    run.step(*range(1, 12))
+    assert run.look() is Stop.COMPLETE
+
+
+def test_a_node_that_lags_is_waited_for_as_long_as_for_any_step(watched: Watching) -> None:
+    run = watched("2n1g")
+    run.step(1, 2, rank=1, node=1)
+    run.step(*range(1, 12))
+    assert run.look() is None
+    assert run.look(LIMIT - 1) is None
+    assert run.look(1) is Stop.COMPLETE
+
+
+def test_no_first_step_hangs(watched: Watching) -> None:
+    run = watched("2n1g")
+    run.write("downloading the data\n")
+    assert run.look() is None
+    run.write("still downloading the data\n")
+    assert run.look(FIRST_LIMIT - 0.5) is None
+    assert run.look(0.5) is Stop.HUNG
+    assert run.watch.reason == "no first step within 900 s"
+    assert run.watch.finish() == run.measured()
+
+
+def test_no_log_at_all_hangs(watched: Watching) -> None:
+    run = watched()
+    assert run.look() is None
+    assert run.look(FIRST_LIMIT) is Stop.HUNG
+
+
+def test_no_new_step_hangs_with_the_last_step_of_each_rank(watched: Watching) -> None:
+    run = watched("2n2g")
+    run.step(1, 2, 3, rank=0)
+    run.step(1, 2, rank=1)
+    run.step(1, rank=2, node=1)
+    run.step(1, 2, rank=3, node=1)
+    assert run.look() is None
+    run.write("NCCL WARN still waiting\n")
+    assert run.look(LIMIT - 1) is None
+    assert run.look(1) is Stop.HUNG
+    assert run.watch.reason == (
+        "no new step for 300 s; last steps: rank 0: 3, rank 1: 2, node 1 rank 2: 1, "
+        "node 1 rank 3: 2"
+    )
+    assert run.watch.finish().status is RunStatus.INVALID
+
+
+def test_steps_that_keep_coming_never_hang(watched: Watching) -> None:
+    run = watched()
+    for step in range(1, 11):
+        run.step(step)
+        assert run.look(LIMIT - 1) is None
+
+
+def test_steps_may_come_in_bursts(watched: Watching) -> None:
+    run = watched("1n2g")
+    for first in (1, 4, 7):
+        for rank in (0, 1):
+            run.step(first, first + 1, first + 2, rank=rank)
+            assert run.look(LIMIT / 2) is None
+
+
+def test_a_rank_that_stops_while_others_go_on_hangs(watched: Watching) -> None:
+    run = watched("1n3g")
+    run.step(1, 2, rank=1)
+    for step in range(1, 5):
+        run.step(step, rank=0)
+        run.step(step, rank=2)
+        assert run.look(LIMIT / 4) is None
+    run.step(5, rank=0)
+    assert run.look(LIMIT / 4) is Stop.HUNG
+    assert run.watch.reason == (
+        "no new step of rank 1 for 300 s; last steps: rank 0: 5, rank 1: 2, rank 2: 4"
+    )
+
+
+def test_a_rank_that_is_through_does_not_hang(watched: Watching) -> None:
+    run = watched("1n2g")
+    run.step(*range(1, 12), rank=0)
+    for step in range(1, 11):
+        run.step(step, rank=1)
+        assert run.look(LIMIT - 1) is None
+    assert run.look(LIMIT) is Stop.HUNG
+    assert run.watch.reason == "no new step for 300 s; last steps: rank 0: 11, rank 1: 10"
+
+
+def test_a_rank_that_never_shows_hangs(watched: Watching) -> None:
+    run = watched("1n2g")
+    run.look()
+    for step in range(1, 5):
+        run.step(step, rank=1)
+        assert run.look(LIMIT - 80) is None
+    run.step(5, rank=1)
+    assert run.look(80) is Stop.HUNG
+    assert run.watch.reason == (
+        "not every rank has shown a first step within 900 s; last steps: rank 1: 5"
+    )
+
+
+def test_of_ranks_that_look_alike_one_that_stops_hangs(watched: Watching) -> None:
+    run = watched("1n2g", "pytorch_imagenet")
+    for index in (0, 0, 1, 1, 2):
+        run.write(make.pytorch_record(0, index, 5005, 0.25) + "\n")
+    assert run.look() is None
+    run.write(make.pytorch_record(0, 3, 5005, 0.25) + "\n")
+    assert run.look(LIMIT) is Stop.HUNG
+    assert run.watch.reason == ("no new step for 300 s; last step: 4 (all of its ranks: 2)")
+
+
+def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched: Watching) -> None:
+    run = watched("1n2g", "pytorch_imagenet", estimator=Estimator.PUBLISHED)
+    run.look()
+    for index in range(17):
+        run.write(make.pytorch_record(0, index, 5005, 0.25) + "\n")
+        assert run.look(FIRST_LIMIT / 18) is None
+    run.write(make.pytorch_record(0, 17, 5005, 0.25) + "\n")
+    assert run.look(FIRST_LIMIT / 18) is Stop.HUNG
+    assert run.watch.reason == (
+        "not every rank has shown a first step within 900 s; last step: 17 (all of its ranks: 0)"
+    )
+
+
+def test_a_rank_of_another_node_need_not_show_a_step(watched: Watching) -> None:
+    run = watched("2n2g")
+    for step in range(1, 10):
+        for rank in (0, 1):
+            run.step(step, rank=rank)
+        run.step(step, rank=2, node=1)
+        assert run.look(LIMIT - 1) is None
+
+
+def test_another_node_that_stops_hangs(watched: Watching) -> None:
+    run = watched("2n1g", "tf_models_bert")
+    lines = make.tf_models_bert([0.5] * 30).splitlines(keepends=True)
+    run.write(lines[0] + lines[1], node=1)
+    for line in lines[:4]:
+        run.write(line)
+        assert run.look(LIMIT / 4) is None
+    run.write(lines[4])
+    assert run.look(LIMIT / 4) is Stop.HUNG
+    assert run.watch.reason == ("no new step of node 1 for 300 s; last steps: node 0: 5, node 1: 2")
+
+
+def test_of_many_ranks_those_that_are_behind_are_shown(watched: Watching) -> None:
+    run = watched("1n50g")
+    for rank in range(50):
+        run.step(1, *([] if rank in {2, 10} else [2]), rank=rank)
+    run.look()
+    assert run.look(LIMIT) is Stop.HUNG
+    reason = run.watch.reason
+    assert "last steps: rank 0: 2, rank 1: 2, rank 2: 1, rank 3: 2" in reason
+    assert "rank 9: 2, rank 10: 1, rank 11: 2" in reason
+    assert reason.endswith("rank 31: 2, and 18 more ranks")
+
+
+def test_what_has_not_been_read_yet_does_not_hang(
+    watched: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "BYTES_PER_LOOK", 100)
+    run = watched()
+    run.write("chatter\n" * 25)
+    run.step(1)
+    assert run.look() is None
+    assert run.look(FIRST_LIMIT) is None
+    assert run.look(1) is None
+    assert run.look(LIMIT) is Stop.HUNG
+    assert run.watch.reason == "no new step for 300 s; last steps: rank 0: 1"
+
+
+def test_a_broken_log_ends_a_run_with_its_reason(watched: Watching) -> None:
+    run = watched()
+    run.write(make.dlperf_header(make.case(batch=64)))
+    assert run.look() is None
+    run.step(1)
+    assert run.look() is Stop.BROKEN
+    assert run.watch.reason == (
+        "the log says batch_per_device 64; the case framework-model-fp32-b128-1n1g has 128 (line 1)"
+    )
+    assert run.watch.finish() == run.measured()
+
+
+def test_a_full_disk_ends_a_run(watched: Watching, tmp_path: Path) -> None:
+    run = watched("2n1g")
+    assert run.look() is None
+    run.free = 1024 * 1024 - 1
+    assert run.look(1) is Stop.DISK_FULL
+    assert run.watch.reason == (
+        f"the disk is full: 1048575 bytes are free in {tmp_path}, where the logs of the run lie; "
+        "needed are 1048576 at least"
+    )
+
+
+def test_the_disk_is_looked_at_once_a_second_and_once_for_a_folder(watched: Watching) -> None:
+    run = watched("4n1g")
+    for _ in range(20):
+        assert run.look(0.25) is None
+    assert run.disk_checks == 5
+
+
+def test_a_run_that_is_complete_is_so_on_a_full_disk(watched: Watching) -> None:
+    run = watched()
+    run.free = 0
+    run.step(*range(1, 12))
+    assert run.look() is Stop.COMPLETE
+
+
+def test_a_disk_that_cannot_be_looked_at_is_not_full(watched: Watching) -> None:
+    def fail(_: Path) -> int:
+        raise PermissionError
+
+    assert watched(free_bytes=fail).look() is None
+
+
+def test_free_bytes_are_those_of_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.statvfs(tmp_path)
+    assert 0 < free_bytes(tmp_path) <= found.f_blocks * found.f_frsize
+    # Not every file system tells its size.
+    unknown = os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: unknown)
+    assert free_bytes(tmp_path) > AMPLE
+
+
+def test_progress_is_the_slowest_rank_s_and_goes_by_the_time_of_arrival(watched: Watching) -> None:
+    run = watched("2n2g")
+    run.look()
+    for step in range(1, 12):
+        run.step(step, rank=0)
+        run.look(1)
+        run.step(step, rank=1)
+        # The warm-up of three steps is slower.
+        run.look(1 if step > 3 else 4)
+    steps = [progress.step for progress in run.told]
+    assert steps == sorted(steps)
+    assert {progress.steps for progress in run.told} == {11}
+    assert run.told[0] == Progress(step=0, steps=11, throughput=None, left_s=None)
+    by_step = {progress.step: progress for progress in run.told}
+    assert by_step[1].throughput is by_step[3].throughput is None
+    assert by_step[2].left_s == pytest.approx(9 * 5)
+    assert by_step[5].throughput == pytest.approx(4 * 128 / 2)
+    assert by_step[5].left_s == pytest.approx(6 * 2)
+    assert by_step[11].left_s == 0
+
+
+def test_progress_is_told_once_a_second_and_only_if_it_is_news(watched: Watching) -> None:
+    run = watched()
+    for _ in range(30):
+        run.look(0.25)
+    assert len(run.told) == 1
+    for step in range(1, 11):
+        run.step(step)
+        run.look(0.25)
+    assert [progress.step for progress in run.told] == [0, 1, 5, 9]
+
+
+def test_progress_of_published_lines_is_in_steps(watched: Watching) -> None:
+    run = watched("1n1g", "dllogger", estimator=Estimator.PUBLISHED)
+    lines = make.dllogger([0.5] * 30).splitlines(keepends=True)
+    for line in lines[:16]:
+        run.write(line)
+        run.look(1)
+    assert (run.told[-1].step, run.told[-1].steps) == (16, 16)
+    assert run.told[-2].throughput == pytest.approx(128)
+    assert run.look() is Stop.COMPLETE
+
+
+def test_a_run_may_be_watched_without_anybody_to_tell(watched: Watching) -> None:
+    run = watched(on_progress=None)
+    run.step(*range(1, 12))
+    assert run.look() is Stop.COMPLETE
+
+
+def test_what_counts_may_be_less_than_what_was_seen(watched: Watching) -> None:
+    run = watched()
+    run.step(*range(1, 12))
+    assert run.look() is Stop.COMPLETE
+    limit = run.logs[0].stat().st_size - 5
+    measured = run.watch.finish(limit)
+    assert measured == run.measured(limit)
+    assert measured.status is RunStatus.INVALID
+
+
+def test_a_run_that_was_not_looked_at_is_measured_all_the_same(watched: Watching) -> None:
+    run = watched()
+    run.step(*range(1, 20))
+    assert run.watch.finish() == run.measured()
+
+
+def test_a_window_that_is_none_is_refused(watched: Watching) -> None:
+    with pytest.raises(ValueError, match="is no window"):
+        watched(window=Window(warmup_steps=0, measured_steps=0))

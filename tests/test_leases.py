@@ -1,0 +1,668 @@
+"""Hosts are leased to whole gangs, in order, to one at a time, and freed when a process dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pytest_dlperf.launch.hosts import Host, parse_hosts
+from pytest_dlperf.launch.leases import Candidate, HostPool, LeaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+# Leases what its arguments say, tells each step in a line, and releases at the next line of its
+# input. It ends by itself if a test hangs.
+PARTY: Final = """
+import signal, subprocess, sys
+from pathlib import Path
+from pytest_dlperf.launch.hosts import parse_hosts
+from pytest_dlperf.launch.leases import Candidate, HostPool
+
+signal.alarm(120)
+folder, names, nodes, devices, exclusive, child = sys.argv[1:]
+
+def tell(*words):
+    print(*words, flush=True)
+
+pool = HostPool(Path(folder), report=lambda text: tell("report", text))
+wanted = [Candidate(host=h, devices=h.devices) for h in parse_hosts(names, place="test")]
+with pool.leased(
+    wanted,
+    nodes=int(nodes),
+    devices=int(devices),
+    exclusive=exclusive == "exclusive",
+    purpose="case",
+    on_wait=lambda text: tell("waits", text),
+) as leases:
+    if child:
+        tell("child", subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL).pid)
+    shown = (f"{lease.host.name}={','.join(map(str, lease.device_ids))}" for lease in leases)
+    tell("got", *shown)
+    sys.stdin.readline()
+tell("over")
+"""
+
+# Leases at random until its input ends; a line when it has something, a line before it gives back.
+CROWD: Final = """
+import random, signal, sys, time
+from pathlib import Path
+from pytest_dlperf.launch.hosts import parse_hosts
+from pytest_dlperf.launch.leases import Candidate, HostPool
+
+signal.alarm(120)
+folder, log, names, times, seed = sys.argv[1:]
+pool = HostPool(Path(folder))
+chance = random.Random(int(seed))
+wanted = [Candidate(host=h, devices=8) for h in parse_hosts(names, place="test")]
+with open(log, "a", buffering=1) as lines:
+    for turn in range(int(times)):
+        exclusive = chance.random() < 0.7
+        nodes = chance.randint(1, len(wanted))
+        with pool.leased(wanted, nodes=nodes, devices=3, exclusive=exclusive) as leases:
+            for lease in leases:
+                kind = "exclusive" if exclusive else "shared"
+                ids = " ".join(map(str, lease.device_ids))
+                lines.write(f"got {turn} {time.monotonic_ns()} {kind} {lease.host.name} {ids}\\n")
+            time.sleep(chance.random() / 200)
+            lines.write(f"over {turn} {time.monotonic_ns()}\\n")
+"""
+
+# Kills a copy of itself in front of the first, the second, … file operation in the pool's folder,
+# while it has leased one host; after each the other hosts have to be free and that one must not be.
+KILLED: Final = """
+import os, signal, sys
+from pathlib import Path
+from pytest_dlperf.launch.hosts import parse_hosts
+from pytest_dlperf.launch.leases import Candidate, HostPool
+
+signal.alarm(120)
+folder = sys.argv[1]
+pool = HostPool(Path(folder))
+a, b, c = (Candidate(host=h, devices=8) for h in parse_hosts("a,b,c", place="test"))
+left = None
+
+class Waits(Exception): pass
+
+def waits(text):
+    raise Waits(text)
+
+def hook(event, arguments):
+    global left
+    if left is None or not any(folder in str(argument) for argument in arguments):
+        return
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(hook)
+with pool.leased([c], nodes=1, devices=8):
+    for step in range(1000):
+        child = os.fork()
+        if child == 0:
+            left = step
+            with pool.leased([a, b], nodes=2, devices=8):
+                pass
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        with pool.leased([a, b], nodes=2, devices=8, on_wait=waits):
+            pass
+        try:
+            with pool.leased([c], nodes=1, devices=8, on_wait=waits):
+                raise SystemExit("a held host was given away")
+        except Waits:
+            pass
+        if os.waitstatus_to_exitcode(status) == 0:
+            break
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, status
+print(step, sorted(os.listdir(folder)))
+"""
+
+
+def candidates(text: str) -> list[Candidate]:
+    return [Candidate(host=host, devices=host.devices) for host in parse_hosts(text, place="test")]
+
+
+class Party:
+    """A process of its own that leases hosts."""
+
+    def __init__(self, folder: Path, names: str, nodes: int, devices: int, **how: bool) -> None:
+        exclusive = "exclusive" if how.get("exclusive", True) else "shared"
+        child = "child" if how.get("child") else ""
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                PARTY,
+                folder,
+                names,
+                str(nodes),
+                str(devices),
+                exclusive,
+                child,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def says(self, word: str) -> str:
+        """The rest of the next line, which has to begin with this word."""
+        said, _, rest = self.line().partition(" ")
+        assert said == word, (said, rest)
+        return rest
+
+    def release(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.says("over")
+        assert self.process.wait() == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "pool"
+
+
+@pytest.fixture
+def party(folder: Path) -> Iterator[Callable[..., Party]]:
+    parties = []
+
+    def start(names: str, nodes: int = 1, devices: int = 8, **how: bool) -> Party:
+        parties.append(Party(folder, names, nodes, devices, **how))
+        return parties[-1]
+
+    yield start
+    for each in parties:
+        each.close()
+
+
+def leftovers(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()} - {"hosts.json", "pool.lock", "hosts.json.new"}
+
+
+def overlaps(logs: list[Path], ends: dict[Path, int]) -> list[tuple[object, ...]]:
+    """Uses of a device that meet, by the lines of a crowd; ``ends`` is when one was killed."""
+    uses: dict[tuple[str, int], list[tuple[int, int, str]]] = defaultdict(list)
+    for log in logs:
+        open_uses: list[tuple[int, list[tuple[str, int]]]] = []
+        lines = log.read_text(encoding="utf-8").splitlines()
+        for line in [*lines, f"over - {ends.get(log, 0)}"]:
+            word, _, moment, *rest = line.split()
+            if word == "got":
+                kind, host, *ids = rest
+                devices = range(8) if kind == "exclusive" else map(int, ids)
+                open_uses.append((int(moment), [(host, device) for device in devices]))
+                continue
+            for begin, devices_used in open_uses:
+                for device in devices_used:
+                    uses[device].append((begin, int(moment), log.name))
+            open_uses = []
+    found: list[tuple[object, ...]] = []
+    for device, intervals in uses.items():
+        intervals.sort()
+        found += [
+            (device, first, second) for first, second in pairwise(intervals) if second[0] < first[1]
+        ]
+    assert uses
+    return found
+
+
+def test_an_exclusive_lease_takes_the_first_devices_of_the_first_hosts(folder: Path) -> None:
+    with HostPool(folder).leased(candidates("a:8,b:2,c:8,d:8"), nodes=2, devices=4) as leases:
+        assert [(lease.host.name, lease.device_ids) for lease in leases] == [
+            ("a", (0, 1, 2, 3)),
+            ("c", (0, 1, 2, 3)),
+        ]
+
+
+def test_shared_hosts_give_the_lowest_free_devices(folder: Path) -> None:
+    pool = HostPool(folder)
+    hosts = candidates("a:8")
+    with (
+        pool.leased(hosts, nodes=1, devices=2, exclusive=False) as first,
+        pool.leased(hosts, nodes=1, devices=3, exclusive=False) as second,
+    ):
+        assert [lease.device_ids for lease in (*first, *second)] == [(0, 1), (2, 3, 4)]
+
+
+def test_devices_that_are_given_back_are_given_out_again(
+    folder: Path, party: Callable[..., Party]
+) -> None:
+    first, second = (party("a:4", 1, 1, exclusive=False) for _ in range(2))
+    assert sorted((first.says("got"), second.says("got"))) == ["a=0", "a=1"]
+    first.release()
+    second.release()
+    with HostPool(folder).leased(candidates("a:4"), nodes=1, devices=2, exclusive=False) as leases:
+        assert leases[0].device_ids == (0, 1)
+
+
+def test_a_shared_host_that_is_full_is_waited_for(party: Callable[..., Party]) -> None:
+    first = party("a:4", 1, 3, exclusive=False)
+    assert first.says("got") == "a=0,1,2"
+    second = party("a:4", 1, 2, exclusive=False)
+    second.says("waits")
+    first.release()
+    assert second.says("got") == "a=0,1"
+
+
+def test_who_wants_a_host_alone_waits_for_those_who_share_it(party: Callable[..., Party]) -> None:
+    first = party("a:4", 1, 1, exclusive=False)
+    first.says("got")
+    second = party("a:4", 1, 1)
+    second.says("waits")
+    first.release()
+    second.says("got")
+
+
+def test_hosts_without_a_count_have_as_many_devices_as_are_wanted(folder: Path) -> None:
+    pool = HostPool(folder)
+    hosts = candidates("a")
+    with (
+        pool.leased(hosts, nodes=1, devices=2, exclusive=False),
+        pool.leased(hosts, nodes=1, devices=64, exclusive=False) as leases,
+    ):
+        assert leases[0].device_ids == tuple(range(2, 66))
+
+
+def test_more_than_there_is_is_refused_at_once(folder: Path) -> None:
+    pool = HostPool(folder)
+    with (
+        pytest.raises(LeaseError, match=r"2 host\(s\) with 8 device\(s\).* only 1 of 2"),
+        pool.leased(candidates("a:8,b:4"), nodes=2, devices=8),
+    ):
+        pass
+
+
+def test_the_same_address_twice_is_refused(folder: Path) -> None:
+    twice = [
+        Candidate(host=Host(name=name, address=address), devices=1)
+        for name, address in (("a", "HOST"), ("b", "host"))
+    ]
+    with (
+        pytest.raises(LeaseError, match="same address"),
+        HostPool(folder).leased(twice, nodes=2, devices=1),
+    ):
+        pass
+
+
+def test_a_host_is_one_host_however_its_address_is_written(party: Callable[..., Party]) -> None:
+    party("user@GPU1").says("got")
+    assert "gpu1 held by process" in party("gpu1").says("waits")
+
+
+def test_who_waits_is_told_once_what_for(party: Callable[..., Party]) -> None:
+    holder = party("a,b")
+    holder.says("got")
+    waiting = party("a,b", 2)
+    told = waiting.says("waits")
+    assert "waiting for 2 host(s) with 8 device(s) of a, b: a held by process" in told
+    assert f"process {holder.process.pid} for case since 2" in told
+    behind = party("a,b").says("waits")
+    assert f"process {waiting.process.pid} for case since 2" in behind
+    assert "waits for 2 before it" in behind
+    holder.release()
+    assert waiting.says("got") == "a=0,1,2,3,4,5,6,7 b=0,1,2,3,4,5,6,7"
+
+
+def test_a_large_gang_is_not_starved_by_small_ones(party: Callable[..., Party]) -> None:
+    first = party("h[1-4]")
+    first.says("got")
+    gang = party("h[1-4]", 4)
+    gang.says("waits")
+    small = [party("h[1-4]") for _ in range(3)]
+    for each in small:
+        assert f"process {gang.process.pid}" in each.says("waits")
+    first.release()
+    gang.says("got")
+    late = party("h[1-4]")
+    late.says("waits")
+    gang.release()
+    assert len({each.says("got") for each in (*small, late)}) == 4
+
+
+def test_who_wants_other_hosts_goes_ahead_of_those_who_wait(party: Callable[..., Party]) -> None:
+    party("a").says("got")
+    party("a,b", 2).says("waits")
+    assert party("c,d").says("got").startswith("c=")
+
+
+def test_hosts_too_small_for_a_waiting_gang_are_not_kept_for_it(
+    party: Callable[..., Party],
+) -> None:
+    party("a:8").says("got")
+    party("a:8,b:4", 1, 8).says("waits")
+    assert party("b:4", 1, 4).says("got") == "b=0,1,2,3"
+
+
+def test_those_who_wait_are_served_in_the_order_they_came(party: Callable[..., Party]) -> None:
+    holder = party("a")
+    holder.says("got")
+    waiting = []
+    for _ in range(4):
+        waiting.append(party("a"))
+        waiting[-1].says("waits")
+    for following in waiting:
+        holder.release()
+        holder = following
+        # Whoever is not next says nothing: its next line would not be this one.
+        holder.says("got")
+
+
+def test_a_killed_holder_frees_its_hosts_though_its_child_lives(
+    folder: Path, party: Callable[..., Party]
+) -> None:
+    holder = party("a,b", 2, child=True)
+    child = int(holder.says("child"))
+    holder.says("got")
+    waiting = party("a,b", 2)
+    waiting.says("waits")
+    holder.kill()
+    try:
+        waiting.says("got")
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+    waiting.release()
+    assert leftovers(folder) == set()
+
+
+def test_a_killed_waiter_lets_others_pass(folder: Path, party: Callable[..., Party]) -> None:
+    holder = party("a")
+    holder.says("got")
+    gang = party("a,b", 2)
+    gang.says("waits")
+    behind = party("b")
+    behind.says("waits")
+    gang.kill()
+    behind.says("got")
+    behind.release()
+    holder.release()
+    assert leftovers(folder) == set()
+
+
+def test_a_lease_ends_when_its_block_raises(folder: Path) -> None:
+    pool = HostPool(folder)
+    hosts = candidates("a")
+
+    def refuse(text: str) -> None:
+        raise AssertionError(text)
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        pool.leased(hosts, nodes=1, devices=1),
+    ):
+        raise KeyboardInterrupt
+    with pool.leased(hosts, nodes=1, devices=1, on_wait=refuse):
+        pass
+    assert leftovers(folder) == set()
+
+
+def test_who_gives_up_waiting_leaves_the_line(folder: Path, party: Callable[..., Party]) -> None:
+    holder = party("a")
+    holder.says("got")
+
+    def give_up(_: str) -> None:
+        raise TimeoutError
+
+    with (
+        pytest.raises(TimeoutError),
+        HostPool(folder).leased(candidates("a,b"), nodes=2, devices=8, on_wait=give_up),
+    ):
+        pass
+    party("b").says("got")
+
+
+def test_an_expired_lock_file_frees_only_what_no_process_holds(
+    folder: Path, party: Callable[..., Party]
+) -> None:
+    # As cleaners of temporary folders do it: by age, whoever may still hold the file.
+    holder, dead = party("a"), party("b")
+    holder.says("got")
+    dead.says("got")
+    dead.kill()
+    for file in folder.glob("claim-*"):
+        file.unlink()
+    party("b").says("got")
+    waiting = party("a")
+    waiting.says("waits")
+    holder.release()
+    waiting.says("got")
+
+
+BROKEN: Final = {
+    "empty": b"",
+    "cut": b'{"schema": 1, "claims": [{"na',
+    "binary": bytes(range(256)),
+    "list": b"[]",
+    "deep": b"[" * 100_000,
+    "other schema": b'{"schema": 2, "claims": []}',
+    "more entries": b'{"schema": 1, "claims": [], "x": 1}',
+    "no claim": b'{"schema": 1, "claims": [{"name": "claim-1-ab.lock"}]}',
+    "path": json.dumps(
+        {
+            "schema": 1,
+            "claims": [
+                {
+                    "name": "../claim-1-ab.lock",
+                    "pid": 1,
+                    "started": 1,
+                    "since": 1.0,
+                    "purpose": "",
+                    "nodes": 1,
+                    "devices": 1,
+                    "exclusive": True,
+                    "candidates": {},
+                    "granted": None,
+                }
+            ],
+        }
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_broken_state_is_set_aside_and_told(folder: Path, content: bytes) -> None:
+    folder.mkdir()
+    (folder / "hosts.json").write_bytes(content)
+    told: list[str] = []
+    with HostPool(folder, report=told.append).leased(candidates("a"), nodes=1, devices=1):
+        pass
+    (kept,) = leftovers(folder)
+    assert (folder / kept).read_bytes() == content
+    assert len(told) == 1
+    assert kept in told[0]
+
+
+def test_a_broken_state_is_told_on_the_standard_error_by_default(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.mkdir()
+    (folder / "hosts.json").mkdir()
+    with HostPool(folder).leased(candidates("a"), nodes=1, devices=1):
+        pass
+    assert "hosts.json.broken-" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("loss", ["broken", "gone"])
+def test_a_lost_state_gives_no_host_to_two(
+    folder: Path, party: Callable[..., Party], loss: str
+) -> None:
+    holder = party("a")
+    holder.says("got")
+    state = folder / "hosts.json"
+    if loss == "gone":
+        state.unlink()
+    else:
+        state.write_bytes(state.read_bytes()[:50])
+    # Nobody knows which hosts are held, so even another one has to wait.
+    waiting = party("b")
+    told = waiting.line()
+    if loss == "broken":
+        assert told.startswith("report ")
+        told = waiting.line()
+    assert told.startswith("waits ")
+    assert f"process {holder.process.pid} may hold any of them" in told
+    holder.release()
+    waiting.says("got")
+
+
+def test_those_in_line_keep_their_places_when_the_state_is_lost(
+    folder: Path, party: Callable[..., Party]
+) -> None:
+    holder = party("a")
+    holder.says("got")
+    waiting = []
+    for _ in range(3):
+        waiting.append(party("a"))
+        waiting[-1].says("waits")
+    (folder / "hosts.json").unlink()
+    # All are back in line when a newcomer is told about each of them.
+    state: dict[str, list[dict[str, object]]] = {"claims": []}
+    while len(state["claims"]) < len(waiting):
+        time.sleep(0.01)
+        if (folder / "hosts.json").exists():
+            state = json.loads((folder / "hosts.json").read_bytes())
+    assert [claim["pid"] for claim in state["claims"]] == [w.process.pid for w in waiting]
+    for following in waiting:
+        holder.release()
+        holder = following
+        holder.says("got")
+
+
+def test_what_a_killed_process_leaves_is_swept_away(folder: Path) -> None:
+    pool = HostPool(folder)
+    hosts = candidates("a")
+    with pool.leased(hosts, nodes=1, devices=1):
+        state = (folder / "hosts.json").read_bytes()
+    (folder / "hosts.json").write_bytes(state)  # a holder that is no more, its lock file gone
+    (folder / "claim-1-00.lock").touch()  # a claim that was not written yet
+    (folder / "hosts.json.new").write_bytes(state[:20])  # a write that was cut off
+
+    def refuse(text: str) -> None:
+        raise AssertionError(text)
+
+    other = json.loads(state)
+    other["claims"][0]["started"] += 1  # the number of a process that is used again
+    (folder / "hosts.json").write_text(json.dumps(other), encoding="utf-8")
+    with pool.leased(hosts, nodes=1, devices=1, on_wait=refuse):
+        pass
+    assert leftovers(folder) == set()
+
+
+def test_a_kill_in_front_of_any_file_operation_leaves_no_host_behind(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, folder], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    steps, _, files = done.stdout.partition(" ")
+    assert int(steps) > 10
+    assert "claim" not in files
+
+
+def crowd(folder: Path, log: Path, names: str, times: int, seed: int) -> subprocess.Popen[bytes]:
+    log.touch()
+    return subprocess.Popen(
+        [sys.executable, "-c", CROWD, folder, log, names, str(times), str(seed)]
+    )
+
+
+def test_no_device_is_leased_twice_among_eight_processes(folder: Path, tmp_path: Path) -> None:
+    logs = [tmp_path / f"{number}.log" for number in range(8)]
+    # Every other one stands for a session that knows fewer of the hosts.
+    processes = [
+        crowd(folder, log, "h[1-4]" if number % 2 else "h[2-3]", 6, number)
+        for number, log in enumerate(logs)
+    ]
+    assert [process.wait() for process in processes] == [0] * 8
+    assert overlaps(logs, {}) == []
+    for log in logs:
+        turns: dict[str, set[str]] = defaultdict(set)
+        for line in log.read_text(encoding="utf-8").splitlines():
+            word, turn, moment, *_ = line.split()
+            turns[f"{word} {turn}"].add(moment)
+        assert len(turns) == 12
+    assert leftovers(folder) == set()
+
+
+def test_no_device_is_leased_twice_while_processes_are_killed_at_random(
+    folder: Path, tmp_path: Path
+) -> None:
+    chance = random.Random(7)  # noqa: S311 - no secret
+    processes: dict[Path, subprocess.Popen[bytes]] = {}
+    running: list[Path] = []
+    ends: dict[Path, int] = {}
+    try:
+        for kill in range(24):
+            while len(running) < 4:
+                log = tmp_path / f"{len(processes)}.log"
+                processes[log] = crowd(folder, log, "h[1-3]", 1_000_000, len(processes))
+                running.append(log)
+            time.sleep(chance.random() / 4)
+            log = running.pop(chance.randrange(len(running)))
+            ends[log] = time.monotonic_ns()
+            processes[log].send_signal(signal.SIGKILL if kill % 4 else signal.SIGINT)
+    finally:
+        for log in running:
+            ends[log] = time.monotonic_ns()
+            processes[log].kill()
+        for process in processes.values():
+            process.wait()
+    logs = list(processes)
+    assert sum("got" in log.read_text(encoding="utf-8") for log in logs) > 4
+    assert overlaps(logs, ends) == []
+
+    def refuse(text: str) -> None:
+        raise AssertionError(text)
+
+    hosts = candidates("h[1-3]:8")
+    with HostPool(folder).leased(hosts, nodes=3, devices=8, on_wait=refuse):
+        pass
+    assert leftovers(folder) == set()
+
+
+def test_the_folder_is_for_its_user_alone(folder: Path) -> None:
+    with HostPool(folder).leased(candidates("a"), nodes=1, devices=1):
+        assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with HostPool(folder).leased(candidates("a"), nodes=1, devices=1):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_is_no_folder_of_the_user_is_refused(folder: Path, tmp_path: Path, kind: str) -> None:
+    if kind == "link":
+        folder.symlink_to(tmp_path)
+    else:
+        folder.touch()
+    with (
+        pytest.raises(LeaseError, match=str(folder)),
+        HostPool(folder).leased(candidates("a"), nodes=1, devices=1),
+    ):
+        pass

@@ -1,0 +1,443 @@
+"""A log that is read while it grows gives what it gives when it is read at its end."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import log_makers as make
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_sizes, logs, noise
+
+from pytest_dlperf.logs.contract import LOOK_AHEAD
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS, LogFormat
+from pytest_dlperf.logs.reader import LONGEST_LINE
+from pytest_dlperf.logs.throughput import LogReading, LogState, measure_log
+from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.cases import Case
+
+Log = tuple[LogFormat, str, "Case", Window]
+
+SELDOM: Final = LOGS[7]
+"""A log of every fourth step: too seldom for its published definition, and too short."""
+
+EACH: Final = [
+    pytest.param(log, estimator, id=f"{number}-{log[0].name}-{estimator.value}")
+    for number, log in enumerate(LOGS)
+    for estimator in Estimator
+    if estimator is Estimator.STEADY or (log[0].has_published and log is not SELDOM)
+]
+
+
+class Growing:
+    """A log on its way, and the reading that follows it."""
+
+    made: ClassVar[list[Growing]] = []
+
+    def __init__(
+        self, path: Path, log: Log, estimator: Estimator, buffer_size: int = 1 << 18
+    ) -> None:
+        self.log_format, _, self.case, self.window = log
+        self.path = path
+        self.estimator = estimator
+        self.reading = LogReading(
+            path,
+            number=1,
+            case=self.case,
+            log_format=self.log_format,
+            window=self.window,
+            estimator=estimator,
+            buffer_size=buffer_size,
+        )
+        self.made.append(self)
+
+    def grow(self, content: bytes | str) -> LogState:
+        with self.path.open("ab") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        self.reading.advance()
+        return self.reading.state
+
+    def measured(self, limit: int | None = None) -> Run:
+        """What the log gives that is read at once."""
+        return measure_log(
+            self.path,
+            number=1,
+            case=self.case,
+            log_format=self.log_format,
+            window=self.window,
+            estimator=self.estimator,
+            limit=limit,
+        )
+
+
+@pytest.fixture(autouse=True)
+def _closed_in_the_end() -> Iterator[None]:
+    yield
+    while Growing.made:
+        Growing.made.pop().reading.close()
+
+
+def of_format(
+    path: Path,
+    name: str,
+    *,
+    case: Case = ONE,
+    estimator: Estimator = Estimator.STEADY,
+    window: Window = WINDOW,
+) -> Growing:
+    return Growing(path / "run.log", (BUILTIN_FORMATS[name], "", case, window), estimator)
+
+
+def changed(content: bytes, data: st.DataObject) -> bytes:
+    """The log with some of its lines disturbed."""
+    lines = content.splitlines(keepends=True)
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(lines)))
+        change = data.draw(st.sampled_from(["insert", "drop", "double", "corrupt", "return"]))
+        if change == "insert" or at == len(lines):
+            lines.insert(at, data.draw(noise))
+        elif change == "drop":
+            lines[at] = b""
+        elif change == "double":
+            lines[at] *= 2
+        elif change == "return":
+            lines[at] = lines[at].replace(b"\n", data.draw(st.sampled_from([b"\r\n", b"\r"])))
+        else:
+            lines[at] = lines[at].replace(b"0", data.draw(st.sampled_from([b"9", b"x", b"\n"])))
+    return b"".join(lines)
+
+
+def pieces(content: bytes, data: st.DataObject) -> Iterator[bytes]:
+    """The log in pieces that end anywhere, also within a line."""
+    cuts = data.draw(st.lists(st.integers(0, len(content)), max_size=12))
+    begin = 0
+    for cut in (*sorted(cuts), len(content)):
+        yield content[begin:cut]
+        begin = cut
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    log=logs,
+    estimator=st.sampled_from(Estimator),
+    buffer_size=buffer_sizes,
+    data=st.data(),
+)
+def test_however_a_log_grows_its_run_is_that_of_the_whole(
+    log: Log, estimator: Estimator, buffer_size: int, data: st.DataObject
+) -> None:
+    if not log[0].has_published:
+        estimator = Estimator.STEADY
+    content = changed(log[1].encode(), data)
+    limit = data.draw(st.none() | st.integers(0, len(content) + 5))
+    with tempfile.TemporaryDirectory() as folder:
+        growing = Growing(Path(folder, "run.log"), log, estimator, buffer_size)
+        reading = growing.reading
+        state, reason, seen = LogState.GROWING, None, 0
+        at_complete: Run | None = None
+        with growing.path.open("ab") as file:
+            for piece in pieces(content, data):
+                file.write(piece)
+                file.flush()
+                seen += len(piece)
+                reading.advance(
+                    limit
+                    if limit is not None
+                    else data.draw(st.sampled_from((None, seen, max(seen - 3, 0))))
+                )
+                before, state = state, reading.state
+                # What is known is never taken back, but that a log may turn out to be broken.
+                assert before is LogState.GROWING or state in {before, LogState.BROKEN}
+                reason = reason or reading.reason
+                if state is LogState.COMPLETE and before is LogState.GROWING:
+                    at_complete = growing.measured(reading.position)
+        run = reading.finish(limit)
+        assert run == growing.measured(limit)
+        assert reason is None or run.reason == reason
+        assert at_complete is None or run.reason == reading.reason or run == at_complete
+
+
+@pytest.mark.parametrize(("log", "estimator"), EACH)
+def test_a_log_may_grow_by_single_bytes(tmp_path: Path, log: Log, estimator: Estimator) -> None:
+    growing = Growing(tmp_path / "run.log", log, estimator)
+    with growing.path.open("ab", buffering=0) as file:
+        for byte in log[1].encode():
+            file.write(bytes([byte]))
+            growing.reading.advance()
+    assert growing.reading.state is LogState.COMPLETE
+    assert growing.reading.finish() == growing.measured()
+
+
+@pytest.mark.parametrize(("log", "estimator"), EACH)
+def test_a_log_is_complete_with_the_line_that_its_number_needs_last(
+    tmp_path: Path, log: Log, estimator: Estimator
+) -> None:
+    growing = Growing(tmp_path / "run.log", log, estimator)
+    whole = Growing(tmp_path / "whole.log", log, estimator)
+    whole.path.write_text(log[1])
+    number = whole.measured().throughput
+    lines = log[1].splitlines(keepends=True)
+    for line in lines:
+        if growing.grow(line) is not LogState.GROWING:
+            break
+        if number is not None and log is not SELDOM:
+            assert growing.measured().status is RunStatus.INVALID
+    else:
+        pytest.fail("the log was never complete")
+    reading = growing.reading
+    assert reading.awaited() == {}
+    assert reading.position < len(log[1].encode())
+    assert reading.slowest_step >= reading.window_steps
+    if estimator is Estimator.STEADY and log is not SELDOM:
+        assert reading.slowest_step == reading.window_steps
+    assert reading.finish().throughput == number
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize(("estimator", "steps"), [(Estimator.STEADY, 17), (Estimator.PUBLISHED, 0)])
+def test_ranks_that_look_alike_are_complete_with_the_last_one_of_them(
+    tmp_path: Path, devices: int, estimator: Estimator, steps: int
+) -> None:
+    window = Window(warmup_steps=3, measured_steps=8)
+    case = make.case(f"1n{devices}g")
+    growing = of_format(tmp_path, "pytorch_imagenet", case=case, window=window, estimator=estimator)
+    # 11 lines above index 5 are counted, whichever ranks they are of.
+    needed = steps * devices or 6 * devices + 11
+    records = [
+        make.pytorch_record(0, index, 5005, 0.2 + rank / 100) + "\n"
+        for index in range(30)
+        for rank in range(devices)
+    ]
+    assert growing.grow("".join(records[: needed - 1])) is LogState.GROWING
+    assert growing.grow(records[needed - 1][:-1]) is LogState.GROWING
+    assert growing.grow("\n") is LogState.COMPLETE
+    assert growing.reading.finish() == growing.measured()
+    assert growing.measured().status is RunStatus.OK
+
+
+def test_a_rank_too_many_breaks_a_log_that_seemed_complete(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
+    records = [
+        [make.pytorch_record(0, index, 5005, 0.2) + "\n" for index in range(20)] for _ in range(3)
+    ]
+    assert growing.grow("".join(records[0] + records[1])) is LogState.COMPLETE
+    assert growing.grow("".join(records[2])) is LogState.BROKEN
+    reason = growing.reading.reason
+    assert reason is not None
+    assert reason.startswith("step 0 stands in the log more than 2 time(s)")
+    assert reason.endswith("(line 41)")
+    assert growing.reading.finish() == growing.measured()
+
+
+def test_reading_stops_where_nothing_more_can_be_learnt(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
+    growing.grow(make.pytorch_imagenet([[0.2] * 20] * 2) + "x\n" * LOOK_AHEAD)
+    assert growing.reading.state is LogState.COMPLETE
+    position = growing.reading.position
+    growing.grow("step after step\n" * 100)
+    assert growing.reading.position == position
+    assert growing.reading.finish() == growing.measured()
+
+
+@pytest.mark.parametrize(("log", "estimator"), EACH)
+def test_a_log_that_is_not_there_yet_has_not_grown(
+    tmp_path: Path, log: Log, estimator: Estimator
+) -> None:
+    growing = Growing(tmp_path / "run.log", log, estimator)
+    for content in (None, b"", b"\n"):
+        if content is not None:
+            growing.path.write_bytes(content)
+        assert growing.reading.advance()
+        assert growing.reading.state is LogState.GROWING
+        assert growing.reading.last_steps() == {}
+        assert (growing.reading.furthest_step, growing.reading.slowest_step) == (0, 0)
+        assert growing.reading.awaited() == {"": 0}
+    assert growing.reading.finish() == growing.measured()
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_log_without_anything_is_invalid_in_the_end(tmp_path: Path, content: str | None) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    if content is not None:
+        growing.path.write_text(content)
+    growing.reading.advance()
+    run = growing.reading.finish()
+    assert run == growing.measured()
+    assert run.reason is not None
+    assert ("the log is empty" if content == "" else "No such file") in run.reason
+
+
+def test_an_empty_log_may_be_replaced(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    assert growing.grow("") is LogState.GROWING
+    other = tmp_path / "other.log"
+    other.write_text(make.dllogger([0.5] * 30))
+    other.replace(growing.path)
+    growing.reading.advance()
+    assert growing.reading.state is LogState.COMPLETE
+    assert growing.reading.finish() == growing.measured()
+
+
+def test_a_log_that_becomes_shorter_is_broken(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    content = make.dllogger([0.5] * 9)
+    growing.grow(content)
+    growing.path.write_text(content[:100])
+    growing.reading.advance()
+    reason = f"the log was cut to 100 bytes after {len(content)} had been read"
+    assert (growing.reading.state, growing.reading.reason) == (LogState.BROKEN, reason)
+    run = growing.reading.finish()
+    assert (run.status, run.reason, run.steps) == (RunStatus.INVALID, reason, 9)
+
+
+def test_a_log_that_is_replaced_is_broken(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    growing.grow(make.dllogger([0.5] * 9))
+    growing.path.rename(tmp_path / "old.log")
+    growing.path.write_text(make.dllogger([0.5] * 30))
+    run = growing.reading.finish()
+    assert run.reason == "another file took the log's place while it was read"
+
+
+def test_a_log_that_is_removed_is_broken(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    growing.grow(make.dllogger([0.5] * 9))
+    growing.path.unlink()
+    growing.reading.advance()
+    assert growing.reading.state is LogState.BROKEN
+    assert growing.reading.finish().reason == "the log was removed while it was read"
+
+
+def test_what_is_no_file_is_broken_at_once(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    growing.path.mkdir()
+    assert growing.reading.advance()
+    assert growing.reading.state is LogState.BROKEN
+    assert growing.reading.finish() == growing.measured()
+
+
+def test_a_log_of_other_batch_is_broken_with_its_first_step(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    assert growing.grow(make.dllogger_header(batch=64, world_size=1)) is LogState.GROWING
+    assert growing.grow(make.dllogger([0.5])) is LogState.BROKEN
+    assert growing.reading.reason == (
+        "the log says batch_size 64; the case framework-model-fp32-b128-1n1g has 128 (line 1)"
+    )
+    assert growing.reading.finish() == growing.measured()
+
+
+def test_less_than_has_been_read_may_count(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    content = make.dllogger([0.5] * 30)
+    assert growing.grow(content) is LogState.COMPLETE
+    limit = content.index("Iteration: 9 ")
+    run = growing.reading.finish(limit)
+    assert run.status is RunStatus.INVALID
+    assert run == growing.measured(limit)
+
+
+def test_a_reading_that_was_closed_reads_no_more_but_still_measures(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    growing.grow(make.dllogger([0.5] * 9))
+    position = growing.reading.position
+    growing.reading.close()
+    growing.path.write_text(make.dllogger([0.5] * 30))
+    assert growing.reading.advance()
+    assert growing.reading.position == position
+    assert growing.reading.finish() == growing.measured()
+
+
+def test_a_bound_is_kept_and_told(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    growing.path.write_text(make.dllogger([0.5] * 9))
+    assert not growing.reading.advance(100)
+    assert growing.reading.position == 100
+    assert growing.reading.advance(100_000)
+    assert growing.reading.last_steps() == {"": 9}
+
+
+def test_a_line_longer_than_any_is_cut_where_it_would_be_at_once(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dllogger")
+    record = make.dllogger([0.5] * 30)
+    for piece in ("x" * LONGEST_LINE, "x" * (LONGEST_LINE - 20), record[:40], record[40:]):
+        growing.grow(piece)
+    assert growing.reading.finish() == growing.measured()
+
+
+def test_ranks_that_name_themselves_are_followed_one_by_one(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "dlperf", case=TWO)
+    reading = growing.reading
+
+    def show(rank: int, *steps: int) -> None:
+        growing.grow(
+            "".join(f"dlperf step rank={rank} step={k} time={k}.5 loss=6.9\n" for k in steps)
+        )
+
+    assert reading.window_steps == 11
+    show(0, 1, 2, 3)
+    assert reading.last_steps() == {"rank 0": 3}
+    assert reading.awaited() == {"rank 0": 3, "": 0}
+    assert (reading.furthest_step, reading.slowest_step) == (3, 0)
+    show(1, 1, 2)
+    assert reading.last_steps() == reading.awaited() == {"rank 0": 3, "rank 1": 2}
+    assert (reading.furthest_step, reading.slowest_step) == (3, 2)
+    show(0, *range(4, 15))
+    assert reading.last_steps() == {"rank 0": 11, "rank 1": 2}
+    assert reading.awaited() == {"rank 1": 2}
+    show(1, *range(3, 12))
+    assert reading.state is LogState.COMPLETE
+    assert reading.awaited() == {}
+
+
+def test_of_ranks_that_look_alike_the_slowest_and_the_furthest_are_known(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
+    reading = growing.reading
+    growing.grow("".join(make.pytorch_record(0, k, 99, 0.2) + "\n" for k in range(12)))
+    assert reading.last_steps() == {"": 12}
+    assert reading.awaited() == {"": 0}
+    growing.grow("".join(make.pytorch_record(0, k, 99, 0.2) + "\n" for k in range(9)))
+    assert reading.last_steps() == {"": 12}
+    assert reading.awaited() == {"": 9}
+    assert reading.slowest_step == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "window", "known"),
+    [
+        ("paddle_resnet", 1, make.WINDOW, (120, 120)),
+        ("dllogger", 8, make.WINDOW, (125, 125)),
+        ("pytorch_imagenet", 8, make.WINDOW, (126, 21)),
+        ("plsc", 1, PLSC_WINDOW, (61, 51)),
+        ("plsc", 4, make.PLSC_WINDOW, (151, 31)),
+        ("tf_models_bert", 8, make.WINDOW, (120, 120)),
+    ],
+)
+def test_how_many_steps_a_rank_has_to_show_is_known_from_the_start(
+    tmp_path: Path, name: str, devices: int, window: Window, known: tuple[int, int]
+) -> None:
+    case = make.case(f"1n{devices}g")
+    for estimator, steps in zip((Estimator.STEADY, Estimator.PUBLISHED), known, strict=True):
+        growing = of_format(tmp_path, name, case=case, estimator=estimator, window=window)
+        assert growing.reading.window_steps == steps
+
+
+def test_steps_are_counted_on_through_epochs_in_both_estimators(tmp_path: Path) -> None:
+    for estimator in Estimator:
+        growing = of_format(tmp_path / estimator.value, "paddle_resnet", estimator=estimator)
+        growing.path.parent.mkdir()
+        growing.grow(make.paddle_resnet([0.3] * 10, epoch_length=4))
+        assert growing.reading.last_steps() == {"": 10}
+
+
+def test_a_log_that_prints_seldom_needs_as_many_lines_as_are_published(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "paddle_resnet", estimator=Estimator.PUBLISHED)
+    growing.grow(make.paddle_resnet([0.3] * 50, interval=10))
+    assert growing.reading.window_steps == 101
+    assert growing.reading.furthest_step == 41

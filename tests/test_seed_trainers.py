@@ -1,0 +1,318 @@
+"""Each seed system's own plan drives a stand-in for its trainer, on one to four nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from clusters.ports import worker_number
+from clusters.processes import processes_with
+from seed_trainers.meeting import MEETINGS
+from seed_trainers.pace import FIRST_STEP, SPEED
+
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.systems import load_systems
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusters.ssh import SshHosts
+    from suites import Suite
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.systems import System
+
+STAND_INS: Final = Path(__file__).parent / "seed_trainers"
+SCRIPT: Final = "from seed_trainers.{module} import main\n\nmain({arguments})\n"
+PADDLE_LAUNCH: Final = ("paddle/distributed/launch.py", "paddle_launch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """One system: what its checkout holds, and what the user has to set beside the checkout.
+
+    ``programs`` are (path in the checkout, stand-in); ``data`` are files in the data folder.
+    """
+
+    name: str
+    programs: tuple[tuple[str, str], ...]
+    data: tuple[str, ...] = ()
+    working_folder: str = "."
+    goes_on: bool = False
+    """Whether the trainer never ends by itself."""
+
+
+SEEDS: Final = (
+    Seed(
+        name="paddle-resnet50",
+        programs=(PADDLE_LAUNCH, ("train.py", "paddle_resnet")),
+        data=("train_list.txt",),
+    ),
+    Seed(
+        name="ngc_pytorch-resnet50",
+        programs=(("multiproc.py", "ngc_multiproc"), ("main.py", "ngc_resnet")),
+        data=("train/n01440764/1.JPEG",),
+    ),
+    Seed(
+        name="pytorch-resnet50",
+        programs=(("main.py", "pytorch_imagenet"),),
+        data=("train/n01440764/1.JPEG",),
+        goes_on=True,
+    ),
+    Seed(
+        name="paddle-arcface_r50",
+        programs=(PADDLE_LAUNCH, ("train.py", "plsc_arcface")),
+        goes_on=True,
+    ),
+    Seed(
+        name="tensorflow-bert_base",
+        programs=(("official/nlp/bert/run_pretraining.py", "bert_pretraining"),),
+        data=("part-00000.tfrecord", "part-00001.tfrecord"),
+        working_folder="official/nlp/bert",
+    ),
+)
+
+# What only the cases of some topologies of these systems would need; their plans are for all.
+NOT_PUBLISHED: Final = (
+    "    topologies: [1n1g, 1n4g, 1n8g]\n",
+    "    topologies: [1n1g, 1n4g, 1n8g, 2n8g, 4n8g]\n"
+    "  - precision: amp\n"
+    "    batch_per_device: 256\n"
+    "    topologies: [2n8g]\n",
+)
+
+
+class Trainers:
+    """The stand-ins of one system in a suite."""
+
+    def __init__(self, suite: Suite, seed: Seed) -> None:
+        """Lay them out as a user would have them: the checkout, the data and whatever else."""
+        self.suite = suite
+        self.seed = seed
+        # A blank in all paths: each has to stay one argument.
+        self.folder = suite.path / "stand ins"
+        self.checkout = self._programs("checkout", seed.programs)
+        for name in seed.data:
+            file = self.folder / "data" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("an example")
+        self.set = [f"*.pause_s=0", f"{seed.name}.checkout={self.checkout}"]
+        if seed.data:
+            self.set.append(f"{seed.name}.data={self.folder / 'data'}")
+        if seed.name == "paddle-resnet50":
+            (self.folder / "DALI_extra").mkdir()
+            self.set.append(f"{seed.name}.dali_extra={self.folder / 'DALI_extra'}")
+        if seed.name == "pytorch-resnet50":
+            changed = self._programs("changed", seed.programs, arguments="with_dali=True")
+            self.set.append(f"{seed.name}.dali_program={changed / 'main.py'}")
+        if seed.name == "tensorflow-bert_base":
+            config = self.folder / "bert_config.json"
+            config.write_text('{"num_hidden_layers": 12}')
+            self.set.append(f"{seed.name}.bert_config={config}")
+        if seed.name == "ngc_pytorch-resnet50":
+            file = suite.path / "bench_tests" / "systems" / f"{seed.name}.yaml"
+            text = file.read_text(encoding="utf-8")
+            assert text.count(NOT_PUBLISHED[0]) == 1
+            file.write_text(text.replace(*NOT_PUBLISHED), encoding="utf-8")
+
+    def _programs(
+        self, name: str, programs: Sequence[tuple[str, str]], *, arguments: str = ""
+    ) -> Path:
+        folder = self.folder / name
+        for path, module in programs:
+            program = folder / path
+            program.parent.mkdir(parents=True, exist_ok=True)
+            program.write_text(SCRIPT.format(module=module, arguments=arguments))
+        (folder / STAND_INS.name).symlink_to(STAND_INS)
+        return folder
+
+    @property
+    def system(self) -> System:
+        file = self.suite.path / "bench_tests" / "systems" / f"{self.seed.name}.yaml"
+        return load_systems([file], BUILTIN_FORMATS)[self.seed.name]
+
+    def cases(self) -> list[Case]:
+        """The first training at all topologies, each other one at the largest or one before."""
+        cases = self.system.cases
+        chosen = [case for case in cases if case.variant == cases[0].variant]
+        others = dict.fromkeys(case.variant for case in cases if case.variant != cases[0].variant)
+        for number, variant in enumerate(others):
+            spread = [c for c in cases if c.variant == variant and c.topology.nodes > 1]
+            chosen.append(spread[-1 - number % len(spread)])
+        return chosen
+
+    def judge(self, cases: Sequence[Case], *arguments: str, cluster: str) -> dict[str, Any]:
+        """Launch the cases and give their results by id; all have to come out well."""
+        selected = " or ".join(case.id for case in cases)
+        settings = [text for one in self.set for text in ("--dlperf-set", one)]
+        result, results = self.suite.judge(
+            "-k", f"throughput and ({selected})",
+            "--dlperf-repeats", "1", "--dlperf-create-baselines",
+            "--dlperf-run-dir", str(self.suite.path / "night"),
+            *settings, *arguments, cluster=cluster,
+        )  # fmt: skip
+        reasons = {case["id"]: case["runs"] for case in results["cases"]}
+        assert result.ret == 0, reasons
+        return {case["id"]: case for case in results["cases"]}
+
+    def meetings(self) -> list[dict[str, Any]]:
+        """What the processes of each run have agreed on."""
+        file = self.checkout / self.seed.working_folder / MEETINGS
+        return [json.loads(line) for line in file.read_text().splitlines()]
+
+    def record(self, case: Case) -> dict[str, Any]:
+        """The run's command.json."""
+        [file] = (self.suite.path / "night" / case.system).glob(
+            f"{'+'.join(case.options) or '.'}/{case.topology}/"
+            f"*_b{case.batch_per_device}_{case.precision}_1/command.json"
+        )
+        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return record
+
+
+def value_of(arguments: Sequence[str], flag: str) -> str:
+    """The value of an option, written ``--a=b`` or ``--a b``."""
+    for argument, behind in zip(arguments, [*arguments[1:], ""], strict=True):
+        if argument == flag:
+            return behind
+        if argument.startswith(f"{flag}="):
+            return argument.partition("=")[2]
+    raise AssertionError(f"no {flag} in {arguments}")
+
+
+def expected_throughput(case: Case, estimator: Estimator) -> float:
+    """What the stand-ins declare; where the published arithmetic takes the first step in, less."""
+    nodes, devices = case.topology.nodes, case.topology.devices_per_node
+    speed = SPEED * case.topology.world_size
+    if case.model == "arcface_r50" and estimator is Estimator.PUBLISHED:
+        # Lines 5 to 15 for each node, of all ranks of the first node; the first lines are slow.
+        slow = max(0, devices - 5 * nodes)
+        return speed * (slow / FIRST_STEP + 10 * nodes - slow) / (10 * nodes)
+    return speed
+
+
+def check_commands(case: Case, nodes: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> None:
+    """Each node was told who it is, where the others are, and its batch."""
+    batch, devices = case.batch_per_device, case.topology.devices_per_node
+    several = case.topology.nodes > 1
+    assert [node["host"] for node in nodes] == list(hosts[: case.topology.nodes])
+    for rank, node in enumerate(nodes):
+        arguments = node["arguments"]
+        if case.system == "tensorflow-bert_base":
+            assert value_of(arguments, "--train_batch_size") == str(case.global_batch)
+            if several:
+                workers = value_of(arguments, "--worker_hosts").split(",")
+                assert [worker.rpartition(":")[0] for worker in workers] == [*hosts[: len(nodes)]]
+                assert value_of(arguments, "--task_index") == str(rank)
+            continue
+        if case.system == "paddle-resnet50":
+            assert value_of(arguments, "--batch_size") == str(batch * devices)
+        if case.framework == "paddle" and several:
+            ips = value_of(arguments, "--cluster_node_ips")
+            assert ips == ",".join(hosts[: len(nodes)])
+            assert value_of(arguments, "--node_ip") == hosts[rank]
+        if case.system == "ngc_pytorch-resnet50":
+            assert value_of(arguments, "-b") == str(batch)
+            assert value_of(arguments, "--node_rank") == str(rank)
+            assert value_of(arguments, "--master_addr") == hosts[0]
+        if case.system == "pytorch-resnet50":
+            assert value_of(arguments, "--batch-size") == str(batch * devices)
+            assert value_of(arguments, "--rank") == str(rank)
+            assert re.fullmatch(
+                rf"tcp://{re.escape(hosts[0])}:\d+", value_of(arguments, "--dist-url")
+            )
+
+
+def check(  # noqa: PLR0913 - all that is held against each other
+    trainers: Trainers,
+    cases: Sequence[Case],
+    judged: Mapping[str, Any],
+    *,
+    estimator: Estimator,
+    hosts: Sequence[str],
+    launcher: str,
+) -> None:
+    assert set(judged) == {case.id for case in cases}
+    # As often as they were launched, and with flags that mean the same to the trainer.
+    meetings = trainers.meetings()
+    assert Counter(meeting["case"] for meeting in meetings) == Counter(
+        f"{case.variant}-{case.topology}" for case in cases
+    )
+    places = {meeting["case"]: meeting["places"] for meeting in meetings}
+    for case in cases:
+        [run] = judged[case.id]["runs"]
+        assert (run["status"], run["reason"] or "") == ("ok", ""), case.id
+        expected = expected_throughput(case, estimator)
+        assert run["throughput"] == pytest.approx(expected, rel=5e-3), case.id
+        topology = case.topology
+        devices = list(range(topology.devices_per_node))
+        assert places[f"{case.variant}-{topology}"] == [
+            {"node": node, "device": device}
+            for node in range(topology.nodes)
+            for device in ([devices] if case.model == "bert_base" else devices)
+        ]
+        record = trainers.record(case)
+        assert record["launcher"] == launcher
+        assert len(record["nodes"]) == topology.nodes
+        check_commands(case, record["nodes"], hosts)
+        if trainers.seed.goes_on:
+            assert record["ended_early"]
+            assert all(node["exit_code"] != 0 for node in record["nodes"])
+        for node in record["nodes"]:
+            assert Path(node["log"]).stat().st_size
+            for text in node["arguments"]:
+                left = re.search(r"/tmp/pytest-dlperf-[^/]*", text)  # noqa: S108 - ours
+                assert left is None or not Path(left[0]).exists()
+
+
+@pytest.mark.parametrize("estimator", Estimator, ids=lambda estimator: estimator.value)
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name)
+def test_a_seed_s_plan_drives_its_trainer_on_one_to_four_nodes(
+    suite: Suite, seed: Seed, estimator: Estimator, worker_id: str
+) -> None:
+    trainers = Trainers(suite, seed)
+    cases = trainers.cases()
+    # Ports that trainers choose themselves are free on addresses that only this worker uses.
+    hosts = [f"127.0.{worker_number(worker_id)}.{number}" for number in range(2, 6)]
+    cluster = suite.path / "baselines" / "night"
+    cluster.mkdir()
+    (cluster / "cluster.yaml").write_text(f"estimator: {estimator.value}\n")
+
+    judged = trainers.judge(
+        cases, "--dlperf-hosts", ",".join(f"{host}:8" for host in hosts),
+        "--dlperf-launcher", "local", cluster="night",
+    )  # fmt: skip
+
+    check(trainers, cases, judged, estimator=estimator, hosts=hosts, launcher="local")
+    assert (cluster / f"{seed.name}.yaml").is_file()
+    assert processes_with(str(trainers.folder)) == []
+
+
+@pytest.mark.parametrize("seed", [SEEDS[2]], ids=lambda seed: seed.name)
+def test_a_seed_s_plan_drives_its_trainer_over_ssh(
+    suite: Suite, seed: Seed, ssh_hosts: SshHosts
+) -> None:
+    trainers = Trainers(suite, seed)
+    cases = [case for case in trainers.cases() if str(case.topology) == "4n8g"][:1]
+
+    judged = trainers.judge(
+        cases, "--dlperf-hosts", ",".join(f"{name}:8" for name in ssh_hosts.names),
+        "--dlperf-ssh", ssh_hosts.ssh_command, cluster="local",
+    )  # fmt: skip
+
+    check(
+        trainers,
+        cases,
+        judged,
+        estimator=Estimator.STEADY,
+        hosts=ssh_hosts.names,
+        launcher="ssh",
+    )
+    assert processes_with(str(trainers.folder)) == []
+    assert ssh_hosts.processes() == []
