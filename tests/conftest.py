@@ -88,6 +88,14 @@ def ssh_hosts(running_ssh_hosts: SshHosts) -> Iterator[SshHosts]:
     running_ssh_hosts.reset()
 
 
+@pytest.fixture
+def over_ssh(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> SshHosts:
+    """Hosts that the sessions of a test launch on, two devices each."""
+    monkeypatch.setenv("DLPERF_SSH", ssh_hosts.ssh_command)
+    monkeypatch.setenv("DLPERF_HOSTS", ",".join(f"{name}:2" for name in ssh_hosts.names))
+    return ssh_hosts
+
+
 @pytest.fixture(scope="session")
 def running_network(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Network]:
     network = Network(tmp_path_factory.mktemp("network"), worker_number(worker_id))
@@ -130,7 +138,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(CLUSTERS[fixture])
     if os.environ.get("CI") == "true":
         return
-    reasons = {kind: reason for kind in CLUSTERS.values() if (reason := missing(kind)) is not None}
+    kinds = (*CLUSTERS.values(), "mpi")
+    reasons = {kind: reason for kind in kinds if (reason := missing(kind)) is not None}
     if find_spec("torch") is None:
         reasons["training"] = "needs PyTorch: pip install -e '.[smoke]'"
     for kind, reason in reasons.items():

@@ -81,10 +81,12 @@ SEEDS: Final = (
 # What only the cases of some topologies of these systems would need; their plans are for all.
 NOT_PUBLISHED: Final = (
     "    topologies: [1n1g, 1n4g, 1n8g]\n",
-    "    topologies: [1n1g, 1n4g, 1n8g, 2n8g, 4n8g]\n"
-    "  - precision: amp\n"
-    "    batch_per_device: 256\n"
-    "    topologies: [2n8g]\n",
+    """\
+    topologies: [1n1g, 1n4g, 1n8g, 2n8g, 4n8g]
+  - precision: amp
+    batch_per_device: 256
+    topologies: [2n8g]
+""",
 )
 
 
@@ -102,7 +104,7 @@ class Trainers:
             file = self.folder / "data" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("an example")
-        self.set = [f"*.pause_s=0", f"{seed.name}.checkout={self.checkout}"]
+        self.set = ["*.pause_s=0", f"{seed.name}.checkout={self.checkout}"]
         if seed.data:
             self.set.append(f"{seed.name}.data={self.folder / 'data'}")
         if seed.name == "paddle-resnet50":
@@ -291,7 +293,7 @@ def test_a_seed_s_plan_drives_its_trainer_on_one_to_four_nodes(
 
     check(trainers, cases, judged, estimator=estimator, hosts=hosts, launcher="local")
     assert (cluster / f"{seed.name}.yaml").is_file()
-    assert processes_with(str(trainers.folder)) == []
+    assert processes_with(f"{suite.path}/") == []
 
 
 @pytest.mark.parametrize("seed", [SEEDS[2]], ids=lambda seed: seed.name)
@@ -314,5 +316,5 @@ def test_a_seed_s_plan_drives_its_trainer_over_ssh(
         hosts=ssh_hosts.names,
         launcher="ssh",
     )
-    assert processes_with(str(trainers.folder)) == []
+    assert processes_with(f"{suite.path}/") == []
     assert ssh_hosts.processes() == []

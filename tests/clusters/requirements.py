@@ -18,6 +18,7 @@ COMMANDS = {
         "nsenter": "util-linux",
         "unshare": "util-linux",
     },
+    "mpi": {"mpirun": "openmpi-bin"},
     "slurm": {
         "munged": "munge",
         "slurmctld": "slurm-wlm",

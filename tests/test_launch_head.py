@@ -1,0 +1,117 @@
+"""A trainer that is started once, on the first host, and reaches the others itself: by mpirun."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+from clusters.processes import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusters.ssh import SshHosts
+    from suites import Suite
+
+pytestmark = [pytest.mark.ssh, pytest.mark.mpi]
+
+# Each rank notes where it runs. Rank 0 prints the steps of all.
+TRAINER = """\
+import os, pathlib, sys, time
+folder, steps = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
+here = os.environ.get("DLPERF_TEST_HOST", "").rpartition("/")[0].rpartition("/")[2]
+(folder / f"rank{rank}").write_text(f"{os.getpid()} {here} {os.environ['DLPERF_RUN_ID']}")
+if rank == 0:
+    for step in range(1, steps + 1):
+        print(f"step {step} took 0.010 s", flush=True)
+time.sleep(600)
+"""
+
+DECLARATION = """\
+framework: mpi
+model: mlp
+unit: samples/s
+log:
+  name: mlp
+  format: {{record: 'step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s'}}
+window: {{warmup_steps: 2, measured_steps: 8}}
+repeats: 2
+launch:
+  devices: cpu
+  start_on: head
+  command:
+    - mpirun
+    - --allow-run-as-root
+    - --host
+    - "{{host_slots}}"
+    - --oversubscribe
+    - -np
+    - "{{world_size}}"
+    - --mca
+    - plm_rsh_agent
+    - {ssh}
+    # For the network of the ranks themselves, which this trainer does not use.
+    - --mca
+    - btl
+    - self,vader,tcp
+    - -x
+    - DLPERF_RUN_ID
+    - "{{python}}"
+    - {trainer}
+    - "{{run_directory}}"
+    - "{{steps}}"
+  time_limit_s: 60
+cases:
+  - {{precision: fp32, batch_per_device: 4, topologies: [2n2g, 4n1g]}}
+"""
+
+
+@pytest.fixture
+def mpi(suite: Suite, ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    monkeypatch.setenv("DLPERF_SSH", ssh_hosts.ssh_command)
+    monkeypatch.setenv("DLPERF_HOSTS", ",".join(f"{name}:2" for name in ssh_hosts.names))
+    trainer = suite.path / "train.py"
+    trainer.write_text(TRAINER, encoding="utf-8")
+    # What mpirun calls as ssh; the account's own home has no configuration for these hosts.
+    client = suite.path / "ssh-to-hosts"
+    client.write_text(f'#!/bin/sh\nexec {ssh_hosts.ssh_command} "$@"\n', encoding="utf-8")
+    client.chmod(0o755)
+    declaration = DECLARATION.format(ssh=shlex.quote(str(client)), trainer=trainer)
+    suite.system_file(declaration)
+    return suite
+
+
+def ranks(folder: Path) -> dict[int, tuple[int, str, str]]:
+    found = {}
+    for file in folder.glob("rank*"):
+        pid, host, marker = file.read_text(encoding="utf-8").split(" ")
+        found[int(file.name.removeprefix("rank"))] = int(pid), host, marker
+    return found
+
+
+@pytest.mark.parametrize("topology", ["2n2g", "4n1g"])
+def test_the_command_of_the_head_starts_the_ranks_of_all_hosts(
+    mpi: Suite, ssh_hosts: SshHosts, topology: str
+) -> None:
+    night = mpi.path / "night"
+    result, results = mpi.judge(
+        *("-k", f"throughput and mpi and {topology}", "--dlperf-create-baselines"),
+        *("--dlperf-run-dir", night),
+        cluster="local",
+    )
+    assert result.ret == 0
+    case = results["cases"][0]
+    assert case["throughput"]["median"] == pytest.approx(4 * 4 / 0.01)
+    folder = night / "mpi-mlp" / topology / "mlp_b4_fp32_1"
+    started = ranks(folder)
+    assert sorted(started) == [0, 1, 2, 3]
+    used = ssh_hosts.names[: int(topology[0])]
+    assert {host for _, host, _ in started.values()} == set(used)
+    # They would have slept on for minutes: the run was ended, on every host.
+    wait_until(lambda: not ssh_hosts.processes(), what="all ranks are gone")
+    kept = json.loads((folder / "command.json").read_text(encoding="utf-8"))
+    assert len(kept["nodes"]) == 1
+    assert kept["ended_early"]
