@@ -321,6 +321,16 @@ class _Source:
         )
 
 
+def keep_host_files(arguments: list[str]) -> None:
+    """Join ``--dlperf-hosts`` and ``@FILE`` in place, before the arguments are parsed for good.
+
+    An argument that begins with ``@`` would be replaced with the lines of the file.
+    """
+    for index in range(len(arguments) - 1, 0, -1):
+        if arguments[index - 1] == "--dlperf-hosts" and arguments[index].startswith("@"):
+            arguments[index - 1 : index + 1] = ["=".join(arguments[index - 1 : index + 1])]
+
+
 def is_dlperf_option_given(config: pytest.Config) -> bool:
     """Whether the command line asks for anything of this plugin."""
     return any(

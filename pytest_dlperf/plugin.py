@@ -26,7 +26,13 @@ from pytest_dlperf.fixtures import (
     record_of,
 )
 from pytest_dlperf.gate import Judgement, Quantity, Verdict
-from pytest_dlperf.options import Settings, add_options, is_dlperf_option_given, read_settings
+from pytest_dlperf.options import (
+    Settings,
+    add_options,
+    is_dlperf_option_given,
+    keep_host_files,
+    read_settings,
+)
 from pytest_dlperf.session import SessionRecords, TestRecord
 
 if TYPE_CHECKING:
@@ -48,6 +54,12 @@ _CASES_KEY: Final = "dlperf_cases"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     add_options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(args: list[str]) -> None:
+    """Have ``--dlperf-hosts @FILE`` mean the host file, not a file of arguments for pytest."""
+    keep_host_files(args)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -89,8 +89,9 @@ def ssh_hosts(running_ssh_hosts: SshHosts) -> Iterator[SshHosts]:
 
 
 @pytest.fixture
-def over_ssh(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> SshHosts:
+def over_ssh(suite: Suite, ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> SshHosts:
     """Hosts that the sessions of a test launch on, two devices each."""
+    del suite  # it clears the environment, so it comes first
     monkeypatch.setenv("DLPERF_SSH", ssh_hosts.ssh_command)
     monkeypatch.setenv("DLPERF_HOSTS", ",".join(f"{name}:2" for name in ssh_hosts.names))
     return ssh_hosts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -41,7 +42,8 @@ def note(role, text):
 
 def train(first, last):
     for step in range(first, last + 1):
-        print(f"dlperf step rank={node_rank} step={step} time={step / 100:.6f} loss=1.0", flush=True)
+        record = f"rank={node_rank} step={step} time={step / 100:.6f} loss=1.0"
+        print("dlperf step", record, flush=True)
 
 print(f"dlperf run rank={node_rank} world_size={nodes} nodes={nodes} devices_per_node=1 "
       "batch_per_device=4 precision=fp32", flush=True)
@@ -58,7 +60,7 @@ if not os.fork():
             if os.fork():
                 os._exit(0)
             note(role, os.getpid())
-            if role == "hidden":
+            if role == "hidden" and "marked" not in behaviour:
                 sleep = "import time; time.sleep(120)"
                 os.execve(sys.executable, [sys.executable, "-S", "-c", sleep, str(here)], {})
             time.sleep(120)
@@ -79,6 +81,21 @@ if "succeeds" in behaviour or "exits" in behaviour:
     train(4, steps)
     if "exits" in behaviour:
         os._exit(0)
+time.sleep(120)
+"""
+
+IMPATIENT = """\
+from pytest_dlperf.launch import agent, run
+agent.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
+agent.LEASE_S = 2.5
+"""
+
+HANGING_PYTHON = """\
+#!{python} -S
+import os, pathlib, signal, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+pathlib.Path(__file__).parent.joinpath("up", f"looking{{os.getpid()}}").touch()
 time.sleep(120)
 """
 
@@ -105,13 +122,16 @@ class Session:
     """A pytest that runs the stubborn system on two nodes, as a user would start it.
 
     ``prefix`` is what a command at the controller begins with, ``environment`` what is added to
-    ours there, ``elsewhere`` finds what runs on the nodes and does not show that it is ours.
+    ours there, ``elsewhere`` finds what runs on the nodes and does not show that it is ours. Only a
+    ``patient`` one takes as long as for users until it ends what does not want to end, or gives up
+    a node that is silent.
     """
 
     suite: Suite
     prefix: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Callable[[], Sequence[Process]] = list
+    patient: bool = False
     _process: subprocess.Popen[bytes] | None = None
     _token: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -120,6 +140,8 @@ class Session:
         (self.folder / "up").mkdir(parents=True)
         (self.folder / "train.py").write_text(TRAINER, encoding="utf-8")
         self.limit()
+        if not self.patient:
+            (self.suite.path / "conftest.py").write_text(IMPATIENT, encoding="utf-8")
 
     @property
     def folder(self) -> Path:
@@ -156,6 +178,21 @@ class Session:
             limit_s=LONG_S,
         )
         assert self._is_up(), self.output
+
+    def start_looking(self) -> None:
+        """Start pytest in the background, and wait until a look at the hosts hangs on all of them.
+
+        What runs the trainer there says nothing and does not want to end.
+        """
+        python = self.folder / "python"
+        python.write_text(HANGING_PYTHON.format(python=sys.executable), encoding="utf-8")
+        python.chmod(0o755)
+        self._start("sleeps", f"--dlperf-set=stubborn-tree.python={python}")
+        wait_until(
+            lambda: len(list((self.folder / "up").glob("looking*"))) == NODES,
+            what="the look at the hosts",
+            limit_s=LONG_S,
+        )
 
     def go_on(self) -> None:
         """Let the trainer do what it does in the end."""
@@ -198,6 +235,13 @@ class Session:
         """Wait until pytest has ended; its exit code."""
         return self.process.wait(LONG_S)
 
+    def assert_told(self, status: str, reason: str) -> None:
+        """Check what the session says of the run, once it has ended."""
+        self.ended()
+        results = json.loads((self.suite.path / "results.json").read_text(encoding="utf-8"))
+        [run] = results["cases"][0]["runs"]
+        assert (run["status"], reason in str(run["reason"])) == (status, True), run
+
     def assert_hosts_are_free(self) -> None:
         """Run a tame trainer on the same hosts: it waits for nothing, and the case passes."""
         self.ended()
@@ -217,9 +261,18 @@ class Session:
     def _start(self, behaviour: str, *arguments: str) -> None:
         (self.folder / "behaviour.txt").write_text(behaviour, encoding="utf-8")
         selected = ["-k", "throughput and stubborn", "--dlperf-cluster", "local"]
+        selected += ["--dlperf-json", "results.json"]
         with (self.suite.path / "output.txt").open("wb") as output:
             self._process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-m", "pytest", "bench_tests", *selected, *arguments],
+                [
+                    *self.prefix,
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "bench_tests",
+                    *selected,
+                    *arguments,
+                ],
                 cwd=self.suite.path,
                 env={**os.environ, **self.environment, "STUBBORN": self._token},
                 stdin=subprocess.DEVNULL,

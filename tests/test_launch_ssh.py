@@ -2,34 +2,122 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import os
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from clusters.processes import wait_until
+from sessions import in_background
+from trainers import SYSTEM, TinySystem, real_trainings
 
 if TYPE_CHECKING:
     from clusters.ssh import SshHosts
     from suites import Suite
 
-pytestmark = pytest.mark.ssh
-
-
-@pytest.fixture
-def over_ssh(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> SshHosts:
-    """Hosts that the sessions of a test launch on, two devices each."""
-    monkeypatch.setenv("DLPERF_SSH", ssh_hosts.ssh_command)
-    monkeypatch.setenv("DLPERF_HOSTS", ",".join(f"{name}:2" for name in ssh_hosts.names))
-    return ssh_hosts
+RECORDED = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
 
 
 @pytest.mark.training
-@pytest.mark.usefixtures("over_ssh")
-def test_real_training_on_several_hosts_is_judged(suite: Suite) -> None:
-    selected = ["-m", "smoke", "-k", "throughput and (2n1g or 1n2g)", "--dlperf-repeats", "1"]
-    first, results = suite.judge(*selected, "--dlperf-create-baselines", cluster="local")
-    assert first.ret == 0
-    assert {case["topology"] for case in results["cases"]} == {"2n1g", "1n2g"}
-    second, results = suite.judge(*selected, cluster="local")
+def test_real_training_on_several_hosts_is_judged(suite: Suite, over_ssh: SshHosts) -> None:
+    systems = real_trainings(suite)
+    runs = suite.path / "night"
+
+    result, results = suite.judge(
+        "-m", "smoke", "-k", "throughput and (2n1g or 2n2g)", "--dlperf-repeats", "1",
+        "--dlperf-run-dir", runs, cluster="local",
+    )  # fmt: skip
+
+    assert result.ret == 0
+    assert {case["system"]: case["topology"] for case in results["cases"]} == systems
     for case in results["cases"]:
-        assert case["verdict"]["throughput"] in {"pass", "improved", "regressed"}
-        assert case["runs"][0]["status"] == "ok"
-    assert second.ret in {0, 1}
+        assert case["verdict"]["throughput"] == "improved"
+        [run] = case["runs"]
+        assert (run["status"], run["reason"]) == ("ok", None)
+    for file in runs.glob("*/*/*/command.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        assert record["launcher"] == "ssh"
+        assert [node["host"] for node in record["nodes"]] == over_ssh.names[:2]
+    assert over_ssh.processes() == []
+
+
+def test_auto_is_one_worker_per_host_and_each_case_is_launched_once(
+    suite: Suite, over_ssh: SshHosts
+) -> None:
+    """Also the single device that speedups are taken over, which was not selected."""
+    tiny = TinySystem(suite, topologies=["1n1g", "1n2g", "2n1g", "4n1g"])
+    tiny.behave("0.01 work-0.2")
+
+    result, results = suite.judge(
+        "-k", "tiny and (1n2g or 2n1g or 4n1g)", "-n", "auto", *RECORDED, cluster="local"
+    )
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"{len(over_ssh.names)} workers*"])
+    assert Counter(line.split()[0] for line in tiny.starts()) == {
+        "1n1g": 1,
+        "1n2g": 1,
+        "2n1g": 2,
+        "4n1g": 4,
+    }
+    assert tiny.overlaps() == []
+    speedups = {case["topology"]: case["speedup"] for case in results["cases"]}
+    assert speedups == {
+        "1n2g": pytest.approx(2 * 2**0.5, rel=1e-4),
+        "2n1g": pytest.approx(2 * 2**0.5, rel=1e-4),
+        "4n1g": pytest.approx(8, rel=1e-4),
+    }
+
+
+def test_the_largest_gangs_are_launched_first(suite: Suite, over_ssh: SshHosts) -> None:
+    tiny = TinySystem(suite, topologies=["1n1g", "2n1g", "4n1g", "3n1g"])
+    suite.run("-k", "tiny", *RECORDED)
+    launched = list(dict.fromkeys(line.split()[0] for line in tiny.starts()))
+    assert launched == ["4n1g", "3n1g", "2n1g", "1n1g"]
+    assert {line.split()[3] for line in tiny.hosts()} == set(over_ssh.names)
+
+
+def claims(suite: Suite) -> list[dict[str, Any]]:
+    """Who holds hosts, and which."""
+    [file] = (suite.path / "tmp").glob("pytest-dlperf-*/hosts/hosts.json")
+    granted = json.loads(file.read_text(encoding="utf-8"))["claims"]
+    return [claim for claim in granted if claim["granted"]]
+
+
+def test_a_worker_that_is_killed_frees_its_hosts(suite: Suite, over_ssh: SshHosts) -> None:
+    """Its trainer would go on for minutes, and the next gang needs all hosts."""
+    tiny = TinySystem(suite, topologies=["3n1g", "4n1g"])
+    trainer = tiny.folder / "train.py"
+    text = trainer.read_text(encoding="utf-8")
+    first_run_stays = 'if topology == "4n1g": time.sleep(600)\nbehaviour ='
+    trainer.write_text(text.replace("behaviour =", first_run_stays, 1), encoding="utf-8")
+
+    with in_background(suite, "-k", "throughput and tiny", "-n", "1", *RECORDED) as session:
+        wait_until(lambda: len(tiny.starts()) == 4, what="the first run", limit_s=30)
+        [claim] = claims(suite)
+        assert set(claim["granted"]) == set(over_ssh.names)
+        os.kill(claim["pid"], signal.SIGKILL)
+        assert session.result() == 1
+
+    assert tiny.starts().count("3n1g 0 1") == 1
+    assert tiny.overlaps() == []
+    assert "crashed while running" in session.output
+    assert "1 failed, 1 passed" in session.output
+    assert claims(suite) == []
+    assert over_ssh.processes() == []
+
+
+def test_logs_of_distant_nodes_lie_in_the_benchmark_s_tree(
+    suite: Suite, over_ssh: SshHosts
+) -> None:
+    TinySystem(suite)
+    runs = suite.path / "night"
+    suite.run("-k", "throughput and tiny and 2n1g", *RECORDED, "--dlperf-run-dir", runs)
+    folder = runs / SYSTEM / "2n1g"
+    assert "rank=0 step=10 " in (folder / "mlp_b4_fp32_1.log").read_text(encoding="utf-8")
+    node = (folder / "mlp_b4_fp32_1" / "node1.log").read_text(encoding="utf-8")
+    assert "rank=1 step=10 " in node
+    record = json.loads((folder / "mlp_b4_fp32_1" / "command.json").read_text(encoding="utf-8"))
+    assert [node["address"] for node in record["nodes"]] == over_ssh.names[:2]

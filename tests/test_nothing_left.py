@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from stubborn import Session
+from stubborn import PROMISE_S, Session
+
+from pytest_dlperf.launch import agent, run, supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clusters.slurm import Slurm
     from clusters.ssh import SshHosts
     from suites import Suite
 
-LAUNCHERS: Final = [
-    "local",
-    pytest.param("ssh", marks=pytest.mark.ssh),
-    pytest.param("slurm", marks=pytest.mark.slurm),
-]
+LAUNCHERS: Final = {
+    "local": [],
+    "ssh": [pytest.mark.ssh],
+    "slurm": [pytest.mark.slurm],
+}
 
 
-@pytest.fixture(params=LAUNCHERS)
+def with_launchers(endings: Iterable[str], **only: Sequence[str]) -> pytest.MarkDecorator:
+    """All endings on this machine, and those that are named with other launchers."""
+    return pytest.mark.parametrize(
+        ("session", "ending"),
+        [
+            pytest.param(launcher, ending, marks=marks)
+            for launcher, marks in LAUNCHERS.items()
+            for ending in only.get(launcher, list(endings))
+        ],
+        indirect=["session"],
+    )
+
+
+@pytest.fixture
 def session(request: pytest.FixtureRequest, suite: Suite) -> Iterator[Session]:
     """A session with each launcher, on two nodes."""
     if request.param == "ssh":
@@ -36,8 +51,9 @@ def session(request: pytest.FixtureRequest, suite: Suite) -> Iterator[Session]:
     elif request.param == "slurm":
         slurm: Slurm = request.getfixturevalue("slurm")
         with slurm.allocation(2) as allocation:
-            environment = {**os.environ, **allocation.environment}
-            session = Session(suite=suite, environment=environment, elsewhere=slurm.processes)
+            session = Session(
+                suite=suite, environment=allocation.environment, elsewhere=slurm.processes
+            )
             yield session
             session.stop()
     else:
@@ -46,46 +62,90 @@ def session(request: pytest.FixtureRequest, suite: Suite) -> Iterator[Session]:
         session.stop()
 
 
-def interrupt(session: Session) -> None:
-    """Ctrl-C: a terminal sends it to all that belongs to the command."""
-    os.killpg(session.process.pid, signal.SIGINT)
+def test_a_node_that_fails_and_one_that_does_not_want_to_end_fit_into_the_promise() -> None:
+    silence_s = agent.LEASE_S + supervisor.BEAT_S
+    for seconds in (
+        run.PEER_GRACE_S + run.SETTLE_S + agent.TERMINATION_GRACE_S,
+        silence_s + agent.TERMINATION_GRACE_S,
+        agent.LEASE_S + run.LOST_SWEEP_LIMIT_S,
+    ):
+        assert seconds < PROMISE_S
 
 
 ENDS_BY_ITSELF: Final = {
-    "succeeds": "1 passed",
-    "exits": "1 passed",
-    "fails": "exit code 3 on node 1",
+    "succeeds": ("ok", ""),
+    "exits": ("ok", ""),
+    "fails": ("failed", "3 on node 1"),
 }
 
 
-@pytest.mark.parametrize(("behaviour", "told"), ENDS_BY_ITSELF.items(), ids=ENDS_BY_ITSELF)
-def test_after_a_run_that_ends_by_itself(session: Session, behaviour: str, told: str) -> None:
-    session.start("--dlperf-create-baselines", behaviour=behaviour)
+@with_launchers(ENDS_BY_ITSELF, ssh=["succeeds"], slurm=["fails"])
+def test_after_a_run_that_ends_by_itself(session: Session, ending: str) -> None:
+    session.start(behaviour=ending)
     session.go_on()
     session.assert_nothing_is_left()
-    session.ended()
-    assert told in session.output
+    status, reason = ENDS_BY_ITSELF[ending]
+    session.assert_told(status, reason)
     session.assert_hosts_are_free()
 
 
 LIMITS: Final = {
-    "hung": ({"step_limit_s": 4}, "hung"),
-    "time-out": ({"time_limit_s": 6}, "time limit of 6 s"),
+    "no new step": ({"step_limit_s": 3.0}, ""),
+    "time-out": ({"time_limit_s": 4.0}, "time limit of 4 s"),
 }
 
 
-@pytest.mark.parametrize(("limits", "told"), LIMITS.values(), ids=LIMITS)
-def test_after_a_run_that_does_not_end(
-    session: Session, limits: dict[str, float], told: str
-) -> None:
+@with_launchers(LIMITS, ssh=["time-out"], slurm=["no new step"])
+def test_after_a_run_that_does_not_end(session: Session, ending: str) -> None:
+    limits, reason = LIMITS[ending]
     session.limit(**limits)
     session.start()
-    session.assert_nothing_is_left(sum(limits.values()) + 10)
-    session.ended()
-    assert told in session.output
+    session.assert_nothing_is_left(PROMISE_S + sum(limits.values()))
+    session.assert_told("hung", reason)
     session.assert_hosts_are_free()
 
 
-SIGNALS: Final = {
-    "Ctrl-C": (lambda session: interrupt(session), signal.SIGINT),
+def interrupt(session: Session) -> None:
+    """Ctrl-C: a terminal sends it to all that belong to the command."""
+    os.killpg(session.process.pid, signal.SIGINT)
+
+
+def interrupt_twice(session: Session) -> None:
+    interrupt(session)
+    time.sleep(0.5)  # two of a kind that wait together would arrive as one
+    interrupt(session)
+
+
+def send(number: int) -> Callable[[Session], None]:
+    return lambda session: session.process.send_signal(number)
+
+
+def kill_worker(session: Session) -> None:
+    os.kill(session.worker(), signal.SIGKILL)
+
+
+ENDINGS: Final = {
+    "Ctrl-C": ([], interrupt),
+    "Ctrl-C twice": ([], interrupt_twice),
+    "SIGTERM": ([], send(signal.SIGTERM)),
+    "SIGHUP": ([], send(signal.SIGHUP)),
+    "SIGKILL": ([], send(signal.SIGKILL)),
+    "Ctrl-C with a worker": (["-n", "1"], interrupt),
+    "SIGTERM with a worker": (["-n", "1"], send(signal.SIGTERM)),
+    "SIGKILL with a worker": (["-n", "1"], send(signal.SIGKILL)),
+    "SIGKILL of the worker": (["-n", "1"], kill_worker),
 }
+
+
+@with_launchers(
+    ENDINGS,
+    ssh=["Ctrl-C", "SIGTERM", "SIGKILL", "SIGKILL with a worker", "SIGKILL of the worker"],
+    slurm=["Ctrl-C", "Ctrl-C twice", "SIGTERM", "SIGKILL", "SIGKILL of the worker"],
+)
+def test_after_a_session_that_is_ended(session: Session, ending: str) -> None:
+    arguments, end = ENDINGS[ending]
+    session.start(*arguments)
+    end(session)
+    session.assert_nothing_is_left()
+    assert session.ended() != 0
+    session.assert_hosts_are_free()

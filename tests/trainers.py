@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from suites import Suite
@@ -23,6 +23,7 @@ here = pathlib.Path(__file__).parent
 def note(file, *words):
     with (here / file).open("a") as opened:
         opened.write(" ".join(map(str, words)) + "\\n")
+behaviour = (here / "behaviour.txt").read_text().split()
 topology, host = f"{nodes}n{devices}g", os.environ.get("TINY_HOST", "127.0.0.1")
 note("starts.txt", topology, node_rank, run)
 note("hosts.txt", topology, node_rank, run, host)
@@ -32,12 +33,13 @@ if host != "127.0.0.1":  # all nodes of a run may be this machine
         fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         note("overlaps.txt", topology, node_rank, run, host)
-behaviour = (here / "behaviour.txt").read_text().split()
 step_s = float(behaviour[0]) / (nodes * devices) ** 0.5
 world_size = nodes * devices
 for word in behaviour:
     if word.startswith("work-"):
         time.sleep(float(word[5:]))
+while "wait" in behaviour and not (here / "go").exists():
+    time.sleep(0.02)
 for local_rank in range(devices):
     rank = node_rank * devices + local_rank
     print(f"dlperf run rank={rank} world_size={world_size} nodes={nodes} "
@@ -55,10 +57,20 @@ for step in range(1, steps + 1):
         sys.exit(7)
     if f"second-node-dies-at-{step}" in behaviour:
         if node_rank == 1:
-            print("Traceback (most recent call last):\\nMemoryError: node 1 has no more", flush=True)
+            print("Traceback (most recent call last):")
+            print("MemoryError: node 1 has no more", flush=True)
             sys.exit(3)
-        print("node 0 waits", flush=True)
-        time.sleep(600)
+        time.sleep(1)
+        print("node 0 has lost a peer", flush=True)
+        sys.exit(1)
+    if f"stop-at-{step}" in behaviour:
+        sys.exit(0)
+    if f"flood-at-{step}" in behaviour:
+        while True:
+            print("x" * 65536, flush=True)
+    for word in behaviour:
+        if word.startswith("step-by-step-"):
+            time.sleep(float(word[13:]))
     if f"hang-at-{step}" in behaviour:
         time.sleep(600)
     for local_rank in range(devices):
@@ -92,6 +104,45 @@ cases:
 """
 
 
+def accept(
+    suite: Suite, throughputs: Mapping[str, float], *, system: str, variant: str, unit: str
+) -> None:
+    """Write the baselines of a system's topologies on this machine, as if they were recorded."""
+    folder = suite.path / "baselines" / "local"
+    folder.mkdir(exist_ok=True)
+    (folder / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
+    entries = [
+        f"    {topology}: {{throughput: {value}}}" for topology, value in throughputs.items()
+    ]
+    lines = [
+        f"system: {system}",
+        f"unit: {unit}",
+        "estimator: steady",
+        "provenance: {source: a test}",
+        "entries:",
+        f"  {variant}:",
+        *entries,
+    ]
+    (folder / f"{system}.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def real_trainings(suite: Suite) -> dict[str, str]:
+    """Have the shipped training on 2n1g, and a shorter one on 2n2g, with baselines that they hold.
+
+    Returns the topology by system; both are selected by ``-m smoke -k "throughput and 2n"``.
+    """
+    shipped = suite.path / "bench_tests" / "systems" / "pytorch-resnet18.yaml"
+    text = shipped.read_text(encoding="utf-8")
+    short = text.replace("model: resnet18", "model: resnet18_short")
+    short = short.replace("measured_steps: 20", "measured_steps: 4").replace("=64", "=33")
+    short = short[: short.index("    topologies:")] + "    topologies: [2n2g]\n"
+    suite.system_file(short, "short.yaml")
+    systems = {"pytorch-resnet18": "2n1g", "pytorch-resnet18_short": "2n2g"}
+    for system, topology in systems.items():
+        accept(suite, {topology: 0.001}, system=system, variant="fp32-b8", unit="images/s")
+    return systems
+
+
 class TinySystem:
     """The system in a suite, and its trainer's behaviour."""
 
@@ -123,6 +174,10 @@ class TinySystem:
     def behave(self, behaviour: str) -> None:
         """Seconds per step of one device, then what goes wrong."""
         (self.folder / "behaviour.txt").write_text(behaviour, encoding="utf-8")
+
+    def go(self) -> None:
+        """Let trainings go on that wait, and no later one wait."""
+        (self.folder / "go").touch()
 
     def starts(self) -> list[str]:
         """One line per start of a node's trainer: topology, rank, run."""

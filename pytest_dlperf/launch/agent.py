@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import time
 from dataclasses import dataclass
@@ -257,8 +258,14 @@ class Agent:
             self.order(b"\n")
         if not self.ready:
             self._heard_at = now  # connecting has a limit of its own
-        if now - self._heard_at > LEASE_S:
+        if now - self._heard_at > LEASE_S and not self._has_news():
             self.give_up(f"no sign of life for {LEASE_S:g} s: the connection is lost")
+
+    def _has_news(self) -> bool:
+        """Whether something has come in meanwhile: it may be this process that stood still."""
+        poll = select.poll()
+        poll.register(self, select.POLLIN)
+        return bool(poll.poll(0))
 
     def give_up(self, reason: str) -> None:
         """Take it as out of reach: its supervisor, hearing nothing either, ends what is there."""
@@ -290,6 +297,11 @@ class Agent:
         self.exit_code = report.get("ended", self.exit_code)
         self._left = report.get("left", self._left)
         self.clean = self.clean or "clean" in report
+        if "deserted" in report:
+            self.lost = (
+                f"it was told nothing for {LEASE_S:g} s, as when the network is cut or the tests "
+                "are stopped, and ended the run"
+            )
 
     def close(self) -> list[str]:
         """Be done with the supervisor, which has ended or should have.
@@ -304,13 +316,15 @@ class Agent:
         elif self.lost is not None:
             problems.append(f"{self._where()}: {self.lost}")
         elif self.started and self.exit_code is None:
-            problems.append(f"{self._where()}: its supervisor was killed")
+            cut = " or cannot be reached" if self._remote else ""
+            problems.append(f"{self._where()}: its supervisor was killed{cut}")
         if self._left:
             problems.append(f"{self._where()}: processes {self._left} could not be ended")
         with contextlib.suppress(BrokenPipeError):
             _pipe(self._process.stdin).close()
         _pipe(self._process.stdout).close()
         self._process.wait()
+        self.ended = True
         return problems
 
     @property

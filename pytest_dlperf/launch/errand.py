@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import tempfile
-from typing import IO, TYPE_CHECKING, final
+import time
+from typing import IO, TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.launcher import sent_program, source_of
 
@@ -12,12 +14,31 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launcher import Launcher
 
+# Stands before a program whose orders are known: it finds them on its standard input. The input
+# that it really has ends when nobody waits for it any more, and so does the program, with what it
+# has started: whatever it looks at may hang.
+_WATCHED: Final = """\
+def _be_watched(orders):
+    import os, signal, threading
+    real = os.dup(0)
+    taken, given = os.pipe()
+    os.dup2(taken, 0)
+    os.close(taken)
+    def watch():
+        with os.fdopen(given, "wb") as file:
+            file.write(orders)
+        os.read(real, 1)
+        os.killpg(0, signal.SIGKILL)
+    threading.Thread(target=watch, daemon=True).start()
+_be_watched({orders!r})
+"""
+
 
 @final
 class Errand:
     """A program on its way; several of them run at once."""
 
-    __slots__ = ("_errors", "_output", "_process", "host")
+    __slots__ = ("_errors", "_output", "_process", "_started_at", "host")
 
     def __init__(
         self, host: Host, process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes]
@@ -27,19 +48,23 @@ class Errand:
         self._process = process
         self._output = output
         self._errors = errors
+        self._started_at = time.monotonic()
 
     def result(self, limit_s: float) -> tuple[bytes | None, str]:
         """What it printed, ``None`` where it did not end well within ``limit_s`` seconds; and why.
 
-        The second value is what stands in the way, in its own last words.
+        The limit counts from its start, so it is one for all that are waited for in turn. The
+        second value is what stands in the way, in its own last words.
         """
         reason = ""
         try:
-            code = self._process.wait(limit_s)
+            code = self._process.wait(max(0.0, self._started_at + limit_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
             code, reason = None, f"no answer for {limit_s:g} s"
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         self._output.seek(0)
         self._errors.seek(0)
         output = self._output.read()
@@ -56,21 +81,25 @@ class Errand:
 def sent(launcher: Launcher, host: Host, file: str, orders: bytes, *arguments: str) -> Errand:
     """Send the module ``file`` to a host, to run there with ``orders`` as its standard input.
 
+    It ends at once, with its process group, when this process does or stops waiting for it.
+
     Raises:
         OSError: The launcher's command cannot be started.
     """
-    source = source_of(file)
+    source = _WATCHED.format(orders=orders).encode("ascii") + source_of(file)
     program = sent_program(launcher.python, source, *arguments)
     # Files instead of pipes: many are waited for one after another, and none may block.
     output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - kept open
-    with tempfile.TemporaryFile() as given:
-        given.write(source + orders)
-        given.seek(0)
-        process = subprocess.Popen(  # noqa: S603 - what the launcher says
-            launcher.command(host, program, alongside=True),
-            stdin=given,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
-        )
+    process = subprocess.Popen(  # noqa: S603 - what the launcher says
+        launcher.command(host, program, alongside=True),
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=errors,
+        start_new_session=True,
+    )
+    if process.stdin is not None:
+        # Where nobody takes it, the errand's end says so.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(source)
+            process.stdin.flush()
     return Errand(host, process, output, errors)

@@ -40,6 +40,8 @@ CONNECT_LIMIT_S: Final = 30.0
 """How long it may take until a supervisor answers, unless the launcher queues."""
 QUEUE_LIMIT_S: Final = 30.0
 """How long some nodes of a run are kept while others are still queued for."""
+QUEUE_SILENCE_S: Final = 3.0
+"""How long a run is queued for before that is said."""
 POLL_S: Final = 0.05
 LOOK_S: Final = 0.2
 """How often a run's logs are looked at."""
@@ -214,10 +216,15 @@ class _Run:
             self._agents.append(agent)
             self._reports.register(agent, selectors.EVENT_READ)
         queues = self._launcher.queues
-        self._listen(
-            QUEUE_LIMIT_S if queues else CONNECT_LIMIT_S,
-            until=lambda: all(agent.ready or agent.ended for agent in self._agents),
-        )
+
+        def all_reached() -> bool:
+            return all(agent.ready or agent.ended for agent in self._agents)
+
+        if queues:
+            self._listen(QUEUE_SILENCE_S, until=all_reached)
+            if not all_reached():
+                self._say_busy()
+        self._listen(QUEUE_LIMIT_S if queues else CONNECT_LIMIT_S, until=all_reached)
         for agent in self._agents:
             agent.check_reached()
             if not (agent.ready or queues):
@@ -243,7 +250,9 @@ class _Run:
     def _say_busy(self) -> None:
         if self._order.on_wait is not None and not self._said:
             self._said = True
-            busy = [agent.place.host.name for agent in self._agents if agent.busy]
+            busy = [
+                agent.place.host.name for agent in self._agents if agent.busy or not agent.ready
+            ]
             hosts = ", ".join(busy or [agent.place.host.name for agent in self._agents])
             self._order.on_wait(f"waiting: another run, from elsewhere, holds {hosts}")
 
@@ -306,8 +315,8 @@ class _Run:
             if self._all_done():
                 return
             if failed:
-                # What is left of the run has failed too: whether it ends in time says nothing. Where
-                # a supervisor is gone, nothing watches over its program: it has to be ended now.
+                # What is left of the run has failed too: whether it ends in time says nothing.
+                # Where a supervisor is gone, nothing watches over its program: no time for that.
                 self._listen(PEER_GRACE_S, until=lambda: self._all_done() or self._any_gone())
                 return
             now = time.monotonic()
@@ -355,10 +364,10 @@ class _Run:
         finally:
             self._tell(b"kill\n")
             self._listen(3 * supervisor.KILL_LIMIT_S, until=self._all_ended, patient=True)
-            self._sweep()
             self._close()
-            for sweep, deadline in self._sweeps.values():
-                sweep.result(max(0.0, deadline - time.monotonic()))
+            self._sweep()
+            for sweep, limit_s in self._sweeps.values():
+                sweep.result(limit_s)
             self._reports.close()
 
     def _close(self) -> None:
@@ -375,7 +384,7 @@ class _Run:
                 limit_s = SWEEP_LIMIT_S if agent.lost is None else LOST_SWEEP_LIMIT_S
                 self._sweeps[agent.marker] = (
                     sent(self._launcher, agent.place.host, supervisor.__file__, orders, "0"),
-                    time.monotonic() + limit_s,
+                    limit_s,
                 )
 
     def _marked(self, agent: Agent) -> str:

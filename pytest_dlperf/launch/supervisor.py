@@ -56,7 +56,7 @@ def lock_name(scope: str, device: int) -> str:
     return f"\0pytest-dlperf/{scope}/{device}"
 
 
-def prepare_order(
+def prepare_order(  # noqa: PLR0913 - all that is made ready, by name
     *,
     scope: str,
     devices: "list[int]",
@@ -216,7 +216,8 @@ class Supervisor:
 
     def _keep_lease(self) -> None:
         now = time.monotonic()
-        if now - self._heard > self._lease_s:
+        if self._listening and now - self._heard > self._lease_s:
+            _report(deserted=True)
             self._be_alone()
         if now - self._told >= BEAT_S:
             self._told = now

@@ -22,7 +22,7 @@ from pytest_dlperf.launch.variables import (
     needed_paths,
     resolve,
 )
-from pytest_dlperf.launch.watch import RunWatch
+from pytest_dlperf.launch.watch import LEAST_FREE_BYTES, Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.tree import log_path
 from pytest_dlperf.measure.common import CannotMeasureError, UnfitError, check_estimator
 from pytest_dlperf.measure.ending import explained
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import Node, NodeCommand
     from pytest_dlperf.launch.spec import LaunchSpec
     from pytest_dlperf.launch.variables import Assignment, LaunchVariables
-    from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.measurement import Estimator
     from pytest_dlperf.systems import System
 
@@ -173,19 +172,27 @@ class LaunchMeasurer:
         _set_aside(log, "interrupted")
         places = self._fleet.places(leases, log)
         head_only = spec.start_on is StartOn.HEAD
+        window = system.window
+        steps = system.log_format.settling_steps + window.warmup_steps + window.measured_steps
+
+        def show(progress: Progress) -> None:
+            nonlocal steps
+            steps = progress.steps
+            self._show(
+                RunProgress(case=case, run=number, runs=count, unit=system.unit, progress=progress)
+            )
+
         watch = RunWatch(
             logs=[place.log for place in (places[:1] if head_only else places)],
             case=case,
             log_format=system.log_format,
-            window=system.window,
+            window=window,
             estimator=self._estimator,
             number=number,
             first_step_limit_s=spec.first_step_limit_s,
             step_limit_s=spec.step_limit_s,
             end_early=not spec.run_to_end,
-            on_progress=lambda progress: self._show(
-                RunProgress(case=case, run=number, runs=count, unit=system.unit, progress=progress)
-            ),
+            on_progress=show,
         )
         try:
             outcome = run_on_hosts(
@@ -203,6 +210,11 @@ class LaunchMeasurer:
             read = watch.finish(outcome.log_size_at_failure)
         finally:
             watch.close()
+        if read.status is RunStatus.OK:
+            # The last steps may have come between two looks.
+            show(Progress(step=steps, steps=steps, throughput=read.throughput, left_s=0.0))
+        elif not (outcome.succeeded or outcome.error):
+            outcome = replace(outcome, error=_full_disk(log.parent))
         logs = [place.log for place in places]
         return explained(read, outcome, logs, time_limit_s=spec.time_limit_s)
 
@@ -255,6 +267,17 @@ class _Launch:
             python=sys.executable,
             log=log,
         )
+
+
+def _full_disk(folder: Path) -> str | None:
+    """What a trainer may have died of that could write no more, before the watch has seen it."""
+    try:
+        free = free_bytes(folder)
+    except OSError:
+        return None
+    if free >= LEAST_FREE_BYTES:
+        return None
+    return f"the disk is full: {free} bytes are free in {folder}, where the logs of the run lie"
 
 
 def _set_aside(log: Path, why: str) -> Path | None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.systems import System
 
-TAIL_BYTES: Final = 4096
-LAST_LINES: Final = 10
+TAIL_BYTES: Final = 8192
+LAST_LINES: Final = 20
 LINE_SHOWN: Final = 200
 
 

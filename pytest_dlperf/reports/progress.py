@@ -45,7 +45,7 @@ def _duration(seconds: float) -> str:
 class ProgressFile:
     """``progress.txt`` in a run directory: what each worker is doing, for ``tail -f``."""
 
-    __slots__ = ("_clock", "_last", "_path", "_who")
+    __slots__ = ("_clock", "_done", "_last", "_path", "_who")
 
     def __init__(
         self, folder: Path, who: str, *, clock: Callable[[], float] = time.monotonic
@@ -55,6 +55,7 @@ class ProgressFile:
         self._who = who
         self._clock = clock
         self._last: tuple[tuple[str, int], float] | None = None
+        self._done: tuple[str, int] | None = None
 
     def show(self, progress: RunProgress) -> None:
         """Write a run down: when it begins, every few seconds, and when it has its steps."""
@@ -62,8 +63,9 @@ class ProgressFile:
         now = self._clock()
         is_done = progress.progress.step >= progress.progress.steps
         due = self._last is None or self._last[0] != run or now - self._last[1] >= FILE_INTERVAL_S
-        if due or is_done:
+        if run != self._done and (due or is_done):
             self._last = run, now
+            self._done = run if is_done else None
             self.write(progress_line(progress))
 
     def write(self, text: str) -> None:

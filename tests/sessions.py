@@ -1,0 +1,56 @@
+"""Sessions of pytest that run while a test does something else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from suites import Suite
+
+LIMIT_S = 60.0
+
+
+class BackgroundSession:
+    """A session of pytest on a suite, and what it prints."""
+
+    def __init__(self, suite: Suite, *arguments: str | Path, **environment: str) -> None:
+        self._output = suite.path / f"session-{os.urandom(4).hex()}.txt"
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", "bench_tests", *map(str, arguments)],
+                cwd=suite.path,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it has printed by now."""
+        return self._output.read_text(encoding="utf-8", errors="replace")
+
+    def result(self) -> int:
+        """Wait for its end, and give its exit code."""
+        return self.process.wait(LIMIT_S)
+
+
+@contextmanager
+def in_background(
+    suite: Suite, *arguments: str | Path, **environment: str
+) -> Iterator[BackgroundSession]:
+    """Run a session beside the block; what the block leaves of it is killed."""
+    session = BackgroundSession(suite, *arguments, **environment)
+    try:
+        yield session
+    finally:
+        session.process.kill()
+        session.process.wait()

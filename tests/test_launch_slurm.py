@@ -1,0 +1,93 @@
+"""Cases that are launched inside a Slurm allocation, as steps of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from trainers import TinySystem, accept, real_trainings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusters.slurm import Allocation, Slurm
+    from suites import Suite
+
+RECORDED = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
+
+
+@pytest.fixture
+def allocation(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Allocation]:
+    """Four nodes with two GPUs each, which the sessions of a test run in."""
+    del suite  # it clears the environment, so it comes first
+    with slurm.allocation() as allocated:
+        for name, value in allocated.environment.items():
+            if name.startswith("SLURM"):
+                monkeypatch.setenv(name, value)
+        yield allocated
+
+
+@pytest.mark.training
+@pytest.mark.usefixtures("allocation")
+def test_real_training_on_several_nodes_is_judged(suite: Suite, slurm: Slurm) -> None:
+    systems = real_trainings(suite)
+    runs = suite.path / "night"
+
+    result, results = suite.judge(
+        "-m", "smoke", "-k", "throughput and (2n1g or 2n2g)", "--dlperf-repeats", "1",
+        "--dlperf-run-dir", runs, cluster="local",
+    )  # fmt: skip
+
+    assert result.ret == 0
+    assert {case["system"]: case["topology"] for case in results["cases"]} == systems
+    for case in results["cases"]:
+        assert case["verdict"]["throughput"] == "improved"
+        [run] = case["runs"]
+        assert (run["status"], run["reason"]) == ("ok", None)
+    for file in runs.glob("*/*/*/command.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        assert record["launcher"] == "slurm"
+        assert [node["host"] for node in record["nodes"]] == slurm.names[:2]
+        assert [node["address"] for node in record["nodes"]] == slurm.addresses[:2]
+    assert slurm.processes() == []
+
+
+@pytest.mark.usefixtures("allocation")
+def test_the_allocation_s_nodes_and_devices_are_the_hosts(suite: Suite, slurm: Slurm) -> None:
+    """All of it is used, and a case that needs more is skipped: one node, or one device."""
+    tiny = TinySystem(suite, topologies=["1n1g", "4n2g", "5n1g", "1n3g"], devices="gpu")
+    tiny.behave("0.01 work-0.2")
+
+    result = suite.run("-k", "throughput and tiny", *RECORDED, "-n", "auto", "-rs")
+
+    result.stdout.fnmatch_lines(["4 workers*"])
+    assert {kind: result.parseoutcomes()[kind] for kind in ("passed", "skipped")} == {
+        "passed": 2,
+        "skipped": 2,
+    }
+    there_is = f"there is node[[]{slurm.names[0][4:]}-{slurm.names[3][4:]}[]]:2."
+    result.stdout.fnmatch_lines_random(
+        [f"*-5n1g needs 5 nodes of 1 device; {there_is}*", f"*-1n3g needs * 3 dev*; {there_is}*"]
+    )
+    starts = [line.split() for line in tiny.hosts()]
+    assert sorted(host for topology, _, _, host in starts if topology == "4n2g") == slurm.addresses
+    assert tiny.overlaps() == []
+
+
+def test_a_batch_job_is_green_or_red_as_the_session_is(suite: Suite, slurm: Slurm) -> None:
+    tiny = TinySystem(suite)
+    accept(suite, {"2n1g": 280}, system="tiny-mlp", variant="fp32-b4", unit="samples/s")
+    select = shlex.join(["-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1"])
+    session = shlex.join([sys.executable, "-m", "pytest", "bench_tests"])
+    script = f"#!/bin/sh\ncd {shlex.quote(str(suite.path))}\nexec {session} {select}\n"
+
+    green = slurm.batch(script)
+
+    assert "1 passed" in green
+    assert len({line.split()[3] for line in tiny.hosts()}) == 2
+    tiny.behave("0.1")
+    with pytest.raises(RuntimeError, match="regressed: throughput of tiny-mlp-fp32-b4-2n1g"):
+        slurm.batch(script)

@@ -1,0 +1,78 @@
+"""Nothing of a run is left on the nodes of an allocation, whatever fails on the way there."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from clusters.processes import end
+from stubborn import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusters.slurm import Slurm
+    from suites import Suite
+
+
+@pytest.fixture
+def session(suite: Suite, slurm: Slurm) -> Iterator[Session]:
+    """A session inside an allocation of two nodes."""
+    with slurm.allocation(2) as allocation:
+        session = Session(
+            suite=suite, environment=allocation.environment, elsewhere=slurm.processes
+        )
+        yield session
+        session.stop()
+
+
+def kill_supervisor(session: Session) -> None:
+    """As the kernel does that is out of memory."""
+    os.kill(session.supervisor(1), signal.SIGKILL)
+
+
+def kill_client(session: Session) -> None:
+    os.kill(session.clients()[1].pid, signal.SIGKILL)
+
+
+def kill_clients(session: Session) -> None:
+    end(session.clients())
+
+
+# What a supervisor leaves that is killed itself is found by its marker alone.
+FAILURES: Final = {
+    "a supervisor is killed": (kill_supervisor, "marked"),
+    "an srun is killed": (kill_client, "sleeps"),
+    "all sruns are killed": (kill_clients, "sleeps"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_after_a_failure_on_the_way(session: Session, failure: str) -> None:
+    fail, behaviour = FAILURES[failure]
+    session.start(behaviour=behaviour)
+    fail(session)
+    session.assert_nothing_is_left()
+    session.assert_told("failed", "host node")
+    session.assert_hosts_are_free()
+
+
+def test_after_pytest_and_its_sruns_are_killed(session: Session) -> None:
+    session.start()
+    clients = session.clients()
+    session.process.kill()
+    end(clients)
+    session.assert_nothing_is_left()
+    session.assert_hosts_are_free()
+
+
+def test_after_the_job_is_cancelled(session: Session, slurm: Slurm) -> None:
+    session.start()
+    slurm.run("scancel", session.environment["SLURM_JOB_ID"])
+    session.assert_nothing_is_left()
+    session.assert_told("failed", "")
+    with slurm.allocation(2) as allocation:
+        session.environment = allocation.environment
+        session.assert_hosts_are_free()

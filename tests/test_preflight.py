@@ -1,0 +1,271 @@
+"""Hosts are looked at before anything runs on them: what is wrong is said once, by host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from clusters.requirements import command
+from trainers import SYSTEM, TinySystem
+
+from pytest_dlperf.launch import preflight
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from clusters.ssh import SshHosts
+    from suites import Suite
+
+ONCE = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
+
+# A Python that finds an older framework on one host than on the others.
+OLD_THERE = """\
+#!/bin/sh
+version=new
+case "$SSH_CONNECTION" in *" {host} "*) version=old ;; esac
+PYTHONPATH={folder}/$version exec {python} "$@"
+"""
+
+# A Python that does not see a folder on one host, as if another disk were mounted there.
+NOT_MOUNTED_THERE = """\
+#!/bin/sh
+case "$SSH_CONNECTION" in
+*" {host} "*)
+    exec unshare --mount -- sh -c 'mount -t tmpfs none {folder} && exec "$@"' sh {python} "$@" ;;
+esac
+exec {python} "$@"
+"""
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def framework(folder: Path, version: str) -> Path:
+    """A folder with a module of that version."""
+    folder.mkdir()
+    (folder / "frame.py").write_text(f"__version__ = '{version}'\n", encoding="utf-8")
+    return folder
+
+
+def cluster(suite: Suite, **settings: str) -> None:
+    folder = suite.path / "baselines" / "local"
+    folder.mkdir()
+    (folder / "cluster.yaml").write_text(
+        json.dumps({"estimator": "steady", **settings}), encoding="utf-8"
+    )
+
+
+def counted(result: pytest.RunResult) -> dict[str, int]:
+    """How many tests passed and failed."""
+    outcomes = result.parseoutcomes()
+    return {kind: outcomes[kind] for kind in ("passed", "failed") if kind in outcomes}
+
+
+def host_notes(result: pytest.RunResult) -> dict[str, str]:
+    """What is said of hosts at the end of a session; a host that is named twice is a mistake."""
+    notes = [re.match(r"host (\S+) cannot be used: (.*)", line) for line in result.outlines]
+    found = [(note[1], note[2]) for note in notes if note]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+@pytest.fixture
+def mountable() -> None:
+    """Skip where no process may have mounts of its own."""
+    tried = subprocess.run(
+        [command("unshare"), "--mount", "--", "true"], capture_output=True, check=False
+    )
+    if tried.returncode != 0 and os.environ.get("CI") != "true":
+        pytest.skip("needs the right to mount file systems: run the tests as root")
+
+
+def test_each_fault_is_said_once_and_cases_go_where_there_is_none(
+    suite: Suite, over_ssh: SshHosts, workers: list[str]
+) -> None:
+    """One host is down, on one the framework is older; the two others are fit."""
+    down, old, *fit = over_ssh.names
+    over_ssh.stop(down)
+    framework(suite.path / "old", "1.1")
+    framework(suite.path / "new", "1.2")
+    text = OLD_THERE.format(host=old, folder=suite.path, python=sys.executable)
+    python = program(suite.path / "python", text)
+    tiny = TinySystem(
+        suite, topologies=["1n1g", "2n1g", "3n1g"], launch=["requires_modules: [frame]"]
+    )
+
+    result = suite.run(
+        "-k", "throughput and tiny", *ONCE, "--dlperf-set", f"{SYSTEM}.python={python}", *workers
+    )
+
+    assert result.ret == 1
+    assert counted(result) == {"passed": 2, "failed": 1}
+    assert {line.split()[3] for line in tiny.hosts()} == set(fit)
+    notes = host_notes(result)
+    assert set(notes) == {down, old}
+    assert "Connection refused" in notes[down]
+    assert notes[old] == f"has frame 1.1, and {', '.join(fit)} 1.2"
+    result.stdout.fnmatch_lines(
+        [
+            "tiny-mlp-fp32-b4-3n1g needs 3 fit hosts, and there are 2; what is wrong with the *:",
+            f"  {down}: the way there *Connection refused",
+            f"  {old}: has frame 1.1, and *",
+        ]
+    )
+
+
+@pytest.mark.usefixtures("mountable")
+def test_a_folder_that_is_not_on_a_host_is_a_fault_of_that_host(
+    suite: Suite, over_ssh: SshHosts
+) -> None:
+    without, *fit = over_ssh.names
+    disk = suite.path / "disk"
+    (disk / "data").mkdir(parents=True)
+    text = NOT_MOUNTED_THERE.format(host=without, folder=disk, python=sys.executable)
+    cluster(suite, python=str(program(suite.path / "python", text)))
+    tiny = TinySystem(
+        suite,
+        topologies=["3n1g", "4n1g"],
+        launch=[
+            f'variables: {{data: {{meaning: records, kind: folder, default: "{disk}/data"}}}}',
+            'working_directory: "{data}"',
+        ],
+    )
+
+    result = suite.run("-k", "throughput and tiny", *ONCE)
+
+    assert counted(result) == {"passed": 1, "failed": 1}
+    assert {line.split()[3] for line in tiny.hosts()} == set(fit)
+    notes = host_notes(result)
+    assert set(notes) == {without}
+    assert notes[without].startswith(f"data: there is no folder '{disk}/data'")
+
+
+def test_two_systems_may_find_different_faults_with_a_host(
+    suite: Suite, over_ssh: SshHosts, workers: list[str]
+) -> None:
+    TinySystem(suite, topologies=["1n1g"], launch=["requires_modules: [no_such_frame]"])
+    file = suite.path / "bench_tests" / "systems" / "own.yaml"
+    text = file.read_text(encoding="utf-8")
+    other = text.replace("model: mlp", "model: cnn").replace("no_such_frame", "no_such_wheel")
+    suite.system_file(other, "other.yaml")
+    result = suite.run("-k", "throughput and tiny", *ONCE, *workers)
+    assert result.ret == 1
+    notes = host_notes(result)
+    assert set(notes) == set(over_ssh.names)
+    for note in notes.values():
+        assert "has no module no_such_frame" in note
+        assert "has no module no_such_wheel" in note
+
+
+def test_a_python_that_is_not_there_is_a_fault(suite: Suite, over_ssh: SshHosts) -> None:
+    """Both that of the trainer and that which supervises a run."""
+    tiny = TinySystem(suite, topologies=["1n1g"])
+    select = ["-k", "throughput and tiny", *ONCE]
+    trainer = suite.run(*select, "--dlperf-set", f"{SYSTEM}.python=/no/python")
+    cluster(suite, python="/no/python3")
+    supervisor = suite.run(*select)
+
+    for result, told in (
+        (trainer, "the trainer's Python '/no/python' does not run there: No such file*"),
+        (supervisor, "the way there ended with exit code 127*/no/python3*"),
+    ):
+        assert result.ret == 1
+        lines = [f"  {name}: {told}" for name in over_ssh.names]
+        result.stdout.fnmatch_lines(
+            ["tiny-mlp-fp32-b4-1n1g needs 1 fit host, and there are 0; *", *lines]
+        )
+        assert set(host_notes(result)) == set(over_ssh.names)
+    assert tiny.starts() == []
+
+
+def test_a_host_that_never_answers_is_passed_over(
+    suite: Suite, over_ssh: SshHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes connections and says nothing, for as long as anybody waits."""
+    tiny = TinySystem(suite, topologies=["1n1g"])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        configuration = suite.path / "ssh_config"
+        configuration.write_text(
+            f"Host silent\n    HostName 127.0.0.1\n    Port {silent.getsockname()[1]}\n"
+            f"Match all\nInclude {over_ssh.folder}/ssh_config\n",
+            encoding="utf-8",
+        )
+        monkeypatch.setenv("DLPERF_SSH", f"ssh -F {configuration} -oConnectTimeout=2")
+        result = suite.run(
+            "-k", "throughput and tiny", *ONCE, "--dlperf-hosts", f"silent,{over_ssh.names[0]}"
+        )
+    assert result.ret == 0
+    assert [line.split()[3] for line in tiny.hosts()] == [over_ssh.names[0]]
+    assert set(host_notes(result)) == {"silent"}
+    assert "timed out" in host_notes(result)["silent"]
+
+
+class Slow:
+    """A launcher to hosts of which some answer late or never."""
+
+    name, python, remote, queues = "slow", sys.executable, False, False
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+
+    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
+        return tuple(hosts)
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        del alongside
+        return ["sh", "-c", f'sleep {self._seconds[host.name]}; exec "$@"', "sh", *program]
+
+
+def test_all_hosts_have_the_same_time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To wait for one of them gives no other more time."""
+    monkeypatch.setattr(preflight, "LIMIT_S", 3.0)
+    seconds = {"never": 60.0, "never too": 60.0, "late": 4.5, "in time": 0.0}
+    hosts = [Host(name=name, address=name, devices=None) for name in seconds]
+    needed = Requirements(python=sys.executable, accelerators=False)
+
+    reports = look_at_hosts(Slow(seconds), hosts, needed, lock="")
+
+    told = "no answer for 3 s"
+    faults = {name: report.fault for name, report in reports.items()}
+    assert faults == {"never": told, "never too": told, "late": told, "in time": None}
+
+
+def accelerators(folder: Path, count: int, *, used_by: str = "") -> None:
+    """A stand-in for NVIDIA's tool that shows so many devices."""
+    shown = "".join(f"echo 'GPU {number}: Tesla (UUID: GPU-{number})'; " for number in range(count))
+    program(
+        folder / "nvidia-smi",
+        f"#!/bin/sh\ncase $1 in -L) {shown}: ;; *) printf '{used_by}' ;; esac\n",
+    )
+
+
+def test_devices_are_counted_and_have_to_be_free(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = TinySystem(suite, devices="gpu", topologies=["1n2g"])
+    monkeypatch.setenv("PATH", f"{suite.path}:{os.environ['PATH']}")
+    accelerators(suite.path, 2)
+    select = ["-k", "throughput and tiny", "--dlperf-launcher", "local", *ONCE]
+    hosts = ["--dlperf-hosts", "127.1.0.1:4,127.1.0.2:2"]
+
+    fewer = suite.run(*select, *hosts)
+    accelerators(suite.path, 2, used_by="4711, python\\n")
+    busy = suite.run(*select, *hosts)
+
+    assert fewer.ret == 0
+    assert [line.split()[3] for line in tiny.hosts()] == ["127.1.0.2"]
+    assert host_notes(fewer) == {"127.1.0.1": "4 devices were declared, and it shows 2"}
+    assert busy.ret == 1
+    assert host_notes(busy)["127.1.0.2"] == "its devices are in use by 4711, python"

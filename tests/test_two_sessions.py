@@ -1,0 +1,85 @@
+"""Sessions that want the same hosts take turns: those of one user, and those from elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from clusters.processes import wait_until
+from sessions import LIMIT_S, in_background
+from trainers import TinySystem
+
+if TYPE_CHECKING:
+    from clusters.slurm import Slurm
+    from clusters.ssh import SshHosts
+    from suites import Suite
+
+
+SELECTED = ("-k", "throughput and tiny", "--dlperf-repeats", "1")
+
+
+@pytest.mark.usefixtures("over_ssh")
+@pytest.mark.parametrize("apart", [False, True], ids=["one machine", "two machines"])
+def test_two_sessions_never_train_on_one_host_at_once(suite: Suite, *, apart: bool) -> None:
+    """From two machines, only the locks on the hosts themselves stand between them."""
+    tiny = TinySystem(suite, topologies=["1n1g", "2n1g", "3n1g"])
+    tiny.behave("0.01 wait work-0.2")
+    (suite.path / "elsewhere").mkdir()
+    other = {"TMPDIR": str(suite.path / "elsewhere")} if apart else {}
+
+    with in_background(suite, *SELECTED) as one:
+        wait_until(lambda: len(tiny.starts()) == 3, what="the first run", limit_s=LIMIT_S)
+        with in_background(suite, *SELECTED, **other) as two:
+            wait_until(lambda: "waiting" in two.output, what="the other to wait", limit_s=LIMIT_S)
+            assert len(tiny.starts()) == 3
+            tiny.go()
+            # Without a baseline each case is judged, and fails.
+            assert [one.result(), two.result()] == [1, 1]
+
+    assert tiny.overlaps() == []
+    started = Counter(line.split()[0] for line in tiny.hosts())
+    assert started == {"1n1g": 2, "2n1g": 4, "3n1g": 6}
+    for session in (one, two):
+        assert session.output.count("no_baseline: throughput of ") == 3
+    told = "waiting: another run, from elsewhere, holds 127." if apart else " held by process "
+    assert told in two.output
+
+
+def test_a_session_waits_for_no_host_that_it_can_do_without(
+    suite: Suite, over_ssh: SshHosts
+) -> None:
+    tiny = TinySystem(suite, topologies=["2n1g"])
+    tiny.behave("0.01 wait")
+    with in_background(suite, *SELECTED) as one:
+        wait_until(lambda: len(tiny.starts()) == 2, what="the first run", limit_s=LIMIT_S)
+        tiny.behave("0.01")
+        two = suite.run(*SELECTED)
+        tiny.go()
+        one.result()
+    assert tiny.overlaps() == []
+    assert {line.split()[3] for line in tiny.hosts()} == set(over_ssh.names)
+    assert "waiting" not in two.stdout.str()
+
+
+def test_sessions_of_one_allocation_take_turns(
+    suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They know nothing of each other; Slurm keeps the steps of one waiting."""
+    tiny = TinySystem(suite, topologies=["3n1g"])
+    tiny.behave("0.01 wait")
+    (suite.path / "elsewhere").mkdir()
+    other = {"TMPDIR": str(suite.path / "elsewhere")}
+    with slurm.allocation() as allocation:
+        for name, value in allocation.environment.items():
+            if name.startswith("SLURM"):
+                monkeypatch.setenv(name, value)
+        with in_background(suite, *SELECTED) as one:
+            wait_until(lambda: len(tiny.starts()) == 3, what="the first run", limit_s=LIMIT_S)
+            with in_background(suite, *SELECTED, **other) as two:
+                wait_until(lambda: "waiting" in two.output, what="its waiting", limit_s=LIMIT_S)
+                tiny.go()
+                assert [one.result(), two.result()] == [1, 1]
+    assert tiny.overlaps() == []
+    assert Counter(line.split()[0] for line in tiny.hosts()) == {"3n1g": 6}
+    assert "waiting: another run, from elsewhere, holds node" in two.output

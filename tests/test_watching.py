@@ -1,0 +1,200 @@
+"""A run is watched while it lives: shown, ended as soon as it can be, and told why it failed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from clusters.requirements import command
+from trainers import CASES, SYSTEM, TinySystem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from suites import Suite
+
+ONE = ("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1")
+TWO_DEVICES = ("-k", "throughput and tiny and 1n2g", "--dlperf-repeats", "1")
+TWO_NODES = ("-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1")
+
+
+def on_a_terminal(suite: Suite, *arguments: str) -> str:
+    """What a session writes to a terminal, control characters included."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "bench_tests", *arguments],
+        cwd=suite.path,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stdout=its,
+        stderr=its,
+    )
+    os.close(its)
+    written = b""
+    while True:
+        try:
+            read = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        written += read
+    os.close(ours)
+    process.wait()
+    return written.decode("utf-8", "replace")
+
+
+def test_a_terminal_shows_one_line_per_run_that_is_rewritten(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 step-by-step-0.25")
+    written = on_a_terminal(suite, *ONE[:2], "--dlperf-repeats", "2", "--dlperf-create-baselines")
+    lines = re.findall(r"\r(tiny-mlp-[^\r\n\x1b]*)\x1b\[K", written)
+    for run in (1, 2):
+        shown = [line for line in lines if f"  run {run} of 2, step " in line]
+        assert len(shown) >= 2
+        assert shown[0].startswith(f"{CASES[0]}  run {run} of 2, step 0 of 10")
+        assert any(
+            re.search(r"step [1-9] of 10, [\d.]+ samples/s, \d+ s left$", line) for line in shown
+        )
+    # The line is gone before pytest prints a result: nothing of it stays in front of the dot.
+    assert re.search(r"\r\x1b\[K[^\n]*\.", written)
+    assert "1 passed" in written
+
+
+def test_beside_xdist_progress_is_written_down(suite: Suite) -> None:
+    TinySystem(suite)
+    runs = suite.path / "night"
+    suite.run("-k", "throughput and tiny", "-n", "2", "--dlperf-run-dir", runs)
+    lines = (runs / "progress.txt").read_text(encoding="utf-8").splitlines()
+    assert {line.split()[2] for line in lines} <= {"gw0", "gw1"}
+    for case_id in CASES:
+        for run in (1, 2, 3):
+            last = [line for line in lines if f"{case_id}  run {run} of 3, " in line][-1]
+            assert "step 10 of 10" in last
+            assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d gw", last)
+
+
+def test_a_run_is_ended_as_soon_as_its_window_is_there(suite: Suite) -> None:
+    """The trainer would go on for minutes, on each of two nodes."""
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 stay")
+
+    _, results = suite.judge(*TWO_NODES, "--dlperf-create-baselines", cluster="local")
+
+    [run] = results["cases"][0]["runs"]
+    assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)
+    assert results["cases"][0]["verdict"]["throughput"] == "pass"
+
+
+def test_a_system_may_let_its_runs_come_to_their_own_end(suite: Suite) -> None:
+    tiny = TinySystem(suite, launch=["run_to_end: true"])
+    tiny.behave("0.01 linger")
+    _, results = suite.judge(*ONE, cluster="local")
+    assert results["cases"][0]["runs"][0]["status"] == "ok"
+    assert tiny.noted("ended.txt") == ["1n1g 0 1"]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "limit", "told"),
+    [
+        (
+            "0.01 hang-at-6",
+            "step_limit_s: 1",
+            r"no new step for 1 s; last steps: rank 0: 5, rank 1: 5\b",
+        ),
+        ("0.01 hang-at-1", "first_step_limit_s: 1.5", r"no first step within 1\.5 s"),
+    ],
+    ids=["in the middle", "before the first step"],
+)
+def test_a_run_without_new_steps_hangs(suite: Suite, behaviour: str, limit: str, told: str) -> None:
+    tiny = TinySystem(suite, launch=[limit])
+    tiny.behave(behaviour)
+
+    result, results = suite.judge(*TWO_DEVICES, cluster="local")
+
+    assert results["cases"][0]["verdict"]["throughput"] == "hung"
+    assert re.match(told, results["cases"][0]["runs"][0]["reason"])
+    assert re.search(f"  reason     {CASES[1]}, run 1: {told}", result.stdout.str())
+
+
+def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite: Suite) -> None:
+    tiny = TinySystem(suite, time_limit_s=1)
+    tiny.behave("0.01 step-by-step-0.3")
+    _, results = suite.judge(*ONE, cluster="local")
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "hung"
+    assert run["reason"].startswith("it was not done at its time limit of 1 s; ")
+
+
+def test_the_log_of_the_node_that_died_says_why(suite: Suite) -> None:
+    """Node 0 dies a moment later, of the other one's death."""
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 second-node-dies-at-6")
+
+    result, results = suite.judge(*TWO_NODES, cluster="local")
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    head, *words = run["reason"].splitlines()
+    assert "exit code" in head
+    assert "3 on node 1" in head
+    assert head.endswith("; the log of node 1 ends with:")
+    assert words[-2:] == ["Traceback (most recent call last):", "MemoryError: node 1 has no more"]
+    assert "lost a peer" not in run["reason"]
+    assert len(words) <= 20
+    result.stdout.fnmatch_lines(
+        [
+            f"failed: throughput of {CASES[2]}",
+            f"  reason     {CASES[2]}, run 1: * 3 on node 1*; the log of node 1 ends with:",
+            "               Traceback (most recent call last):",
+            "               MemoryError: node 1 has no more",
+            "*= dlperf: *",
+            "    run 1: * ends with: MemoryError: node 1 has no more",
+        ]
+    )
+
+
+def test_a_death_after_the_window_is_noted_and_the_run_counts(suite: Suite) -> None:
+    tiny = TinySystem(suite, launch=["run_to_end: true"])
+    tiny.behave("0.01 die-at-end")
+    result, results = suite.judge(*ONE, "--dlperf-create-baselines", cluster="local")
+    [run] = results["cases"][0]["runs"]
+    assert (run["status"], run["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
+    assert run["reason"].endswith("exit code 9 on node 0, after the last step that counts")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["    run 1: *exit code 9 on node 0, after the last step*"])
+
+
+@pytest.fixture
+def small_disk(suite: Suite) -> Iterator[Path]:
+    """A folder on a disk of two MiB."""
+    folder = suite.path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        [command("mount"), "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no small disk can be mounted: {mounted.stderr.decode()}")
+        pytest.skip("needs the right to mount a file system: run the tests as root")
+    yield folder
+    subprocess.run([command("umount"), "--lazy", folder], check=True)
+
+
+def test_a_full_disk_ends_the_run_with_that_reason(suite: Suite, small_disk: Path) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 flood-at-6")
+
+    result, results = suite.judge(*ONE, "--dlperf-run-dir", small_disk / "night", cluster="local")
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert re.match(r"the disk is full: \d+ bytes are free in ", run["reason"])
+    assert str(small_disk / "night" / SYSTEM) in run["reason"]
+    assert result.ret == 1
