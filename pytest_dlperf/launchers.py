@@ -76,7 +76,7 @@ def fleet_of(  # noqa: PLR0913 - all that hosts are used by, by name
     chosen = launchers.get(name)
     if chosen is None:
         raise LauncherError(
-            f"--dlperf-launcher: there is no launcher {name!r}{nearest(name, launchers)}; "
+            f"{settings.launcher_place}: there is no launcher {name!r}{nearest(name, launchers)}; "
             f"there are: {', '.join(launchers)}"
         )
     if name == SlurmLauncher.name and not in_allocation:
@@ -106,4 +106,4 @@ def _with_devices(host: Host, devices: int | None) -> Host:
 def _pool_folder() -> Path:
     """One pool for all sessions of this user on this machine."""
     user = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(tempfile.gettempdir()) / f"pytest-dlperf-{user}" / "hosts"
+    return Path(tempfile.gettempdir()) / f"pytest-dlperf-hosts-{user}"

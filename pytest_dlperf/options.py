@@ -48,6 +48,8 @@ class Settings:
     """Hosts to launch on, ``None`` for Slurm's own inside an allocation, else this machine."""
     launcher: str | None
     """Name of the way to the hosts, ``None`` to choose by what there is."""
+    launcher_place: str
+    """Where the launcher was named."""
     ssh_command: tuple[str, ...]
     """The OpenSSH client, with options."""
     share_hosts: bool
@@ -182,6 +184,7 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
             "leave one of them out"
         )
     run_directory = source.path("run-dir")
+    launcher, launcher_place = source.value("launcher", environment="DLPERF_LAUNCHER")
     started = datetime.now().astimezone()
     return Settings(
         cluster=source.value("cluster", environment="DLPERF_CLUSTER")[0] or LOCAL_CLUSTER,
@@ -189,10 +192,11 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         baselines_directory=source.path("baselines") or config.rootpath / "baselines",
         log_sources=tuple(source.log_source(*given) for given in source.values("logs")),
         hosts=source.hosts(),
-        launcher=source.value("launcher", environment="DLPERF_LAUNCHER")[0],
+        launcher=launcher,
+        launcher_place=launcher_place,
         ssh_command=source.command("ssh", environment="DLPERF_SSH") or ("ssh",),
         share_hosts=source.flag("share-hosts"),
-        lock=source.value("lock", environment="DLPERF_LOCK")[0] or "",
+        lock=source.lock_name(),
         assignments=tuple(source.assignment(*given) for given in source.values("set")),
         dry_run=bool(config.getoption("dlperf_dry_run")),
         repeats=source.count("repeats"),
@@ -290,6 +294,16 @@ class _Source:
         in_ini_file = place.startswith("ini key")
         folder = self._ini_folder if in_ini_file else self._config.invocation_params.dir
         return HostList(given, place, folder)
+
+    def lock_name(self) -> str:
+        given, place = self.value("lock", environment="DLPERF_LOCK")
+        # Part of the name of a socket, which is short and has parts of its own.
+        if given and not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", given):
+            raise pytest.UsageError(
+                f"{place}: {given!r} is no name of a lock; allowed are up to 60 letters, digits, "
+                "'.', '_' and '-'"
+            )
+        return given or ""
 
     def command(self, name: str, *, environment: str) -> tuple[str, ...]:
         given, place = self.value(name, environment=environment)

@@ -45,7 +45,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     # So do the locks on hosts, which are the machine's.
-    monkeypatch.setenv("DLPERF_LOCK", pytester.path.name + os.urandom(4).hex())
+    monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
     shutil.copytree(
         ROOT / "bench_tests",
         pytester.path / "bench_tests",

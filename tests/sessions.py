@@ -8,8 +8,10 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from clusters.processes import wait_until
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from suites import Suite
@@ -37,6 +39,19 @@ class BackgroundSession:
     def output(self) -> str:
         """What it has printed by now."""
         return self._output.read_text(encoding="utf-8", errors="replace")
+
+    def wait_until(self, condition: Callable[[], object], *, what: str) -> None:
+        """Return as soon as the condition holds.
+
+        Raises:
+            TimeoutError: It did not hold in time.
+            RuntimeError: The session ended before; with what it has printed.
+        """
+        wait_until(
+            lambda: condition() or self.process.poll() is not None, what=what, limit_s=LIMIT_S
+        )
+        if not condition():
+            raise RuntimeError(f"the session ended before {what}:\n{self.output}")
 
     def result(self) -> int:
         """Wait for its end, and give its exit code."""

@@ -88,6 +88,7 @@ IMPATIENT = """\
 from pytest_dlperf.launch import agent, run
 agent.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
 agent.LEASE_S = 2.5
+run.QUEUE_LIMIT_S = 5.0
 """
 
 HANGING_PYTHON = """\
@@ -171,7 +172,7 @@ class Session:
 
         ``behaviour`` is what the trainer does once it is told to go on.
         """
-        self._start(behaviour, *arguments)
+        self.begin(behaviour, *arguments)
         wait_until(
             lambda: self._is_up() or self.process.poll() is not None,
             what="the stubborn processes",
@@ -187,7 +188,7 @@ class Session:
         python = self.folder / "python"
         python.write_text(HANGING_PYTHON.format(python=sys.executable), encoding="utf-8")
         python.chmod(0o755)
-        self._start("sleeps", f"--dlperf-set=stubborn-tree.python={python}")
+        self.begin("sleeps", f"--dlperf-set=stubborn-tree.python={python}")
         wait_until(
             lambda: len(list((self.folder / "up").glob("looking*"))) == NODES,
             what="the look at the hosts",
@@ -245,7 +246,7 @@ class Session:
     def assert_hosts_are_free(self) -> None:
         """Run a tame trainer on the same hosts: it waits for nothing, and the case passes."""
         self.ended()
-        self._start("tame", "--dlperf-create-baselines")
+        self.begin("tame", "--dlperf-create-baselines")
         code = self.ended()
         assert code == 0, self.output
         assert "1 passed" in self.output
@@ -258,7 +259,8 @@ class Session:
             end(self._all())
             self._process.wait()
 
-    def _start(self, behaviour: str, *arguments: str) -> None:
+    def begin(self, behaviour: str, *arguments: str) -> None:
+        """Start pytest in the background."""
         (self.folder / "behaviour.txt").write_text(behaviour, encoding="utf-8")
         selected = ["-k", "throughput and stubborn", "--dlperf-cluster", "local"]
         selected += ["--dlperf-json", "results.json"]

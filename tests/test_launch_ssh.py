@@ -9,7 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from clusters.processes import wait_until
 from sessions import in_background
 from trainers import SYSTEM, TinySystem, real_trainings
 
@@ -81,7 +80,7 @@ def test_the_largest_gangs_are_launched_first(suite: Suite, over_ssh: SshHosts) 
 
 def claims(suite: Suite) -> list[dict[str, Any]]:
     """Who holds hosts, and which."""
-    [file] = (suite.path / "tmp").glob("pytest-dlperf-*/hosts/hosts.json")
+    [file] = (suite.path / "tmp").glob("pytest-dlperf-hosts-*/hosts.json")
     granted = json.loads(file.read_text(encoding="utf-8"))["claims"]
     return [claim for claim in granted if claim["granted"]]
 
@@ -95,7 +94,7 @@ def test_a_worker_that_is_killed_frees_its_hosts(suite: Suite, over_ssh: SshHost
     trainer.write_text(text.replace("behaviour =", first_run_stays, 1), encoding="utf-8")
 
     with in_background(suite, "-k", "throughput and tiny", "-n", "1", *RECORDED) as session:
-        wait_until(lambda: len(tiny.starts()) == 4, what="the first run", limit_s=30)
+        session.wait_until(lambda: len(tiny.starts()) == 4, what="the first run")
         [claim] = claims(suite)
         assert set(claim["granted"]) == set(over_ssh.names)
         os.kill(claim["pid"], signal.SIGKILL)

@@ -79,7 +79,7 @@ ENDS_BY_ITSELF: Final = {
 }
 
 
-@with_launchers(ENDS_BY_ITSELF, ssh=["succeeds"], slurm=["fails"])
+@with_launchers(ENDS_BY_ITSELF, ssh=[], slurm=["fails"])
 def test_after_a_run_that_ends_by_itself(session: Session, ending: str) -> None:
     session.start(behaviour=ending)
     session.go_on()
@@ -95,7 +95,7 @@ LIMITS: Final = {
 }
 
 
-@with_launchers(LIMITS, ssh=["time-out"], slurm=["no new step"])
+@with_launchers(LIMITS, ssh=[], slurm=[])
 def test_after_a_run_that_does_not_end(session: Session, ending: str) -> None:
     limits, reason = LIMITS[ending]
     session.limit(**limits)
@@ -131,7 +131,6 @@ ENDINGS: Final = {
     "SIGHUP": ([], send(signal.SIGHUP)),
     "SIGKILL": ([], send(signal.SIGKILL)),
     "Ctrl-C with a worker": (["-n", "1"], interrupt),
-    "SIGTERM with a worker": (["-n", "1"], send(signal.SIGTERM)),
     "SIGKILL with a worker": (["-n", "1"], send(signal.SIGKILL)),
     "SIGKILL of the worker": (["-n", "1"], kill_worker),
 }
@@ -139,7 +138,7 @@ ENDINGS: Final = {
 
 @with_launchers(
     ENDINGS,
-    ssh=["Ctrl-C", "SIGTERM", "SIGKILL", "SIGKILL with a worker", "SIGKILL of the worker"],
+    ssh=["Ctrl-C", "SIGTERM", "SIGKILL", "SIGKILL of the worker"],
     slurm=["Ctrl-C", "Ctrl-C twice", "SIGTERM", "SIGKILL", "SIGKILL of the worker"],
 )
 def test_after_a_session_that_is_ended(session: Session, ending: str) -> None:

@@ -41,17 +41,6 @@ def test_after_a_cut(session: Session, network: Network) -> None:
     session.assert_hosts_are_free()
 
 
-def test_after_a_cut_of_all_hosts(session: Session, network: Network) -> None:
-    session.start()
-    for name in network.names[:2]:
-        network.cut(name)
-    session.assert_nothing_is_left()
-    for name in network.names[:2]:
-        session.assert_told("failed", f"host {name}: no sign of life")
-        network.mend(name)
-    session.assert_hosts_are_free()
-
-
 def test_after_a_cut_when_pytest_is_killed_meanwhile(session: Session, network: Network) -> None:
     session.start()
     network.cut(network.names[1])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from clusters.processes import end
-from stubborn import Session
+from clusters.processes import end, wait_until
+from clusters.requirements import command
+from stubborn import LONG_S, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,3 +78,47 @@ def test_after_the_job_is_cancelled(session: Session, slurm: Slurm) -> None:
     with slurm.allocation(2) as allocation:
         session.environment = allocation.environment
         session.assert_hosts_are_free()
+
+
+@pytest.fixture
+def other(session: Session, slurm: Slurm) -> Iterator[subprocess.Popen[bytes]]:
+    """A step of somebody else, on the same nodes: Slurm keeps the steps of a run waiting for it."""
+    with subprocess.Popen(
+        [command("srun"), "--nodes=2", "--ntasks=2", "--cpu-bind=none", "sleep", "120"],
+        env=session.environment,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as other:
+        try:
+            wait_until(lambda: len(slurm.processes()) == 2, what="the other step")
+            session.elsewhere = list
+            yield other
+        finally:
+            other.kill()
+
+
+def test_after_a_session_that_is_ended_while_its_nodes_are_not_free(
+    session: Session, other: subprocess.Popen[bytes]
+) -> None:
+    session.begin("sleeps")
+    wait_until(
+        lambda: [one for one in session.clients() if "--overlap" not in one.command],
+        what="a step that waits",
+        limit_s=LONG_S,
+    )
+    session.process.send_signal(signal.SIGINT)
+    session.assert_nothing_is_left()
+    session.ended()
+    other.kill()
+    session.assert_hosts_are_free()
+
+
+def test_a_run_that_had_to_queue_is_none_that_has_failed(
+    session: Session, other: subprocess.Popen[bytes]
+) -> None:
+    session.begin("tame")
+    wait_until(lambda: "waiting" in session.output, what="the queue", limit_s=LONG_S)
+    other.kill()
+    session.ended(); print(session.output)
+    session.assert_told("ok", "")
+    assert not session.left()

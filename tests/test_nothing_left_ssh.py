@@ -113,9 +113,7 @@ def test_after_a_session_that_is_ended_while_it_looks_at_its_hosts(
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9"])
-def test_what_runs_on_a_node_besides_the_trainer_is_content_with_an_old_python(
-    session: Session, version: str
-) -> None:
+def test_with_an_old_python_on_the_nodes(session: Session, version: str) -> None:
     python = old_python(version)
     if python is None:
         pytest.skip(f"there is no Python {version} here")

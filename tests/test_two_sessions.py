@@ -6,8 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from clusters.processes import wait_until
-from sessions import LIMIT_S, in_background
+from sessions import in_background
 from trainers import TinySystem
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ def test_two_sessions_never_train_on_one_host_at_once(suite: Suite, *, apart: bo
     other = {"TMPDIR": str(suite.path / "elsewhere")} if apart else {}
 
     with in_background(suite, *SELECTED) as one:
-        wait_until(lambda: len(tiny.starts()) == 3, what="the first run", limit_s=LIMIT_S)
+        one.wait_until(lambda: len(tiny.starts()) == 3, what="the first run")
         with in_background(suite, *SELECTED, **other) as two:
-            wait_until(lambda: "waiting" in two.output, what="the other to wait", limit_s=LIMIT_S)
+            two.wait_until(lambda: "waiting" in two.output, what="the other to wait")
             assert len(tiny.starts()) == 3
             tiny.go()
             # Without a baseline each case is judged, and fails.
@@ -52,7 +51,7 @@ def test_a_session_waits_for_no_host_that_it_can_do_without(
     tiny = TinySystem(suite, topologies=["2n1g"])
     tiny.behave("0.01 wait")
     with in_background(suite, *SELECTED) as one:
-        wait_until(lambda: len(tiny.starts()) == 2, what="the first run", limit_s=LIMIT_S)
+        one.wait_until(lambda: len(tiny.starts()) == 2, what="the first run")
         tiny.behave("0.01")
         two = suite.run(*SELECTED)
         tiny.go()
@@ -75,9 +74,9 @@ def test_sessions_of_one_allocation_take_turns(
             if name.startswith("SLURM"):
                 monkeypatch.setenv(name, value)
         with in_background(suite, *SELECTED) as one:
-            wait_until(lambda: len(tiny.starts()) == 3, what="the first run", limit_s=LIMIT_S)
+            one.wait_until(lambda: len(tiny.starts()) == 3, what="the first run")
             with in_background(suite, *SELECTED, **other) as two:
-                wait_until(lambda: "waiting" in two.output, what="its waiting", limit_s=LIMIT_S)
+                two.wait_until(lambda: "waiting" in two.output, what="its waiting")
                 tiny.go()
                 assert [one.result(), two.result()] == [1, 1]
     assert tiny.overlaps() == []

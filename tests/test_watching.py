@@ -187,7 +187,13 @@ def small_disk(suite: Suite) -> Iterator[Path]:
     subprocess.run([command("umount"), "--lazy", folder], check=True)
 
 
-def test_a_full_disk_ends_the_run_with_that_reason(suite: Suite, small_disk: Path) -> None:
+@pytest.mark.parametrize("where", ["here", pytest.param("elsewhere", marks=pytest.mark.ssh)])
+def test_a_full_disk_ends_the_run_with_that_reason(
+    suite: Suite, small_disk: Path, request: pytest.FixtureRequest, where: str
+) -> None:
+    """Whether the trainer dies of it, or is on another host and never notices."""
+    if where == "elsewhere":
+        request.getfixturevalue("over_ssh")
     tiny = TinySystem(suite)
     tiny.behave("0.01 flood-at-6")
 

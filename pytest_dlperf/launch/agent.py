@@ -273,6 +273,12 @@ class Agent:
         self.ended = True
         self._process.kill()
 
+    def abandon(self) -> None:
+        """Wait for the supervisor no longer, unless it has answered already."""
+        if not self.ready:
+            self.ended = True
+            self._process.kill()
+
     def receive(self) -> None:
         """Take what the supervisor reports; wait for it if need be."""
         received = os.read(self.fileno(), 65536)

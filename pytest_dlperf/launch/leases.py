@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 _SCHEMA: Final = 1
 _STATE: Final = "hosts.json"
 _CLAIM_NAME: Final = re.compile(r"claim-([0-9]+)-[0-9a-f]+\.lock")
-_POLL_S: Final = 0.1
+_POLL_S: Final = 0.02
+"""How often each of the waiting looks whether the state has changed, which is all that it costs."""
 _END_OF_TIME: Final = 1e11  # that a date can still be made of
 _CHECK_S: Final = 0.5
 """How often the waiting, all together, look for processes that have died."""

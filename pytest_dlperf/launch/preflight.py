@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launcher import Launcher
 
-LIMIT_S: Final = 30.0
+LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
 
 _ANSWER: Final = b"dlperf-probe "
@@ -86,7 +86,7 @@ def look_at_hosts(
                 folders=list(needed.folders.values()),
                 files=list(needed.files.values()),
                 modules=list(needed.modules),
-                lock=supervisor.lock_name(lock_scope(lock, host), 0),
+                lock=supervisor.lock_name(lock_scope(lock, host), ""),
             ),
         )
         for host in hosts

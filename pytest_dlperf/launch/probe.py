@@ -9,16 +9,16 @@ import glob
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 
-_LIMIT_S = 20.0
+_TOOL_LIMIT_S = 8.0
+_IMPORT_LIMIT_S = 40.0
 
 # Runs on the trainer's own Python, which may be another one. A distribution's metadata is read in
 # milliseconds; to import a framework takes seconds.
 _VERSIONS = """
-import json, sys
+import importlib, json, sys
 found = {}
 for name in sys.argv[1:]:
     try:
@@ -26,7 +26,7 @@ for name in sys.argv[1:]:
         found[name] = version(name)
     except Exception:
         try:
-            module = __import__(name)
+            module = importlib.import_module(name)
             found[name] = str(getattr(module, "__version__", "no version"))
         except Exception:
             found[name] = None
@@ -44,7 +44,7 @@ def order(
 ) -> bytes:
     """What to look for: the trainer's Python, folders, files, and modules of that Python.
 
-    ``lock`` is the name that whoever runs something on the host's first device holds.
+    The names of locks that runs hold on the host's devices begin with ``lock``.
     """
     return json.dumps(
         {"python": python, "folders": folders, "files": files, "modules": modules, "lock": lock}
@@ -65,7 +65,7 @@ def look(wanted: "dict[str, object]") -> "dict[str, object]":
         "python": program,
         "versions": versions,
         "devices": _devices(),
-        "used_by": [] if _is_locked(str(wanted["lock"])) else _used_by(),
+        "used_by": [] if _is_locked(str(wanted["lock"]).encode("latin-1")) else _used_by(),
     }
 
 
@@ -78,13 +78,14 @@ def _versions(python: str, modules: "list[str]") -> "tuple[str | None, dict[str,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=_LIMIT_S,
+            timeout=_IMPORT_LIMIT_S,
             check=False,
         )
     except OSError as error:
         return os.strerror(error.errno or 0), {}
     except subprocess.TimeoutExpired:
-        return "no answer for {:g} s".format(_LIMIT_S), {}  # noqa: UP032 - as short as it gets
+        at = f" at the import of {', '.join(modules)}" if modules else ""
+        return f"no answer for {_IMPORT_LIMIT_S:g} s{at}", {}
     printed = done.stdout.decode("utf-8", "replace")
     match = re.search(r"dlperf-versions (.*)", printed)
     if match is None:
@@ -103,7 +104,7 @@ def _output(*command: str) -> "list[str] | None":
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_LIMIT_S,
+            timeout=_TOOL_LIMIT_S,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
@@ -139,17 +140,14 @@ def _used_by() -> "list[str]":
     return _output(*query) or []
 
 
-def _is_locked(name: str) -> bool:
-    """Whether a run of ours goes on, which the devices' use belongs to."""
-    if not sys.platform.startswith("linux"):
-        return False
-    holder = socket.socket(socket.AF_UNIX)
-    try:
-        holder.bind(name)
-    except OSError:
-        return True
-    finally:
-        holder.close()
+def _is_locked(start: bytes) -> bool:
+    """Whether a run of ours goes on, which the devices' use belongs to.
+
+    Only looked at: to try the lock would keep others from it.
+    """
+    with contextlib.suppress(OSError), open("/proc/net/unix", "rb") as file:  # noqa: PTH123
+        # The system writes the NUL in front of a name that lies in no folder as @.
+        return any(line.split()[-1].startswith(b"@" + start[1:]) for line in file)
     return False
 
 

@@ -354,6 +354,9 @@ class _Run:
             self._note_log_size()
         hurry = self._interrupts.arrived_again
         try:
+            for agent in self._agents:
+                # A node that is queued for, or does not answer, would keep all others waiting.
+                agent.abandon()
             self._sweep()
             self._tell(b"end\n")
             self._listen(

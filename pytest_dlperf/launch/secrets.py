@@ -14,6 +14,8 @@ _SECRET: Final = re.compile(
     r"|(?<![A-Z])PASS(?![A-Z])",
     re.IGNORECASE,
 )
+_HEADER: Final = re.compile(r"((?:Authorization:|Bearer )\s*).+", re.IGNORECASE | re.DOTALL)
+_PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)[^/@\s]+@")
 _MASK: Final = "***"
 
 
@@ -25,21 +27,23 @@ def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def masked_arguments(arguments: Sequence[str]) -> list[str]:
     """Arguments without the values that look like secrets by what they are given to.
 
-    These are the rest of ``NAME=VALUE``, wherever in an argument it stands, and the argument
-    behind an option.
+    These are the rest of ``NAME=VALUE``, wherever in an argument it stands, the argument behind an
+    option, what follows ``Authorization:`` or ``Bearer``, and the password in an address.
     """
     masked = []
     option = ""
     for argument in arguments:
-        is_option = argument.startswith("-")
+        is_option = argument.startswith("--")
+        # An option too many is masked sooner than a secret that begins with a dash is shown.
         hidden = _SECRET.search(option) and not is_option
         masked.append(_MASK if hidden else _masked_argument(argument))
-        option = argument if is_option and "=" not in argument else ""
+        option = argument if argument.startswith("-") and "=" not in argument else ""
     return masked
 
 
 def _masked_argument(argument: str) -> str:
     """The argument without all that stands behind the first secret's name and ``=``."""
+    argument = _HEADER.sub(rf"\1{_MASK}", _PASSWORD.sub(rf"\1{_MASK}@", argument))
     parts = argument.split("=")
     for index, name in enumerate(parts[:-1]):
         if _SECRET.search(name):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
 
 DEFAULT_PYTHON: Final = "python3"
+RESOLVE_LIMIT_S: Final = 20.0
+"""How long Slurm may take to tell its nodes' addresses."""
 
 _NODE: Final = re.compile(r"^NodeName=(\S+).*?\bNodeAddr=(\S+)", re.MULTILINE)
 
@@ -48,12 +50,16 @@ class SlurmLauncher:
             done = subprocess.run(  # noqa: S603 - names that Slurm has given
                 ["scontrol", "--oneliner", "show", "node", names],  # noqa: S607 - as srun is found
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 check=True,
                 stdin=subprocess.DEVNULL,
+                timeout=RESOLVE_LIMIT_S,
             )
         except OSError as error:
             raise LauncherError(f"cannot start 'scontrol': {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise LauncherError(f"no answer from Slurm for {RESOLVE_LIMIT_S:g} s") from error
         except subprocess.CalledProcessError as error:
             told = (error.stdout + error.stderr).strip()
             raise LauncherError(f"Slurm does not know the nodes {names}: {told}") from error

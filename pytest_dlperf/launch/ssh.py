@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_COMMAND: Final = ("ssh",)
 DEFAULT_PYTHON: Final = "python3"
+RESOLVE_LIMIT_S: Final = 20.0
+"""How long the client may take to read its configuration."""
 
 # What the user's configuration says of these is not asked: nobody sits there to type, and a host
 # that cannot be reached has to be noticed. All else is the user's, host keys and jumps included.
@@ -25,6 +27,8 @@ _OPTIONS: Final = (
     "-T",
     "-x",
     "-oBatchMode=yes",
+    # A master that is open already is used, but a run must not become one that others wait for.
+    "-oControlMaster=no",
     "-oConnectTimeout=10",
     "-oServerAliveInterval=2",
     "-oServerAliveCountMax=3",
@@ -72,7 +76,13 @@ class SshLauncher:
         command = [*self._command, "-G", "--", host.name]
         try:
             done = subprocess.run(  # noqa: S603 - the user's own client
-                command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+                command,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                check=True,
+                stdin=subprocess.DEVNULL,
+                timeout=RESOLVE_LIMIT_S,
             )
         except OSError as error:
             raise LauncherError(
@@ -81,6 +91,11 @@ class SshLauncher:
             ) from error
         except subprocess.CalledProcessError as error:
             raise LauncherError(f"{shlex.join(command)}: {error.stderr.strip()}") from error
+        except subprocess.TimeoutExpired as error:
+            raise LauncherError(
+                f"{shlex.join(command)}: no answer for {RESOLVE_LIMIT_S:g} s; what does the ssh "
+                "configuration run ('Match exec')?"
+            ) from error
         words = (line.partition(" ") for line in done.stdout.splitlines())
         address = next((value for key, _, value in words if key == "hostname"), host.address)
         return replace(host, address=address)

@@ -48,7 +48,7 @@ _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 
 
-def lock_name(scope: str, device: int) -> str:
+def lock_name(scope: str, device: "int | str") -> str:
     """The name that whoever uses a device of a host binds a socket to, in no folder.
 
     The kernel frees it with the process; names are those of one network namespace.

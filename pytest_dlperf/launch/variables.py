@@ -130,7 +130,8 @@ def split_arguments(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise ValueError(f"{text!r} cannot be split into arguments: {error}") from error
+        # The text may hold a secret.
+        raise ValueError(f"the arguments cannot be told apart: {error}") from error
 
 
 def check_assignments(
