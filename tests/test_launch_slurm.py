@@ -77,17 +77,20 @@ def test_the_allocation_s_nodes_and_devices_are_the_hosts(suite: Suite, slurm: S
     assert tiny.overlaps() == []
 
 
-def test_a_batch_job_is_green_or_red_as_the_session_is(suite: Suite, slurm: Slurm) -> None:
+def test_a_batch_job_ends_green_or_red_as_the_session_does(suite: Suite, slurm: Slurm) -> None:
+    """The second session is reached only if the first one is green, and gives the exit code."""
     tiny = TinySystem(suite)
-    accept(suite, {"2n1g": 280}, system="tiny-mlp", variant="fp32-b4", unit="samples/s")
-    select = shlex.join(["-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1"])
-    session = shlex.join([sys.executable, "-m", "pytest", "bench_tests"])
-    script = f"#!/bin/sh\ncd {shlex.quote(str(suite.path))}\nexec {session} {select}\n"
+    accept(suite, {"2n1g": 1131}, system="tiny-mlp", variant="fp32-b4", unit="samples/s")
+    select = ["-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1"]
+    session = shlex.join([sys.executable, "-m", "pytest", "bench_tests", *select])
 
-    green = slurm.batch(script)
+    with pytest.raises(RuntimeError, match="regressed: throughput of tiny-mlp-fp32-b4-2n1g") as red:
+        slurm.batch(
+            f"#!/bin/sh\nset -e\ncd {shlex.quote(str(suite.path))}\n"
+            f"{session}\necho 0.1 > trainer/behaviour.txt\nexec {session}\n"
+        )
 
-    assert "1 passed" in green
+    assert "ended with 1" in str(red.value)
+    assert "1 passed" in str(red.value)
     assert len({line.split()[3] for line in tiny.hosts()}) == 2
-    tiny.behave("0.1")
-    with pytest.raises(RuntimeError, match="regressed: throughput of tiny-mlp-fp32-b4-2n1g"):
-        slurm.batch(script)
+    assert sorted(tiny.starts()) == ["2n1g 0 1"] * 2 + ["2n1g 1 1"] * 2

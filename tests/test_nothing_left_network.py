@@ -41,7 +41,7 @@ def test_after_a_cut(session: Session, network: Network) -> None:
     session.assert_hosts_are_free()
 
 
-def test_after_a_cut_when_pytest_is_killed_meanwhile(session: Session, network: Network) -> None:
+def test_after_a_cut_and_a_kill_of_pytest(session: Session, network: Network) -> None:
     session.start()
     network.cut(network.names[1])
     session.process.kill()

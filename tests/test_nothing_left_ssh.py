@@ -37,7 +37,7 @@ def session(request: pytest.FixtureRequest, suite: Suite, ssh_hosts: SshHosts) -
 
 
 @pytest.mark.parametrize("session", ["patient"], indirect=True)
-def test_after_a_node_has_failed_and_the_other_does_not_want_to_end(session: Session) -> None:
+def test_after_a_failure_at_full_patience(session: Session) -> None:
     session.start(behaviour="fails")
     session.go_on()
     session.assert_nothing_is_left()
@@ -89,9 +89,7 @@ def test_after_pytest_and_its_clients_are_killed(session: Session) -> None:
     session.assert_hosts_are_free()
 
 
-def test_a_session_that_was_stopped_finds_its_run_ended_and_says_so(
-    session: Session, ssh_hosts: SshHosts
-) -> None:
+def test_a_stopped_session_finds_its_run_ended(session: Session, ssh_hosts: SshHosts) -> None:
     """Its hosts have waited as long as for one whose network is cut."""
     session.start()
     session.process.send_signal(signal.SIGSTOP)
@@ -103,9 +101,7 @@ def test_a_session_that_was_stopped_finds_its_run_ended_and_says_so(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_after_a_session_that_is_ended_while_it_looks_at_its_hosts(
-    session: Session, number: int
-) -> None:
+def test_after_an_end_during_the_look_at_hosts(session: Session, number: int) -> None:
     session.start_looking()
     session.process.send_signal(number)
     session.assert_nothing_is_left()
