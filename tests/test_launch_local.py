@@ -475,7 +475,10 @@ def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(
         f"import signal; print(repr(signal.getsignal(signal.SIGCHLD))); raise SystemExit({code})"
     )
     done = subprocess.run(
-        python(driver, TESTS, str(tmp_path), "5", *agent), capture_output=True, text=True, check=False
+        python(driver, TESTS, str(tmp_path), "5", *agent),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     kept = record(tmp_path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from stubborn import PROMISE_S, Session
 
-from pytest_dlperf.launch import agent, run, supervisor
+from pytest_dlperf.launch import agent, gang, run, supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,7 +67,7 @@ def test_a_node_that_fails_and_one_that_does_not_want_to_end_fit_into_the_promis
     for seconds in (
         run.PEER_GRACE_S + run.SETTLE_S + agent.TERMINATION_GRACE_S,
         silence_s + agent.TERMINATION_GRACE_S,
-        agent.LEASE_S + run.LOST_SWEEP_LIMIT_S,
+        agent.LEASE_S + gang.LOST_SWEEP_LIMIT_S,
     ):
         assert seconds < PROMISE_S
 

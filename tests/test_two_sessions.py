@@ -81,4 +81,4 @@ def test_sessions_of_one_allocation_take_turns(
                 assert [one.result(), two.result()] == [1, 1]
     assert tiny.overlaps() == []
     assert Counter(line.split()[0] for line in tiny.hosts()) == {"3n1g": 6}
-    assert "waiting: another run, from elsewhere, holds node" in two.output
+    assert "waiting: slurm has queued the run for node" in two.output

@@ -25,7 +25,6 @@ def note(file, *words):
         opened.write(" ".join(map(str, words)) + "\\n")
 behaviour = (here / "behaviour.txt").read_text().split()
 topology, host = f"{nodes}n{devices}g", os.environ.get("TINY_HOST", "127.0.0.1")
-note("starts.txt", topology, node_rank, run)
 note("hosts.txt", topology, node_rank, run, host)
 if host != "127.0.0.1":  # all nodes of a run may be this machine
     alone = (here / f"on-{host}").open("w")
@@ -33,6 +32,13 @@ if host != "127.0.0.1":  # all nodes of a run may be this machine
         fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         note("overlaps.txt", topology, node_rank, run, host)
+note("starts.txt", topology, node_rank, run)
+def started(rank):
+    return (here / "starts.txt").read_text().splitlines().count(f"{topology} {rank} {run}")
+# As in a training, the first node makes no step without the others; unless one was killed.
+deadline = time.monotonic() + 10 * (node_rank == 0)
+while time.monotonic() < deadline and min(map(started, range(nodes))) < started(0):
+    time.sleep(0.01)
 step_s = float(behaviour[0]) / (nodes * devices) ** 0.5
 world_size = nodes * devices
 for word in behaviour:

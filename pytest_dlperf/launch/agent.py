@@ -7,6 +7,7 @@ import json
 import os
 import select
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 LEASE_S: Final = 5.0
 """Seconds of silence, where a network lies between, after which each side gives the other up."""
+TERMINATION_GRACE_S: Final = 3.0
+"""How long the processes of a run may take to end after SIGTERM.
+
+Whatever comes before, silence or the time that is left to the other nodes, all is gone 10 s after
+a run has come to its end.
+"""
 LAST_WORDS_BYTES: Final = 2048
 
 # What pytest, its plugins and torchrun put into the environment of their children. In a trainer it
@@ -74,11 +81,11 @@ class Agent:
     """One node's program and the supervisor that it runs under."""
 
     __slots__ = (
-        "_beat_at",
         "_cannot_prepare",
         "_cannot_start",
         "_heard_at",
         "_left",
+        "_orders_lock",
         "_process",
         "_received",
         "_remote",
@@ -131,7 +138,8 @@ class Agent:
         command = launcher.command(place.host, program)
         with _opened(place.log, again=again) as log:
             self._process = _started(command, log)
-        self._heard_at = self._beat_at = time.monotonic()
+        self._orders_lock = threading.Lock()
+        self._heard_at = time.monotonic()
         self.order(source)
 
     @property
@@ -197,32 +205,36 @@ class Agent:
         """Whether it is known if the program has been started."""
         return self.ended or self.started or self._cannot_start is not None
 
-    def check_reached(self) -> None:
-        """Check that the supervisor is there.
+    def check_reached(self, limit_s: float | None) -> None:
+        """Check that the supervisor is there; with ``None``, that it may still come.
 
         Raises:
-            LaunchError: It is not.
+            LaunchError: It is not; it was given ``limit_s`` seconds.
         """
         if self.ended and not self.ready:
             raise LaunchError(f"{self._where()}: {self.lost or self._last_words()}")
+        if not self.ready and limit_s is not None:
+            raise LaunchError(f"{self._where()}: no answer for {limit_s:g} s")
 
-    def check_prepared(self) -> None:
+    def check_prepared(self, limit_s: float) -> None:
         """Check that the node is ready or busy, as opposed to unusable.
 
         Raises:
-            LaunchError: It is unusable.
+            LaunchError: It is unusable, or has not answered in ``limit_s`` seconds.
         """
-        self.check_reached()
         if self._cannot_prepare is not None:
             raise LaunchError(f"{self._where()}: {self._cannot_prepare}")
         if self.ended:
             raise LaunchError(f"{self._where()}: {self.lost or self._last_words()}")
+        if not self.has_prepared:
+            raise LaunchError(f"{self._where()}: no answer for {limit_s:g} s when it was prepared")
 
-    def check_started(self) -> None:
+    def check_started(self, limit_s: float) -> None:
         """Check that the program was started.
 
         Raises:
-            LaunchError: It was not: the program or its folder is not there, or nobody answers.
+            LaunchError: It was not: the program or its folder is not there, or nobody has
+                answered in ``limit_s`` seconds.
         """
         command = self._started_with
         if self._cannot_start is not None and command is not None:
@@ -236,6 +248,8 @@ class Agent:
             raise LaunchError(f"{node}: program {program!r}{where}: {reason}")
         if self.ended and not self.started:
             raise LaunchError(f"{self._where()}: {self.lost or self._last_words()}")
+        if not self.answered():
+            raise LaunchError(f"{self._where()}: no answer for {limit_s:g} s at the start")
 
     def fileno(self) -> int:
         """Where the reports of the supervisor come in."""
@@ -243,19 +257,17 @@ class Agent:
 
     def order(self, order: bytes) -> None:
         """Give the supervisor an order, unless it has ended."""
+        orders = _pipe(self._process.stdin)
         # Where it has, the end of its reports says so.
-        with contextlib.suppress(BrokenPipeError):
-            orders = _pipe(self._process.stdin)
-            orders.write(order)
-            orders.flush()
+        with self._orders_lock, contextlib.suppress(BrokenPipeError):
+            if not orders.closed:
+                orders.write(order)
+                orders.flush()
 
-    def keep_in_touch(self, now: float) -> None:
-        """Tell a distant supervisor that somebody is there, and notice when it no longer is."""
+    def check_life(self, now: float) -> None:
+        """Give up a distant supervisor that shows no sign of life."""
         if not self._remote or self.ended:
             return
-        if now - self._beat_at >= supervisor.BEAT_S:
-            self._beat_at = now
-            self.order(b"\n")
         if not self.ready:
             self._heard_at = now  # connecting has a limit of its own
         if now - self._heard_at > LEASE_S and not self._has_news():
@@ -274,10 +286,11 @@ class Agent:
         self._process.kill()
 
     def abandon(self) -> None:
-        """Wait for the supervisor no longer, unless it has answered already."""
-        if not self.ready:
-            self.ended = True
-            self._process.kill()
+        """Be done with a supervisor that has nothing to clean up: the end of its input ends it."""
+        self.ended = True
+        self._process.kill()
+        self._close_pipes()
+        self._process.wait()
 
     def receive(self) -> None:
         """Take what the supervisor reports; wait for it if need be."""
@@ -315,7 +328,9 @@ class Agent:
         Returns:
             What went wrong with it, as messages.
         """
-        problems = []
+        problems: list[str] = []
+        if _pipe(self._process.stdout).closed:
+            return problems  # abandoned
         if not self.ended:
             self._process.kill()
             problems.append(f"{self._where()}: its supervisor did not end as it should")
@@ -326,12 +341,24 @@ class Agent:
             problems.append(f"{self._where()}: its supervisor was killed{cut}")
         if self._left:
             problems.append(f"{self._where()}: processes {self._left} could not be ended")
+        self._close_pipes()
+        self._exit_code_of_way()
+        self.ended = True
+        return problems
+
+    def _close_pipes(self) -> None:
         with contextlib.suppress(BrokenPipeError):
             _pipe(self._process.stdin).close()
         _pipe(self._process.stdout).close()
-        self._process.wait()
-        self.ended = True
-        return problems
+
+    def _exit_code_of_way(self) -> int:
+        """The exit code of the launcher's command, which has ended or is about to."""
+        try:
+            return self._process.wait(LEASE_S)
+        except subprocess.TimeoutExpired:
+            # Its output has ended, but the command itself goes on.
+            self._process.kill()
+            return self._process.wait()
 
     @property
     def needs_sweep(self) -> bool:
@@ -346,21 +373,13 @@ class Agent:
 
     def _last_words(self) -> str:
         """Why the launcher's command ended, as it says itself at the end of the log."""
-        code = self._process.wait()
+        code = self._exit_code_of_way()
         words = ""
         with contextlib.suppress(OSError), self.place.log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()
             words = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"the way there ended with exit code {code}" + (f": {words}" if words else "")
-
-
-TERMINATION_GRACE_S: Final = 3.0
-"""How long the processes of a run may take to end after SIGTERM.
-
-Whatever comes before, silence or the time that is left to the other nodes, all is gone 10 s after
-a run has come to its end.
-"""
 
 
 def _opened(log: Path, *, again: bool) -> BinaryIO:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -13,6 +15,9 @@ from pytest_dlperf.launch.launcher import sent_program, source_of
 if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launcher import Launcher
+
+END_LIMIT_S: Final = 0.5
+"""How long the way to it may take to end after it."""
 
 # Stands before a program whose orders are known: it finds them on its standard input. The input
 # that it really has ends when nobody waits for it any more, and so does the program, with what it
@@ -60,11 +65,8 @@ class Errand:
         try:
             code = self._process.wait(max(0.0, self._started_at + limit_s - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
             code, reason = None, f"no answer for {limit_s:g} s"
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self.end()
         self._output.seek(0)
         self._errors.seek(0)
         output = self._output.read()
@@ -76,6 +78,18 @@ class Errand:
             return output, last
         reason = reason or f"the way there ended with exit code {code}"
         return None, f"{reason}: {last}" if last else reason
+
+    def end(self) -> None:
+        """Wait no longer: the end of its input ends it where it is, with its process group."""
+        if self._process.stdin is not None:
+            # What it has not taken is of no more use.
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_LIMIT_S)
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
 
 def sent(launcher: Launcher, host: Host, file: str, orders: bytes, *arguments: str) -> Errand:
@@ -89,14 +103,16 @@ def sent(launcher: Launcher, host: Host, file: str, orders: bytes, *arguments: s
     source = _WATCHED.format(orders=orders).encode("ascii") + source_of(file)
     program = sent_program(launcher.python, source, *arguments)
     # Files instead of pipes: many are waited for one after another, and none may block.
-    output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - kept open
-    process = subprocess.Popen(  # noqa: S603 - what the launcher says
-        launcher.command(host, program, alongside=True),
-        stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=errors,
-        start_new_session=True,
-    )
+    with contextlib.ExitStack() as files:
+        output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        process = subprocess.Popen(  # noqa: S603 - what the launcher says
+            launcher.command(host, program, alongside=True),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+        files.pop_all()  # they are closed with the errand
     if process.stdin is not None:
         # Where nobody takes it, the errand's end says so.
         with contextlib.suppress(BrokenPipeError):

@@ -16,7 +16,8 @@ class Interrupts:
     """Keeps signals that end this process waiting until the block is left.
 
     They are noted, never raised, inside the block: an exception in the middle of a clean-up would
-    leave the rest of it undone. When the block is left they do what they would have done. Python
+    leave the rest of it undone. When the block is left they do what they would have done, in the
+    order in which they came, up to the first that raises an exception or ends the process. Python
     allows this in the main thread only; elsewhere the block does nothing.
     """
 
@@ -46,7 +47,7 @@ class Interrupts:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Put the handlers back, and let each signal that came do its work."""
+        """Put the handlers back, and give them the signals that came."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         for number in dict.fromkeys(self._received):
@@ -55,6 +56,11 @@ class Interrupts:
     def arrived(self) -> bool:
         """Whether any signal has come."""
         return bool(self._received)
+
+    @property
+    def first(self) -> str:
+        """The name of the signal that came first, as in SIGTERM; only if one has come."""
+        return signal.Signals(self._received[0]).name
 
     def arrived_again(self) -> bool:
         """Whether a second signal has come: somebody is losing patience."""

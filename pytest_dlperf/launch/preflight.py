@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,31 +77,29 @@ def look_at_hosts(
     Raises:
         OSError: The launcher's command cannot be started.
     """
-    errands = [
-        sent(
-            launcher,
-            host,
-            probe.__file__,
-            probe.order(
+    reports = {}
+    with ExitStack() as stack:
+        errands = []
+        for host in hosts:
+            order = probe.order(
                 python=needed.python,
                 folders=list(needed.folders.values()),
                 files=list(needed.files.values()),
                 modules=list(needed.modules),
                 lock=supervisor.lock_name(lock_scope(lock, host), ""),
-            ),
-        )
-        for host in hosts
-    ]
-    reports = {}
-    for errand in errands:
-        output, reason = errand.result(LIMIT_S)
-        lines = (output or b"").splitlines()
-        answer = next((line for line in lines if line.startswith(_ANSWER)), None)
-        if answer is None:
-            reports[errand.host.name] = HostReport(fault=reason or "no answer")
-        else:
-            found = json.loads(answer.removeprefix(_ANSWER))
-            reports[errand.host.name] = _report(errand.host, needed, found)
+            )
+            errand = sent(launcher, host, probe.__file__, order)
+            stack.callback(errand.end)
+            errands.append(errand)
+        for errand in errands:
+            output, reason = errand.result(LIMIT_S)
+            lines = (output or b"").splitlines()
+            answer = next((line for line in lines if line.startswith(_ANSWER)), None)
+            if answer is None:
+                reports[errand.host.name] = HostReport(fault=reason or "no answer")
+            else:
+                found = json.loads(answer.removeprefix(_ANSWER))
+                reports[errand.host.name] = _report(errand.host, needed, found)
     return _with_one_version(reports, needed.modules)
 
 

@@ -29,12 +29,12 @@ class LaunchOutcome:
     number of the signal that ended it, or ``None`` where it was not started or nobody knows.
     ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen: what
     is wrong with the run stands in their logs. ``elapsed_s`` is in seconds, from the first start to
-    the end of the clean-up. ``ended_early`` says that the run was ended because its window was
-    complete. ``error`` says what kept the run from being started, recorded, watched or ended.
-    ``log_size_at_failure`` is how many bytes the log of node 0 had when the first program was seen
-    to have failed, or when the time limit, a signal or an exception ended the run: what stands
-    behind them was printed by a run that was broken already. It is ``None`` where every program
-    that was started ended without an error.
+    the end of the clean-up. ``ended_early`` says that the run was ended because its log had shown
+    all that it can: the whole window, or that it is broken for good. ``error`` says what kept the
+    run from being started, recorded, watched or ended. ``log_size_at_failure`` is how many bytes
+    the log of node 0 had when the first program was seen to have failed, or when the time limit, a
+    signal or an exception ended the run: what stands behind them was printed by a run that was
+    broken already. It is ``None`` where every program that was started ended without an error.
     """
 
     exit_codes: tuple[int | None, ...]
@@ -56,7 +56,7 @@ class LaunchOutcome:
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """The outcome as builtins, without the exit codes, which stand with their nodes."""
+        """The outcome as builtins, without what is told with each node."""
         return {
             "elapsed_s": round(self.elapsed_s, 3),
             "timed_out": self.timed_out,
@@ -117,6 +117,7 @@ class Record:
             "environment": masked_environment(command.environment),
             "log": str(command.log),
             "exit_code": outcome.exit_codes[index] if outcome else None,
+            "failed_first": index in outcome.first_failed if outcome else None,
         }
 
 

@@ -176,6 +176,8 @@ class Supervisor:
         _report(clean=not left)
         if self._program is not None:
             self._program.returncode = self._exit_code  # it has been waited for here
+        if self._program is None:
+            return 0
         if self._exit_code is None:
             return _NOT_STARTED
         return self._exit_code if self._exit_code >= 0 else _SIGNALLED - self._exit_code

@@ -24,7 +24,12 @@ from pytest_dlperf.launch.variables import (
 )
 from pytest_dlperf.launch.watch import LEAST_FREE_BYTES, Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.tree import log_path
-from pytest_dlperf.measure.common import CannotMeasureError, UnfitError, check_estimator
+from pytest_dlperf.measure.common import (
+    CannotMeasureError,
+    UnfitError,
+    check_estimator,
+    readable,
+)
 from pytest_dlperf.measure.ending import explained
 from pytest_dlperf.measurement import Measurement, Run, RunStatus
 
@@ -103,6 +108,10 @@ class LaunchMeasurer:
             ) from error
         except (HostFaultError, LauncherError, LeaseError, VariableError) as error:
             raise UnfitError(str(error)) from error
+        except OSError as error:
+            raise UnfitError(
+                f"{error.filename or self._run_directory}: {error.strerror}"
+            ) from error
         return Measurement(
             case_id=case.id, unit=system.unit, estimator=self._estimator, runs=tuple(runs)
         )
@@ -222,7 +231,7 @@ class LaunchMeasurer:
         """Put a failed attempt's log out of the way of the next one's."""
         log = log_path(self._run_directory, launch.case, launch.system.log_name, failed.run)
         kept = _set_aside(log, "attempt")
-        return replace(failed, log=str(kept) if kept else failed.log)
+        return replace(failed, log=readable(str(kept)) if kept else failed.log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

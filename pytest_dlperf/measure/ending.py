@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.measure.common import last_lines, readable
 from pytest_dlperf.measure.from_logs import told
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.launch.record import LaunchOutcome
+
+NODES_SHOWN: Final = 8
 
 
 def explained(
@@ -56,5 +59,21 @@ def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str
         return RunStatus.HUNG, f"it was not done at its time limit of {time_limit_s:g} s"
     if outcome.succeeded:
         return None
-    bad = [f"{code} on node {rank}" for rank, code in enumerate(outcome.exit_codes) if code != 0]
-    return RunStatus.FAILED, f"the trainer ended with exit code {', '.join(bad)}"
+    # The others failed because of these, or were ended by us.
+    bad = outcome.first_failed or [
+        rank for rank, code in enumerate(outcome.exit_codes) if code != 0
+    ]
+    told = [f"{_named(outcome.exit_codes[rank])} on node {rank}" for rank in bad]
+    more = f" and on {len(told) - NODES_SHOWN} more nodes" if len(told) > NODES_SHOWN else ""
+    return RunStatus.FAILED, f"the trainer ended with {', '.join(told[:NODES_SHOWN])}{more}"
+
+
+def _named(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "an unknown exit code"
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"signal {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"signal {-exit_code}"

@@ -73,7 +73,7 @@ class ProgressFile:
         stamp = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
+            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{stamp} {self._who} {text}\n")
         except OSError:
             return  # it is for the reader; the run's own record does not depend on it

@@ -1,0 +1,307 @@
+"""The supervisors of all nodes of a run: reached and locked at once, and ended for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import selectors
+import threading
+import time
+from typing import TYPE_CHECKING, Final, final
+
+from pytest_dlperf.launch import agent as agent_module
+from pytest_dlperf.launch import supervisor
+from pytest_dlperf.launch.agent import Agent
+from pytest_dlperf.launch.errand import sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_dlperf.launch.agent import Place
+    from pytest_dlperf.launch.errand import Errand
+    from pytest_dlperf.launch.interrupts import Interrupts
+    from pytest_dlperf.launch.launcher import Launcher
+
+CONNECT_LIMIT_S: Final = 30.0
+"""How long it may take until a supervisor answers, unless the launcher queues."""
+QUEUE_LIMIT_S: Final = 30.0
+"""How long some nodes of a run are kept while others are still queued for."""
+QUEUE_SILENCE_S: Final = 3.0
+"""How long a run is queued for before that is said."""
+SWEEP_LIMIT_S: Final = 10.0
+"""How long a second connection may take to end what a killed supervisor has left."""
+LOST_SWEEP_LIMIT_S: Final = 4.0
+"""The same where the host was lost: it is most likely still out of reach."""
+POLL_S: Final = 0.05
+
+
+class InterruptedRunError(Exception):
+    """A signal came before the run began."""
+
+
+@final
+class Gang:
+    """The agents of one run, from the first connection until nothing of it is left."""
+
+    __slots__ = (
+        "_head_only",
+        "_id",
+        "_interrupts",
+        "_launcher",
+        "_places",
+        "_pulse",
+        "_reports",
+        "_say",
+        "_sweeps",
+        "agents",
+        "is_started",
+        "problems",
+    )
+
+    def __init__(  # noqa: PLR0913 - all that nodes are reached by, by name
+        self,
+        launcher: Launcher,
+        places: Sequence[Place],
+        *,
+        run_id: str,
+        head_only: bool,
+        interrupts: Interrupts,
+        say: Callable[[str], None] | None,
+    ) -> None:
+        """Reach nobody yet. ``say`` is told once what is waited for, should it come to that."""
+        self._launcher = launcher
+        self._places = places
+        self._id = run_id
+        self._head_only = head_only
+        self._interrupts = interrupts
+        self._say = say
+        self._reports = selectors.DefaultSelector()
+        self._pulse = _Pulse() if launcher.remote else None
+        self._sweeps: dict[str, tuple[Errand, float]] = {}
+        self.agents: list[Agent] = []
+        self.is_started = False
+        """Whether programs may have been started, so that what they came to has to be told."""
+        self.problems: list[str] = []
+        """What went wrong at the end, as messages."""
+
+    def gather(self) -> None:
+        """Have all nodes ready at once, however often it takes to find all of them free.
+
+        Raises:
+            LaunchError: A node cannot be made ready.
+            InterruptedRunError: A signal came.
+        """
+        again = False
+        while not self._reached(again=again):
+            again = True
+            self._abandon(self.agents)
+            self.agents = []
+            self._pause()
+        while not self._locked():
+            self._tell_wait(
+                "another run, from elsewhere, holds",
+                [agent for agent in self.agents if agent.busy],
+            )
+            for agent in self.agents:
+                agent.release()
+            self._pause()
+
+    def scratch(self, rank: int) -> str:
+        """The scratch folder of a node."""
+        return f"/tmp/pytest-dlperf-{self._id}-{rank}"  # noqa: S108 - made only if it is new
+
+    def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
+        """Take reports until it is so, or too late; unless patient, a signal ends it too.
+
+        Raises:
+            InterruptedRunError: A signal came before any program was started.
+        """
+        deadline = time.monotonic() + limit_s
+        while not until() and time.monotonic() < deadline:
+            if not patient and self._interrupts.arrived():
+                if not self.is_started:
+                    raise InterruptedRunError
+                return
+            self.take_reports()
+
+    def take_reports(self) -> None:
+        """Wait for reports, for a moment only: a signal's handler does not end the waiting."""
+        for key, _ in self._reports.select(POLL_S):
+            key.data.receive()
+        now = time.monotonic()
+        for agent in self.agents:
+            agent.check_life(now)
+            if agent.ended:
+                self._ignore(agent)
+
+    def end(self) -> None:
+        """End what is left of the run: politely at first, unless in a hurry; then for certain."""
+        hurry = self._interrupts.arrived_again
+        try:
+            # A node that is queued for, or does not answer, would keep all others waiting.
+            self._abandon([agent for agent in self.agents if not agent.prepared])
+            self._sweep()
+            self._tell(b"end\n")
+            self.listen(
+                agent_module.TERMINATION_GRACE_S,
+                until=lambda: hurry() or self._all_ended(),
+                patient=True,
+            )
+        finally:
+            self._tell(b"kill\n")
+            self.listen(supervisor.KILL_LIMIT_S, until=self._all_ended, patient=True)
+            if self._pulse is not None:
+                self._pulse.stop()
+            for agent in self.agents:
+                self._ignore(agent)
+                self.problems += agent.close()
+            self._sweep()
+            self.problems += self._swept()
+            self._reports.close()
+
+    # ------------------------------------------------------------------ before the start
+
+    def _reached(self, *, again: bool) -> bool:
+        """Reach all nodes; false when some stay queued for, and keeping the others is no use."""
+        for rank, place in enumerate(self._places):
+            agent = Agent(self._launcher, place, f"{self._id}.{rank}.", again=again)
+            self.agents.append(agent)
+            self._reports.register(agent, selectors.EVENT_READ, agent)
+            if self._pulse is not None:
+                self._pulse.add(agent)
+        queues = self._launcher.queues
+
+        def all_reached() -> bool:
+            return all(agent.ready or agent.ended for agent in self.agents)
+
+        if queues:
+            self.listen(QUEUE_SILENCE_S, until=all_reached)
+            if not all_reached():
+                queued = [agent for agent in self.agents if not agent.ready]
+                self._tell_wait(f"{self._launcher.name} has queued the run for", queued)
+        self.listen(QUEUE_LIMIT_S if queues else CONNECT_LIMIT_S, until=all_reached)
+        for agent in self.agents:
+            agent.check_reached(None if queues else CONNECT_LIMIT_S)
+        return all(agent.ready for agent in self.agents)
+
+    def _locked(self) -> bool:
+        """Take all hosts at once or none, so that two controllers never wait for each other."""
+        for rank, agent in enumerate(self.agents):
+            agent.prepare(
+                scope=agent.place.lock_scope,
+                sweep=self._marked(agent),
+                scratch=self.scratch(rank),
+            )
+        self.listen(CONNECT_LIMIT_S, until=lambda: all(agent.has_prepared for agent in self.agents))
+        for agent in self.agents:
+            agent.check_prepared(CONNECT_LIMIT_S)
+        return all(agent.prepared for agent in self.agents)
+
+    def _tell_wait(self, why: str, agents: Sequence[Agent]) -> None:
+        if self._say is not None:
+            hosts = ", ".join(dict.fromkeys(agent.place.host.name for agent in agents))
+            self._say(f"waiting: {why} {hosts}")
+            self._say = None
+
+    def _pause(self) -> None:
+        """Wait as long as nobody else does, so that two that collide do not collide again."""
+        self.listen(random.uniform(0.5, 2.0), until=lambda: False)  # noqa: S311 - no secret
+
+    # ------------------------------------------------------------------ the end
+
+    def _abandon(self, agents: Sequence[Agent]) -> None:
+        """Wait no longer for agents that have nothing to clean up."""
+        for agent in agents:
+            self._ignore(agent)
+            if self._pulse is not None:
+                self._pulse.remove(agent)
+            agent.abandon()
+
+    def _ignore(self, agent: Agent) -> None:
+        # It may have been ignored before, and its pipe closed since.
+        with contextlib.suppress(KeyError, ValueError):
+            self._reports.unregister(agent)
+
+    def _all_ended(self) -> bool:
+        return all(agent.ended for agent in self.agents)
+
+    def _tell(self, order: bytes) -> None:
+        for agent in self.agents:
+            agent.order(order)
+
+    def _sweep(self) -> None:
+        """Begin to end what supervisors have left that are gone, each once."""
+        for rank, agent in enumerate(self.agents):
+            if not agent.needs_sweep or agent.marker in self._sweeps:
+                continue
+            orders = supervisor.sweep_orders(self._marked(agent), self.scratch(rank))
+            limit_s = SWEEP_LIMIT_S if agent.lost is None else LOST_SWEEP_LIMIT_S
+            host = agent.place.host
+            try:
+                sweep = sent(self._launcher, host, supervisor.__file__, orders, "0")
+            except OSError as error:
+                self.problems.append(_not_swept(host.name, error.strerror or str(error)))
+            else:
+                self._sweeps[agent.marker] = sweep, limit_s
+
+    def _swept(self) -> Iterator[str]:
+        """Wait for the sweeps; where one did not get there, somebody has to look."""
+        for agent in self.agents:
+            if agent.marker in self._sweeps:
+                sweep, limit_s = self._sweeps[agent.marker]
+                output, reason = sweep.result(limit_s)
+                reports = [
+                    json.loads(line) for line in (output or b"").splitlines() if line[:1] == b"{"
+                ]
+                # A host that is out of reach cleans up by itself, as long as its supervisor lives.
+                if agent.lost is None and not any("clean" in report for report in reports):
+                    yield _not_swept(agent.place.host.name, reason)
+
+    def _marked(self, agent: Agent) -> str:
+        """How the markers begin of what is an agent's to end."""
+        # What node 0 started on other nodes carries its marker.
+        return f"{self._id}." if self._head_only else agent.marker
+
+
+def _not_swept(host: str, reason: str) -> str:
+    return (
+        f"host {host}: its supervisor is gone, and nobody could look for what it has left "
+        f"({reason}); end what has {supervisor.MARKER} in its environment there"
+    )
+
+
+@final
+class _Pulse:
+    """Tells distant supervisors each second that somebody is there.
+
+    A thread of its own: reading logs from a slow disk, or writing to a terminal that was stopped,
+    may hold the run's own thread up for longer than a supervisor waits.
+    """
+
+    __slots__ = ("_agents", "_lock", "_stopped", "_thread")
+
+    def __init__(self) -> None:
+        self._agents: list[Agent] = []
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
+        self._thread.start()
+
+    def add(self, agent: Agent) -> None:
+        with self._lock:
+            self._agents.append(agent)
+
+    def remove(self, agent: Agent) -> None:
+        with self._lock:
+            self._agents.remove(agent)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(supervisor.BEAT_S):
+            with self._lock:
+                for agent in self._agents:
+                    agent.order(b"\n")
