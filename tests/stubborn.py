@@ -125,7 +125,7 @@ class Session:
     ``prefix`` is what a command at the controller begins with, ``environment`` what is added to
     ours there, ``elsewhere`` finds what runs on the nodes and does not show that it is ours. Only a
     ``patient`` one takes as long as for users until it ends what does not want to end, or gives up
-    a node that is silent.
+    a node that is silent. What ``may_leave_scratch`` leaves folders to the next run.
     """
 
     suite: Suite
@@ -133,6 +133,7 @@ class Session:
     environment: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Callable[[], Sequence[Process]] = list
     patient: bool = False
+    may_leave_scratch: bool = False
     _process: subprocess.Popen[bytes] | None = None
     _token: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -222,6 +223,8 @@ class Session:
             for one in self._all()
             if one.pid != self.process.pid and not one.command.endswith(XDIST_WORKER)
         }
+        if self.may_leave_scratch:
+            return list(found.values())
         noted = [self.folder / "up" / f"scratch{rank}" for rank in range(NODES)]
         scratch = [file.read_text(encoding="utf-8") for file in noted if file.exists()]
         return [*found.values(), *(folder for folder in scratch if Path(folder).exists())]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -383,7 +386,8 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         for name in node.names
     }
     known_to_3_6 = (
-        "contextlib ctypes errno json os select shutil signal socket subprocess sys time typing"
+        "contextlib ctypes errno fcntl json os re select shutil signal socket subprocess sys time "
+        "typing"
     )
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} == set(known_to_3_6.split())
@@ -775,3 +779,29 @@ def test_all_hosts_are_this_machine() -> None:
     launcher = LocalLauncher()
     assert launcher.resolve([THIS_MACHINE]) == (THIS_MACHINE,)
     assert launcher.command(THIS_MACHINE, ["a", "b c"]) == ["a", "b c"]
+
+
+def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_path: Path) -> None:
+    """Their supervisor and the one that looks after it may both have been killed."""
+    names = [f"pytest-dlperf-{uuid.uuid4().hex}-{number}" for number in range(3)]
+    old, new, taken = (Path("/tmp", name) for name in names)  # noqa: S108 - where they lie
+    for folder in (old, new, taken):
+        folder.mkdir()
+        (folder / "checkpoint").touch()
+    lock = os.open(taken, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # The kernel alone sets when a folder was last changed: the supervisor's clock runs ahead.
+        source = Path(supervisor.__file__).read_text(encoding="utf-8")
+        ahead = tmp_path / "supervisor.py"
+        ahead.write_text(source.replace("_STALE_S = 60.0", "_STALE_S = -1.0"), encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            assert run(nodes(tmp_path / "first", python(""))).succeeded
+            assert new.exists()
+            patch.setattr(supervisor, "__file__", str(ahead))
+            assert run(nodes(tmp_path / "second", python(""))).succeeded
+        assert (old.exists(), new.exists(), taken.exists()) == (False, False, True)
+    finally:
+        os.close(lock)
+        for folder in (old, new, taken):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -92,7 +92,7 @@ def test_an_assignment_is_a_system_a_name_and_a_value(
         ("a-b.data.x=1", "sets nothing"),
         ("a-b.env=1", "no name of an environment variable; write env.NAME=value"),
         ("a-b.env.=1", "no name of an environment variable"),
-        ("a-b.extra_args='x", "cannot be split into arguments: No closing quotation"),
+        ("a-b.extra_args='x", "the arguments cannot be told apart: No closing quotation"),
         ("a-b.pause_s=long", "pause_s is a number of seconds from zero on, not 'long'"),
         ("a-b.pause_s=-1", "pause_s is a number"),
         ("a-b.pause_s=nan", "pause_s is a number"),

@@ -20,8 +20,10 @@ Python 3.6, so that the Python of a cluster's node is enough.
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -46,6 +48,8 @@ _POLL_S = 0.01
 _PR_SET_CHILD_SUBREAPER = 36
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
+_SCRATCH = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
+_STALE_S = 60.0
 
 
 def lock_name(scope: str, device: "int | str") -> str:
@@ -151,6 +155,7 @@ class Supervisor:
         self._grace_s = 0.0
         self._sweep = None  # type: str | None
         self._scratch = None  # type: str | None
+        self._scratch_lock = None  # type: int | None
         self._held = []  # type: list[socket.socket]
         self._wake_up, wake_up = os.pipe()
         os.set_blocking(wake_up, False)
@@ -267,8 +272,7 @@ class Supervisor:
             if order["scratch"] is not None:
                 scratch = os.fsdecode(_as_bytes(str(order["scratch"])))
                 if not order["taken_over"]:
-                    # It must not be there yet: another user may have made it.
-                    os.mkdir(scratch, 0o700)  # noqa: PTH102 - importing pathlib takes long
+                    self._scratch_lock = _made_scratch(scratch)
                 self._scratch = scratch
         except OSError as error:
             _report(cannot_prepare=str(error))
@@ -280,6 +284,9 @@ class Supervisor:
         if self._scratch is not None:
             _remove(self._scratch)
             self._scratch = None
+        if self._scratch_lock is not None:
+            os.close(self._scratch_lock)
+            self._scratch_lock = None
         for held in self._held:
             held.close()
         self._held = []
@@ -366,6 +373,39 @@ class Supervisor:
 
 def _nothing(_number: int, _frame: object) -> None:
     """A signal without a handler would not wake up a waiting process."""
+
+
+def _made_scratch(folder: str) -> int:
+    """Make a run's folder on this host, locked while this process lives, which the lock is of.
+
+    What runs have left whose supervisors are gone is removed first.
+
+    Raises:
+        OSError: It is there already, perhaps somebody else's, or cannot be made.
+    """
+    parent, name = os.path.split(folder)
+    with contextlib.suppress(OSError):
+        for other in os.listdir(parent):  # noqa: PTH208 - importing pathlib takes long
+            if _SCRATCH.match(other) and other != name:
+                _remove_stale(os.path.join(parent, other))  # noqa: PTH118 - as above
+    os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+def _remove_stale(folder: str) -> None:
+    """Remove a scratch folder of this user's that nobody has locked."""
+    with contextlib.suppress(OSError):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(lock)
+            # One that was made a moment ago may not be locked yet.
+            if status.st_uid == os.getuid() and time.time() - status.st_ctime > _STALE_S:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(folder)
+        finally:
+            os.close(lock)
 
 
 def _remove(folder: str) -> None:
