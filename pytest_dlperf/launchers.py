@@ -6,11 +6,11 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.launch.fleet import Fleet
-from pytest_dlperf.launch.hosts import NODE_LIST_VARIABLE, parse_hosts, slurm_hosts
-from pytest_dlperf.launch.launcher import LauncherError
+from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
+from pytest_dlperf.launch.launcher import DEFAULT_PYTHON, LauncherError
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.slurm import SlurmLauncher
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.options import Settings
 
-_NODE_PYTHON: Final = "python3"
-
 
 def hosts_of(settings: Settings, environment: Mapping[str, str] = os.environ) -> tuple[Host, ...]:
     """The hosts of a session; none where it has this machine alone.
@@ -38,7 +36,7 @@ def hosts_of(settings: Settings, environment: Mapping[str, str] = os.environ) ->
         return parse_hosts(
             settings.hosts.text, place=settings.hosts.place, folder=settings.hosts.folder
         )
-    if settings.launcher == LocalLauncher.name or not environment.get(NODE_LIST_VARIABLE):
+    if settings.launcher == LocalLauncher.name or not settings.in_allocation:
         return ()
     return slurm_hosts(environment)
 
@@ -59,7 +57,7 @@ def fleet_of(  # noqa: PLR0913 - all that hosts are used by, by name
         LauncherError: There is no such launcher, or it cannot work without hosts.
     """
     hosts = hosts_of(settings, environment)
-    python = cluster.python or _NODE_PYTHON
+    python = cluster.python or DEFAULT_PYTHON
     launchers: dict[str, Launcher] = {
         LocalLauncher.name: LocalLauncher(),
         SshLauncher.name: SshLauncher(settings.ssh_command, python=python),
@@ -69,17 +67,18 @@ def fleet_of(  # noqa: PLR0913 - all that hosts are used by, by name
         if launcher.name in launchers:
             raise LauncherError(f"a plugin adds the launcher {launcher.name!r}, which there is")
         launchers[launcher.name] = launcher
-    in_allocation = bool(environment.get(NODE_LIST_VARIABLE))
     name = settings.launcher
     if name is None:
-        name = SlurmLauncher.name if in_allocation else SshLauncher.name if hosts else "local"
+        name = (
+            SlurmLauncher.name if settings.in_allocation else SshLauncher.name if hosts else "local"
+        )
     chosen = launchers.get(name)
     if chosen is None:
         raise LauncherError(
             f"{settings.launcher_place}: there is no launcher {name!r}{nearest(name, launchers)}; "
             f"there are: {', '.join(launchers)}"
         )
-    if name == SlurmLauncher.name and not in_allocation:
+    if name == SlurmLauncher.name and not settings.in_allocation:
         raise LauncherError(
             "the launcher slurm works inside an allocation; start the session with salloc or "
             "sbatch, or name another with --dlperf-launcher"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 class LockError(Exception):
@@ -17,11 +17,10 @@ class LockError(Exception):
 
 
 @contextmanager
-def locked(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold the lock file ``path`` for the length of the block; wait for it as long as it takes.
 
     The lock is the kernel's, so it ends with the process that holds it, however that ends.
-    ``on_wait`` is called once if the lock is not free at once.
 
     Raises:
         LockError: The lock file cannot be made.
@@ -33,8 +32,6 @@ def locked(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:  # an OSError too, so it stands first
-        if on_wait is not None:
-            on_wait()
         lock.acquire()
     except OSError as error:
         raise LockError(f"the lock {path} cannot be made: {error.strerror or error}") from error

@@ -52,6 +52,8 @@ class Settings:
     """Where the launcher was named."""
     ssh_command: tuple[str, ...]
     """The OpenSSH client, with options."""
+    in_allocation: bool
+    """Whether the session runs inside an allocation of Slurm."""
     share_hosts: bool
     """Whether several runs may use one host at once, each with devices of its own."""
     lock: str
@@ -72,6 +74,13 @@ class Settings:
     """Where the logs of this session go."""
     run_directory_given: bool
     """Whether the user named it."""
+
+    @property
+    def may_launch_on_hosts(self) -> bool:
+        """Whether there may be hosts to launch on, and a suite to launch."""
+        are_named = self.hosts is not None or self.in_allocation
+        has_suite = any(folder.is_dir() for folder in self.systems_directories)
+        return are_named and has_suite and not self.log_sources
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -195,6 +204,7 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         launcher=launcher,
         launcher_place=launcher_place,
         ssh_command=source.command("ssh", environment="DLPERF_SSH") or ("ssh",),
+        in_allocation=bool(environment.get("SLURM_JOB_NODELIST")),
         share_hosts=source.flag("share-hosts"),
         lock=source.lock_name(),
         assignments=tuple(source.assignment(*given) for given in source.values("set")),

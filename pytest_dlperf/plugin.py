@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.cases import Case
     from pytest_dlperf.finish import Note
     from pytest_dlperf.logs.tree import LogIndex
-    from pytest_dlperf.measure.by_launching import RunProgress
-    from pytest_dlperf.reports.progress import ProgressFile
+    from pytest_dlperf.reports.live import LiveReport
     from pytest_dlperf.suite import Suite
 
 __all__ = ["dlperf_case", "dlperf_gate", "dlperf_measure", "dlperf_multi_device_case"]
@@ -102,10 +101,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def _launches_on_hosts(config: pytest.Config) -> int:
     """How many hosts the session launches on; 0 where it has this machine alone, or no suite."""
     settings = read_settings(config)
-    are_named = settings.hosts is not None or "SLURM_JOB_NODELIST" in os.environ
-    has_suite = any(d.is_dir() for d in settings.systems_directories)
-    if settings.log_sources or not (are_named and has_suite):
-        return 0
+    if not settings.may_launch_on_hosts:
+        return 0  # without the imports that reading a list of hosts costs
     from pytest_dlperf.launch.hosts import HostsError
     from pytest_dlperf.launchers import hosts_of
 
@@ -139,8 +136,7 @@ class DlperfSession:
         self._index: LogIndex | None = None
         self._shared_folder: Path | None = None
         self._notes: list[Note] = []
-        self._progress: ProgressFile | None = None
-        self._line_is_open = False
+        self._live: LiveReport | None = None
         self._parameters: list[tuple[Case, Any]] = []
 
     # ------------------------------------------------------------------ the suite
@@ -189,75 +185,31 @@ class DlperfSession:
             suite.measure_from_logs(self._index, measurements)
             return
         launchers = self._config.hook.pytest_dlperf_launchers(config=self._config)
+        live = self._live = self._live_report()
         suite.measure_by_launching(
-            measurements, more_launchers=_flat(launchers), say=self._say, show=self._show
+            measurements, more_launchers=_flat(launchers), say=live.say, show=live.show
         )
 
     # ------------------------------------------------------- what is told while a test runs
 
-    def _say(self, text: str) -> None:
-        """Tell the user something while a test runs; a worker writes it down instead."""
-        if self._is_worker:
-            self._progress_file.write(text)
-            return
-        with self._uncaptured() as reporter:
-            if reporter is not None:
-                self._end_line(reporter)
-                reporter.ensure_newline()
-                reporter.write_line(text)
+    def _live_report(self) -> LiveReport:
+        from pytest_dlperf.reports.live import LiveReport
+        from pytest_dlperf.reports.progress import ProgressFile
 
-    def _show(self, progress: RunProgress) -> None:
-        """Show how far a run has come, in one line; a worker writes it down instead."""
-        from pytest_dlperf.reports.progress import progress_line
-
-        if self._is_worker or not self._is_terminal:
-            self._progress_file.show(progress)
-            return
-        with self._uncaptured() as reporter:
-            if reporter is not None:
-                if not self._line_is_open:
-                    reporter.ensure_newline()
-                self._line_is_open = True
-                width = self._config.get_terminal_writer().fullwidth
-                reporter.write(f"\r{progress_line(progress)[: width - 1]}\033[K", flush=True)
-
-    def _end_line(self, reporter: Any) -> None:
-        """Make room where the line of a run's progress stands."""
-        if self._line_is_open:
-            reporter.write("\r\033[K", flush=True)
-            self._line_is_open = False
-
-    @property
-    def _is_terminal(self) -> bool:
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        return reporter is not None and bool(reporter.isatty)
-
-    @property
-    def _progress_file(self) -> ProgressFile:
-        if self._progress is None:
-            from pytest_dlperf.reports.progress import ProgressFile
-
-            who = os.environ.get("PYTEST_XDIST_WORKER", "main") if self._is_worker else "main"
-            self._progress = ProgressFile(self._settings.run_directory, who)
-        return self._progress
+        who = os.environ.get("PYTEST_XDIST_WORKER", "main") if self._is_worker else "main"
+        has_terminal = self._config.pluginmanager.has_plugin("terminalreporter")
+        return LiveReport(
+            self._uncaptured if has_terminal and not self._is_worker else None,
+            ProgressFile(self._settings.run_directory, who),
+        )
 
     @contextmanager
     def _uncaptured(self) -> Iterator[Any]:
-        """The terminal reporter, if there is one, free to print while a test runs."""
+        """The terminal reporter, free to print while a test runs."""
         manager = self._config.pluginmanager
         capture = manager.get_plugin("capturemanager")
         with capture.global_and_fixture_disabled() if capture else nullcontext():
             yield manager.get_plugin("terminalreporter")
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """Take the progress line away before the test's own result is printed."""
-        try:
-            return (yield)
-        finally:
-            if self._line_is_open:
-                with self._uncaptured() as reporter:
-                    self._end_line(reporter)
 
     def parameters(self, fixture: str) -> list[Any]:
         """The cases for a parametrised fixture, with their ids and marks, made once."""
@@ -298,19 +250,13 @@ class DlperfSession:
         suite = self._suite
         if not self._settings.dry_run or suite is None or self._config.option.collectonly:
             return None
-        from pytest_dlperf.measure.common import CannotMeasureError, UnfitError
-        from pytest_dlperf.reports.dry_run import plan_lines
+        from pytest_dlperf.reports.dry_run import dry_run_lines
 
         cases = [about[0] for item in session.items if (about := case_of(item)) is not None]
-        with self._uncaptured() as reporter:
-            for case in dict.fromkeys(cases):
-                try:
-                    lines = list(plan_lines(case.id, suite.planned(case)))
-                except (CannotMeasureError, UnfitError) as error:
-                    lines = [case.id, f"  cannot be launched: {error}"]
-                for line in lines:
-                    reporter.write_line(line)
-            reporter.write_line(f"{len(dict.fromkeys(cases))} cases, nothing was run")
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            for line in dry_run_lines(list(dict.fromkeys(cases)), suite.planned):
+                reporter.write_line(line)
         return True
 
     # ------------------------------------------------------------- xdist's two sides
@@ -371,8 +317,12 @@ class DlperfSession:
         report.dlperf = record.to_plain()  # type: ignore[attr-defined]
         return report
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what tests tell, here or on a worker."""
+        if self._live is not None:
+            # The result of a test is printed where its progress stood.
+            self._live.clear()
         plain = getattr(report, "dlperf", None)
         if plain is not None and not self._is_worker:
             self._any_report = True

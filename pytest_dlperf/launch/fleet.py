@@ -13,7 +13,7 @@ from pytest_dlperf.launch.launcher import LauncherError
 from pytest_dlperf.launch.leases import Candidate, Lease
 from pytest_dlperf.launch.local import ADDRESS
 from pytest_dlperf.launch.locking import lock_scope
-from pytest_dlperf.launch.plan import Node, run_directory
+from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
 from pytest_dlperf.locks import locked, write_whole
 
@@ -77,7 +77,6 @@ class Fleet:
         self._shared_folder = shared_folder
         self._say = say
         self._reports: dict[str, dict[str, HostReport]] = {}
-        self._told: set[HostFault] = set()
 
     @property
     def is_this_machine(self) -> bool:
@@ -105,12 +104,7 @@ class Fleet:
             if accelerators and case.topology.nodes > 1:
                 raise self._not_enough(case, [THIS_MACHINE], accelerators=accelerators)
             return
-        fit = [
-            host
-            for host in self._declared
-            if host.devices is None or host.devices >= case.topology.devices_per_node
-        ]
-        if len(fit) < case.topology.nodes:
+        if len(_large_enough(self._declared, case)) < case.topology.nodes:
             raise self._not_enough(case, self._declared, accelerators=accelerators)
 
     @contextmanager
@@ -151,7 +145,7 @@ class Fleet:
                     device_ids=lease.device_ids,
                     locked_devices=self._locked_devices(lease) if is_first else (),
                     lock_scope=lock_scope(self._lock, lease.host),
-                    log=log if rank == 0 else run_directory(log) / f"node{rank}.log",
+                    log=node_log(log, rank),
                 )
             )
         return tuple(places)
@@ -169,11 +163,7 @@ class Fleet:
             LauncherError: The launcher cannot be used.
         """
         wanted = case.topology.nodes
-        hosts = [
-            host
-            for host in self._hosts()
-            if host.devices is None or host.devices >= case.topology.devices_per_node
-        ]
+        hosts = _large_enough(self._hosts(), case)
         if self.is_this_machine:
             hosts *= wanted
         return tuple(
@@ -182,7 +172,7 @@ class Fleet:
                 address=host.address,
                 port=EXAMPLE_PORT + (rank if self.is_this_machine else 0),
                 device_ids=tuple(range(case.topology.devices_per_node)),
-                scratch_directory=f"/tmp/pytest-dlperf-RUN-{rank}",  # noqa: S108 - an example
+                scratch_directory=scratch_directory("RUN", rank),
             )
             for rank, host in enumerate(hosts[:wanted])
         )
@@ -198,13 +188,8 @@ class Fleet:
             else host
             for host in hosts
         ]
-        enough = [
-            host
-            for host in known
-            if host.devices is None or host.devices >= case.topology.devices_per_node
-        ]
         wanted = 1 if self.is_this_machine else case.topology.nodes
-        fit = [host for host in enough if reports[host.name].fault is None]
+        fit = [host for host in _large_enough(known, case) if reports[host.name].fault is None]
         if len(fit) >= wanted:
             return [Candidate(host=host, devices=host.devices) for host in fit]
         broken = [host for host in known if reports[host.name].fault is not None]
@@ -271,3 +256,9 @@ class Fleet:
             f"{case.id} needs {needs}; there is {there}. Name hosts with --dlperf-hosts "
             f"or DLPERF_HOSTS, as in node[01-04]:8{hint if accelerators else ''}"
         )
+
+
+def _large_enough(hosts: Sequence[Host], case: Case) -> list[Host]:
+    """Those with as many devices as a case needs on each node, as far as it is known."""
+    needed = case.topology.devices_per_node
+    return [host for host in hosts if host.devices is None or host.devices >= needed]

@@ -14,6 +14,7 @@ from pytest_dlperf.launch import agent as agent_module
 from pytest_dlperf.launch import supervisor
 from pytest_dlperf.launch.agent import Agent
 from pytest_dlperf.launch.errand import sent
+from pytest_dlperf.launch.plan import scratch_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,7 +110,7 @@ class Gang:
 
     def scratch(self, rank: int) -> str:
         """The scratch folder of a node."""
-        return f"/tmp/pytest-dlperf-{self._id}-{rank}"  # noqa: S108 - made only if it is new
+        return scratch_directory(self._id, rank)
 
     def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
         """Take reports until it is so, or too late; unless patient, a signal ends it too.

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.hosts import Host
 
+DEFAULT_PYTHON: Final = "python3"
+"""What supervises runs on other hosts, unless the cluster says otherwise."""
+
 # Takes a program of a known length from standard input and runs it. It is one line without single
 # quotes, exclamation marks and backslashes, so that any login shell at the other end hands it on.
 _BOOTSTRAP: Final = (

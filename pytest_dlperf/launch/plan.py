@@ -70,6 +70,17 @@ def run_directory(log: Path) -> Path:
     return log.with_suffix("")
 
 
+def node_log(log: Path, rank: int) -> Path:
+    """Where the output of a node goes, in a run whose main log is ``log``."""
+    log = log.absolute()
+    return log if rank == 0 else run_directory(log) / f"node{rank}{LOG_SUFFIX}"
+
+
+def scratch_directory(run_id: str, rank: int) -> str:
+    """The folder on a node that a run has for itself."""
+    return f"/tmp/pytest-dlperf-{run_id}-{rank}"  # noqa: S108 - made only if it is not there
+
+
 def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by name
     spec: LaunchSpec,
     *,
@@ -137,7 +148,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
             working_directory=(
                 None if spec.working_directory is None else fill(spec.working_directory, values)
             ),
-            log=log if rank == 0 else own_files / f"node{rank}{LOG_SUFFIX}",
+            log=node_log(log, rank),
         )
         for rank, node in enumerate(started)
         for values in [_values(spec, case, common, rank, node)]

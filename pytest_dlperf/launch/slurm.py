@@ -7,14 +7,13 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch.launcher import LauncherError
+from pytest_dlperf.launch.launcher import DEFAULT_PYTHON, LauncherError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.launch.hosts import Host
 
-DEFAULT_PYTHON: Final = "python3"
 RESOLVE_LIMIT_S: Final = 20.0
 """How long Slurm may take to tell its nodes' addresses."""
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch.launcher import LauncherError
+from pytest_dlperf.launch.launcher import DEFAULT_PYTHON, LauncherError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
 
 DEFAULT_COMMAND: Final = ("ssh",)
-DEFAULT_PYTHON: Final = "python3"
 RESOLVE_LIMIT_S: Final = 20.0
 """How long the client may take to read its configuration."""
 

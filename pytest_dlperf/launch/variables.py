@@ -7,7 +7,6 @@ but for the text of ``extra_args``.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import shlex
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.launch.spec import EVERY_SYSTEM_TAKES, LaunchSpec, VariableKind, value_problem
+from pytest_dlperf.yamlfile import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -154,11 +154,10 @@ def check_assignments(
                 problems.append(f"{given.place}: {given.system} has no launch to set anything for")
                 continue
         else:
-            nearest = _nearest(given.system, specs)
+            close = nearest(given.system, specs)
             there_are = ", ".join(specs) or "none"
             problems.append(
-                f"{given.place}: there is no system {given.system!r}{nearest}; "
-                f"there are: {there_are}"
+                f"{given.place}: there is no system {given.system!r}{close}; there are: {there_are}"
             )
             continue
         if given.name not in known:
@@ -279,13 +278,8 @@ def _unknown_name(given: Assignment, known: Sequence[str]) -> str:
     allowed = ", ".join(dict.fromkeys(known))
     return (
         f"{given.place}: {given.system} has no variable {given.name!r}"
-        f"{_nearest(given.name, known)}; what can be set: {allowed}"
+        f"{nearest(given.name, known)}; what can be set: {allowed}"
     )
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _missing(spec: LaunchSpec, who: str, system_id: str, names: Sequence[str]) -> str:

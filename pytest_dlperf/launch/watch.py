@@ -111,7 +111,6 @@ class RunWatch:
             ValueError: The format has no published definition and ``published`` was asked for, or
                 the window is none.
         """
-        self._logs = tuple(logs)
         self._readings = [
             LogReading(
                 log,
