@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 FIELDS: Final[Mapping[str, str]] = {
-    "python": "the Python interpreter of the trainer: what the user set, or the launcher's own",
+    "python": "the trainer's Python interpreter: what the user set, or the one that runs the tests",
     "framework": "framework of the case, as in 'pytorch'",
     "model": "model of the case, as in 'resnet50'",
     "precision": "precision of the case, as in 'fp32'",

@@ -6,11 +6,12 @@ import contextlib
 import os
 import sys
 import time
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.launch.hang import HangRule
+from pytest_dlperf.launch.pace import Pace, Progress
 from pytest_dlperf.logs.throughput import LogReading, LogState
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ DISK_INTERVAL_S: Final = 1.0
 LEAST_FREE_BYTES: Final = 1024 * 1024
 """With less than this a disk counts as full."""
 
-_RANKS_SHOWN: Final = 32
-_LABEL_SHOWN: Final = 60
-
 
 class Stop(Enum):
     """Why a run has to end."""
@@ -41,20 +39,6 @@ class Stop(Enum):
     HUNG = "a rank shows no new step"
     BROKEN = "the log breaks its contract for good"
     DISK_FULL = "the disk on which the logs lie is full"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a run has come."""
-
-    step: int
-    """The step that the slowest rank has shown, as far as the log tells ranks apart."""
-    steps: int
-    """How many it has to show. An estimate for ``published``, which counts lines."""
-    throughput: float | None
-    """Samples per second over all devices since the warm-up, by when steps were seen here."""
-    left_s: float | None
-    """Seconds until the last step that counts, going by those seen so far."""
 
 
 def free_bytes(folder: Path) -> int:
@@ -123,20 +107,19 @@ class RunWatch:
             for log in logs
         ]
         self._main, *self._others = self._readings
-        self._first_step_limit_s = first_step_limit_s
+        self._hang_rule = HangRule(first_step_limit_s=first_step_limit_s, step_limit_s=step_limit_s)
         self._step_limit_s = step_limit_s
         self._end_early = end_early
         self._clock = clock
         self._free_bytes = free_bytes
         self._folders = tuple(dict.fromkeys(Path(log).parent for log in logs))
         self._next_disk_check: float | None = None
-        self._pace = _Pace(case.global_batch)
+        self._pace = Pace(case.global_batch)
         self._on_progress = on_progress
         self._progress: Progress | None = None
         self._progress_told: float | None = None
         self._started: float | None = None
         self._completed: float | None = None
-        self._last_seen: dict[tuple[int, str], tuple[int, float]] = {}
         self._stop: Stop | None = None
         self._reason = ""
 
@@ -195,7 +178,11 @@ class RunWatch:
             self._reason = full
             return Stop.DISK_FULL
         # What has not been read yet may be a step of the rank that seems to hang.
-        hung = self._hung(now, started) if caught_up and self._completed is None else None
+        hung = (
+            self._hang_rule.check(self._readings, now=now, started=started)
+            if caught_up and self._completed is None
+            else None
+        )
         if hung is not None:
             self._reason = hung
             return Stop.HUNG
@@ -228,65 +215,6 @@ class RunWatch:
                     )
         return None
 
-    def _hung(self, now: float, started: float) -> str | None:
-        """What hangs, as text. Each rank has a clock of its own, from its last step on."""
-        self._last_seen = last_seen = self._seen(now, started)
-        none_yet = any(not step for step, _ in last_seen.values())
-        if none_yet and now - started >= self._first_step_limit_s:
-            shown = self._shown_steps()
-            missing = "not every rank has shown a first step" if shown else "no first step"
-            return f"{missing} within {self._first_step_limit_s:g} s{shown}"
-        stuck = [
-            rank
-            for rank, (step, since) in last_seen.items()
-            if step and now - since >= self._step_limit_s
-        ]
-        if stuck:
-            alone = len(stuck) < len(last_seen)
-            of = f" of {_listed([_name(*rank) for rank in stuck])}" if alone else ""
-            return f"no new step{of} for {self._step_limit_s:g} s{self._shown_steps()}"
-        return None
-
-    def _seen(self, now: float, started: float) -> dict[tuple[int, str], tuple[int, float]]:
-        """The last step of each rank from which more is needed, and when it was seen first.
-
-        Of the other nodes only ranks that have shown a step: their logs need not show any.
-        """
-        seen = {}
-        for node, reading in enumerate(self._readings):
-            if reading.state is not LogState.GROWING:
-                continue
-            for label, step in reading.awaited().items():
-                known = self._last_seen.get((node, label))
-                if known is not None and known[0] == step:
-                    seen[node, label] = known
-                elif step:
-                    seen[node, label] = step, now
-                elif node == 0:
-                    seen[node, label] = 0, started
-        return seen
-
-    def _shown_steps(self) -> str:
-        """The last step of each rank, as the end of a message; nothing without a step."""
-        steps = []
-        for node, reading in enumerate(self._readings):
-            awaited = reading.awaited()
-            for label, step in reading.last_steps().items():
-                reached = awaited.get(label, step)
-                behind = f" (all of its ranks: {reached})" if reached < step else ""
-                steps.append((reached, node, label, f"{step}{behind}"))
-        if not steps:
-            return ""
-        if len(self._readings) == 1 and not steps[0][2]:
-            return f"; last step: {steps[0][3]}"
-        # Where not all can be shown, those that are behind tell most.
-        steps.sort(key=lambda each: (each[0], each[1], _natural(each[2])))
-        left_out = steps[_RANKS_SHOWN:]
-        steps = sorted(steps[:_RANKS_SHOWN], key=lambda each: (each[1], _natural(each[2])))
-        shown = ", ".join(f"{_name(node, label)}: {text}" for _, node, label, text in steps)
-        more = f", and {len(left_out)} more ranks" if left_out else ""
-        return f"; last steps: {shown}{more}"
-
     def _tell(self, now: float) -> None:
         """Tell how far the run has come, unless it was told a moment ago or is no news."""
         told = self._progress_told
@@ -304,58 +232,3 @@ class RunWatch:
         if progress != self._progress:
             self._progress, self._progress_told = progress, now
             self._on_progress(progress)
-
-
-class _Pace:
-    """How fast steps come in, by when they are seen: for the reader, never a measurement."""
-
-    __slots__ = ("_batch", "_last", "_mark", "_warm")
-
-    def __init__(self, batch: int) -> None:
-        """Take ``batch`` samples for a step."""
-        self._batch = batch
-        self._mark: tuple[int, float] | None = None
-        self._last = (0, 0.0)
-        self._warm = False
-
-    def note(self, reading: LogReading, now: float) -> None:
-        """Look how far the slowest rank has come."""
-        step = reading.slowest_step
-        if step <= self._last[0]:
-            return
-        self._last = step, now
-        warm = step >= max(reading.warmup_steps, 1)
-        if self._mark is None or (warm and not self._warm):
-            self._mark = self._last
-        self._warm = self._warm or warm
-
-    @property
-    def throughput(self) -> float | None:
-        """Samples per second since the warm-up."""
-        duration = self.seconds(1)
-        return self._batch / duration if self._warm and duration else None
-
-    def seconds(self, steps: int) -> float | None:
-        """How long so many steps take; during the warm-up, by the steps of the warm-up."""
-        if self._mark is None:
-            return None
-        (first, begin), (last, end) = self._mark, self._last
-        return steps * (end - begin) / (last - first) if last > first else None
-
-
-def _name(node: int, label: str) -> str:
-    """What to call a rank; the ranks of a node where they do not name themselves."""
-    if not label:
-        return f"node {node}"
-    label = label[:_LABEL_SHOWN]
-    return f"node {node} {label}" if node else label
-
-
-def _natural(label: str) -> tuple[int, str]:
-    """A key that sorts rank 10 behind rank 9."""
-    return len(label), label
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _RANKS_SHOWN} more" if len(names) > _RANKS_SHOWN else ""
-    return ", ".join(names[:_RANKS_SHOWN]) + more

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.launch.fleet import HostFaultError, NotEnoughHostsError
 from pytest_dlperf.launch.launcher import LauncherError
 from pytest_dlperf.launch.leases import LeaseError
+from pytest_dlperf.launch.pace import Progress
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
@@ -22,7 +23,7 @@ from pytest_dlperf.launch.variables import (
     needed_paths,
     resolve,
 )
-from pytest_dlperf.launch.watch import LEAST_FREE_BYTES, Progress, RunWatch, free_bytes
+from pytest_dlperf.launch.watch import LEAST_FREE_BYTES, RunWatch, free_bytes
 from pytest_dlperf.logs.tree import log_path
 from pytest_dlperf.measure.common import (
     CannotMeasureError,

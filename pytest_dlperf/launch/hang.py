@@ -1,0 +1,111 @@
+"""When a run hangs: ranks from which more is needed, and which show no new step for too long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from pytest_dlperf.logs.throughput import LogState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.logs.throughput import LogReading
+
+_RANKS_SHOWN: Final = 32
+_LABEL_SHOWN: Final = 60
+
+
+@final
+class HangRule:
+    """Each rank has a clock of its own, from its last step on."""
+
+    __slots__ = ("_first_step_limit_s", "_last_seen", "_step_limit_s")
+
+    def __init__(self, *, first_step_limit_s: float, step_limit_s: float) -> None:
+        """Allow so many seconds for the first step of every rank, and for each further one."""
+        self._first_step_limit_s = first_step_limit_s
+        self._step_limit_s = step_limit_s
+        self._last_seen: dict[tuple[int, str], tuple[int, float]] = {}
+
+    def check(self, readings: Sequence[LogReading], *, now: float, started: float) -> str | None:
+        """What hangs, as text, by the nodes' logs, node 0's first; ``None`` where nothing does.
+
+        ``now`` and ``started`` are seconds of one clock that never runs backwards.
+        """
+        self._last_seen = last_seen = self._seen(readings, now, started)
+        none_yet = any(not step for step, _ in last_seen.values())
+        if none_yet and now - started >= self._first_step_limit_s:
+            shown = _shown_steps(readings)
+            missing = "not every rank has shown a first step" if shown else "no first step"
+            return f"{missing} within {self._first_step_limit_s:g} s{shown}"
+        stuck = [
+            rank
+            for rank, (step, since) in last_seen.items()
+            if step and now - since >= self._step_limit_s
+        ]
+        if stuck:
+            alone = len(stuck) < len(last_seen)
+            of = f" of {_listed([_name(*rank) for rank in stuck])}" if alone else ""
+            return f"no new step{of} for {self._step_limit_s:g} s{_shown_steps(readings)}"
+        return None
+
+    def _seen(
+        self, readings: Sequence[LogReading], now: float, started: float
+    ) -> dict[tuple[int, str], tuple[int, float]]:
+        """The last step of each rank from which more is needed, and when it was seen first.
+
+        Of the other nodes only ranks that have shown a step: their logs need not show any.
+        """
+        seen = {}
+        for node, reading in enumerate(readings):
+            if reading.state is not LogState.GROWING:
+                continue
+            for label, step in reading.awaited().items():
+                known = self._last_seen.get((node, label))
+                if known is not None and known[0] == step:
+                    seen[node, label] = known
+                elif step:
+                    seen[node, label] = step, now
+                elif node == 0:
+                    seen[node, label] = 0, started
+        return seen
+
+
+def _shown_steps(readings: Sequence[LogReading]) -> str:
+    """The last step of each rank, as the end of a message; nothing without a step."""
+    steps = []
+    for node, reading in enumerate(readings):
+        awaited = reading.awaited()
+        for label, step in reading.last_steps().items():
+            reached = awaited.get(label, step)
+            behind = f" (all of its ranks: {reached})" if reached < step else ""
+            steps.append((reached, node, label, f"{step}{behind}"))
+    if not steps:
+        return ""
+    if len(readings) == 1 and not steps[0][2]:
+        return f"; last step: {steps[0][3]}"
+    # Where not all can be shown, those that are behind tell most.
+    steps.sort(key=lambda each: (each[0], each[1], _natural(each[2])))
+    left_out = steps[_RANKS_SHOWN:]
+    steps = sorted(steps[:_RANKS_SHOWN], key=lambda each: (each[1], _natural(each[2])))
+    shown = ", ".join(f"{_name(node, label)}: {text}" for _, node, label, text in steps)
+    more = f", and {len(left_out)} more ranks" if left_out else ""
+    return f"; last steps: {shown}{more}"
+
+
+def _name(node: int, label: str) -> str:
+    """What to call a rank; the ranks of a node where they do not name themselves."""
+    if not label:
+        return f"node {node}"
+    label = label[:_LABEL_SHOWN]
+    return f"node {node} {label}" if node else label
+
+
+def _natural(label: str) -> tuple[int, str]:
+    """A key that sorts rank 10 behind rank 9."""
+    return len(label), label
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _RANKS_SHOWN} more" if len(names) > _RANKS_SHOWN else ""
+    return ", ".join(names[:_RANKS_SHOWN]) + more
