@@ -80,7 +80,7 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
     A case that cannot be measured here skips the test and says what is missing.
     """
     from pytest_dlperf.locks import LockError
-    from pytest_dlperf.measure.common import CannotMeasureError, UnfitError
+    from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
     from pytest_dlperf.suite import SuiteError
 
     suite = _suite(request)

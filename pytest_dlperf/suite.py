@@ -209,7 +209,7 @@ class Suite:
             self.systems,
             self.cluster.estimator,
             assignments=(self.settings.assignments, self.cluster.assignments),
-            run_directory=self.settings.run_directory,
+            session_directory=self.settings.run_directory,
             repeats=self.settings.repeats,
             say=say,
             show=show,
@@ -223,7 +223,7 @@ class Suite:
             UnfitError: What it needs is here, and broken.
         """
         if self._launching is None:
-            raise AssertionError("measure_by_launching() comes before the first plan")
+            raise AssertionError("it is not said that cases are launched")
         return self._launching.plan(case)
 
     @property
@@ -245,7 +245,7 @@ class Suite:
         """
         measurer, measurements = self._measurer, self._measurements
         if measurer is None or measurements is None:
-            raise AssertionError("prepare() comes before the first measurement")
+            raise AssertionError("it is not said how to measure")
         return measurements.once(case, lambda: measurer.measure(case))
 
     # ------------------------------------------------------------------ baselines

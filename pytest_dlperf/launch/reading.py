@@ -52,46 +52,26 @@ class _LaunchReader:
         self._places: dict[str, YamlValue] = {}
 
     def read(self) -> LaunchSpec:
-        fields = self._root.fields(
-            required=("command",),
-            optional=(
-                "devices",
-                "start_on",
-                "variables",
-                "values",
-                "environment",
-                "working_directory",
-                "requires_modules",
-                "install_hint",
-                "time_limit_s",
-                "first_step_limit_s",
-                "step_limit_s",
-                "run_to_end",
-                "retries",
-                "pause_s",
-            ),
-        )
+        readers: dict[str, Callable[[YamlValue], Any]] = {
+            "devices": lambda v: _word(v, Devices),
+            "start_on": lambda v: _word(v, StartOn),
+            "variables": self._variables,
+            "values": self._values,
+            "environment": self._environment,
+            "working_directory": lambda v: self._kept(v).text("a folder"),
+            "requires_modules": _modules,
+            "install_hint": lambda v: v.text(),
+            "time_limit_s": _seconds,
+            "first_step_limit_s": _seconds,
+            "step_limit_s": _seconds,
+            "run_to_end": lambda v: v.yes_or_no(),
+            "retries": lambda v: v.whole_number(0),
+            "pause_s": lambda v: v.positive_number(or_zero=True, unit="seconds"),
+        }
+        fields = self._root.fields(required=("command",), optional=tuple(readers))
+        read = {key: fields.get(key, reader, None) for key, reader in readers.items()}
         # What is left out keeps the launch's own default.
-        given: dict[str, Any] = {}
-        for key, read in (
-            ("devices", lambda v: _word(v, Devices)),
-            ("start_on", lambda v: _word(v, StartOn)),
-            ("variables", self._variables),
-            ("values", self._values),
-            ("environment", self._environment),
-            ("working_directory", lambda v: self._kept(v).text("a folder")),
-            ("requires_modules", _modules),
-            ("install_hint", lambda v: v.text()),
-            ("time_limit_s", _seconds),
-            ("first_step_limit_s", _seconds),
-            ("step_limit_s", _seconds),
-            ("run_to_end", lambda v: v.yes_or_no()),
-            ("retries", lambda v: v.whole_number(0)),
-            ("pause_s", lambda v: v.positive_number(or_zero=True, unit="seconds")),
-        ):
-            found = fields.get(key, read, None)
-            if found is not None:
-                given[key] = found
+        given: dict[str, Any] = {key: value for key, value in read.items() if value is not None}
         spec = LaunchSpec(command=fields.get("command", self._command, ()), **given)
         self._tell(spec)
         return spec

@@ -25,13 +25,9 @@ from pytest_dlperf.launch.variables import (
 )
 from pytest_dlperf.launch.watch import LEAST_FREE_BYTES, RunWatch, free_bytes
 from pytest_dlperf.logs.tree import log_path
-from pytest_dlperf.measure.common import (
-    CannotMeasureError,
-    UnfitError,
-    check_estimator,
-    readable,
-)
-from pytest_dlperf.measure.ending import explained
+from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError, check_estimator
+from pytest_dlperf.measure.ending import with_ending
+from pytest_dlperf.measure.log_tail import readable
 from pytest_dlperf.measurement import Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -71,21 +67,22 @@ class LaunchMeasurer:
         estimator: Estimator,
         *,
         assignments: Sequence[Sequence[Assignment]],
-        run_directory: Path,
+        session_directory: Path,
         repeats: int | None,
         say: Callable[[str], None],
         show: Callable[[RunProgress], None],
     ) -> None:
         """Launch ``repeats`` runs of a case (``None``: the system's number).
 
-        ``assignments`` are what the user set for systems, the strongest first. ``say`` tells the
+        ``assignments`` are what the user set for systems, the strongest first. Logs go below
+        ``session_directory``. ``say`` tells the
         user what a run waits for, ``show`` how far it has come.
         """
         self._fleet = fleet
         self._systems = systems
         self._estimator = estimator
         self._assignments = assignments
-        self._run_directory = run_directory
+        self._session_directory = session_directory
         self._repeats = repeats
         self._say = say
         self._show = show
@@ -111,7 +108,7 @@ class LaunchMeasurer:
             raise UnfitError(str(error)) from error
         except OSError as error:
             raise UnfitError(
-                f"{error.filename or self._run_directory}: {error.strerror}"
+                f"{error.filename or self._session_directory}: {error.strerror}"
             ) from error
         return Measurement(
             case_id=case.id, unit=system.unit, estimator=self._estimator, runs=tuple(runs)
@@ -132,7 +129,7 @@ class LaunchMeasurer:
             raise CannotMeasureError(str(error)) from error
         except (LauncherError, VariableError) as error:
             raise UnfitError(str(error)) from error
-        log = log_path(self._run_directory, case, system.log_name, 1)
+        log = log_path(self._session_directory, case, system.log_name, 1)
         return launch.commands(nodes, run=1, log=log)
 
     def _launch_of(self, system: System, case: Case, *, look: bool = True) -> _Launch:
@@ -178,7 +175,7 @@ class LaunchMeasurer:
 
     def _run(self, launch: _Launch, leases: Sequence[Lease], number: int, count: int) -> Run:
         system, spec, case = launch.system, launch.spec, launch.case
-        log = log_path(self._run_directory, case, system.log_name, number)
+        log = log_path(self._session_directory, case, system.log_name, number)
         _set_aside(log, "interrupted")
         places = self._fleet.places(leases, log)
         head_only = spec.start_on is StartOn.HEAD
@@ -226,11 +223,11 @@ class LaunchMeasurer:
         elif not (outcome.succeeded or outcome.error):
             outcome = replace(outcome, error=_full_disk(log.parent))
         logs = [place.log for place in places]
-        return explained(read, outcome, logs, time_limit_s=spec.time_limit_s)
+        return with_ending(read, outcome, logs, time_limit_s=spec.time_limit_s)
 
     def _kept(self, failed: Run, launch: _Launch) -> Run:
         """Put a failed attempt's log out of the way of the next one's."""
-        log = log_path(self._run_directory, launch.case, launch.system.log_name, failed.run)
+        log = log_path(self._session_directory, launch.case, launch.system.log_name, failed.run)
         kept = _set_aside(log, "attempt")
         return replace(failed, log=readable(str(kept)) if kept else failed.log)
 

@@ -6,8 +6,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.measure.common import last_lines, readable
-from pytest_dlperf.measure.from_logs import told
+from pytest_dlperf.measure.log_tail import last_lines, readable, with_last_line
 from pytest_dlperf.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 NODES_SHOWN: Final = 8
 
 
-def explained(
+def with_ending(
     read: Run, outcome: LaunchOutcome, logs: Sequence[Path], *, time_limit_s: float
 ) -> Run:
     """Put what the log says and how the processes ended together.
@@ -32,7 +31,7 @@ def explained(
     """
     ending = _ending(outcome, time_limit_s)
     if ending is None:
-        return told(read, logs[0])
+        return with_last_line(read, logs[0])
     status, how = ending
     run = replace(read, log=readable(str(logs[0])))
     if read.status is RunStatus.OK and outcome.error is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.throughput import measure_log
-from pytest_dlperf.measure.common import CannotMeasureError, check_estimator, last_line, readable
+from pytest_dlperf.measure.cannot import CannotMeasureError, check_estimator
+from pytest_dlperf.measure.log_tail import readable, with_last_line
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -66,12 +66,4 @@ class LogMeasurer:
             window=system.window,
             estimator=self._estimator,
         )
-        return told(read, path)
-
-
-def told(read: Run, log: Path) -> Run:
-    """The run with what its log ends with, where no step was found: that says most."""
-    reason = read.reason
-    if read.status is RunStatus.INVALID and not read.steps:
-        reason = f"{read.reason}{last_line(log)}"
-    return replace(read, log=readable(str(log)), reason=reason)
+        return with_last_line(read, path)

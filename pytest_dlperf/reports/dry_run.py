@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.launch.secrets import masked_arguments, masked_environment
-from pytest_dlperf.measure.common import CannotMeasureError, UnfitError
+from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,43 +1,28 @@
-"""What measuring from logs and measuring by launching have in common."""
+"""What a log ends with: it often says more than an exit code."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.reader import LogFile
-from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pytest_dlperf.systems import System
 
 TAIL_BYTES: Final = 8192
 LAST_LINES: Final = 20
 LINE_SHOWN: Final = 200
 
 
-class CannotMeasureError(Exception):
-    """The case cannot be measured here; the message says what is missing and what helps."""
-
-
-class UnfitError(Exception):
-    """The case could be measured here if something were not broken; the message says what."""
-
-
-def check_estimator(system: System, estimator: Estimator) -> None:
-    """Refuse what cannot be estimated before anything is launched or read.
-
-    Raises:
-        CannotMeasureError: The system's logs have no published definition of throughput.
-    """
-    if estimator is Estimator.PUBLISHED and not system.log_format.has_published:
-        raise CannotMeasureError(
-            f"the log format {system.log_format.name} of {system.id} has no published "
-            "definition of throughput; compare with a cluster whose cluster.yaml says "
-            "'estimator: steady'"
-        )
+def with_last_line(read: Run, log: Path) -> Run:
+    """The run with what its log ends with, where no step was found: that says most."""
+    reason = read.reason
+    if read.status is RunStatus.INVALID and not read.steps:
+        reason = f"{read.reason}{last_line(log)}"
+    return replace(read, log=readable(str(log)), reason=reason)
 
 
 def readable(path: str) -> str:
