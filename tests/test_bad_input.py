@@ -203,6 +203,7 @@ def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
     assert "No such file" in results["cases"][0]["runs"][0]["reason"]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_other_files_are_no_trouble(suite: Suite) -> None:
     write_log(suite.path / "logs" / "1n1g")
     crowd = suite.path / "logs" / "crowd"
@@ -218,6 +219,7 @@ def test_a_hundred_thousand_other_files_are_no_trouble(suite: Suite) -> None:
     assert len(result.outlines) < 60
 
 
+@pytest.mark.slow
 def test_a_two_gigabyte_log_is_read_like_any_other(suite: Suite) -> None:
     """The window is at its very end, behind two gigabytes of nothing."""
     log = write_log(suite.path / "logs" / "1n1g")

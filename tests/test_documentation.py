@@ -332,6 +332,7 @@ def test_files_that_the_documents_name_exist(document: Path) -> None:
 # --------------------------------------------------------------------------- the worked example
 
 
+@pytest.mark.slow
 def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suite: Suite) -> None:
     for name in ("trainers/line.py", "bench_tests/systems/plain-line.yaml"):
         file = suite.path / name

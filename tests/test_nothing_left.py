@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from clusters.ssh import SshHosts
     from suites import Suite
 
+pytestmark = pytest.mark.slow
+
 LAUNCHERS: Final = {
     "local": [],
     "ssh": [pytest.mark.ssh],

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.cases import Case
     from pytest_dlperf.systems import System
 
+pytestmark = pytest.mark.slow
+
 STAND_INS: Final = Path(__file__).parent / "seed_trainers"
 SCRIPT: Final = "from seed_trainers.{module} import main\n\nmain({arguments})\n"
 PADDLE_LAUNCH: Final = ("paddle/distributed/launch.py", "paddle_launch")
