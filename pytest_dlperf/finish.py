@@ -40,17 +40,18 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     started: datetime,
     any_report: bool,
     green_so_far: bool,
+    interrupted: bool,
 ) -> Iterator[Note]:
     """Write what the session was asked to write, and yield what is to be told.
 
     ``any_report`` is false when no test has run: pytest was asked for something else, or stopped.
-    ``green_so_far`` says that pytest saw no test fail.
+    ``green_so_far`` says that pytest saw no test fail, ``interrupted`` that it was ended by Ctrl-C.
     """
     settings = suite.settings
     results = records.results()
     for host, faults in sorted(records.host_faults.items()):
         yield Note(f"host {host} cannot be used: {'; '.join(faults)}")
-    if any_report and records.nothing_measured:
+    if any_report and records.nothing_measured and not interrupted:
         yield Note("nothing was measured: every selected case was skipped", is_bad=True)
     if green_so_far and records.bad_cases:
         cases = ", ".join(records.bad_cases)

@@ -9,6 +9,7 @@ import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -192,6 +193,18 @@ class DlperfSession:
 
     # ------------------------------------------------------- what is told while a test runs
 
+    def pytest_report_header(self) -> str | None:
+        """Say where cases are launched, and where to look meanwhile."""
+        suite = self._suite
+        if suite is None or not suite.launches_on_hosts or self._settings.dry_run:
+            return None
+        from pytest_dlperf.reports.progress import FILE
+
+        return (
+            f"dlperf: launched {suite.launch_description}\n"
+            f"dlperf: progress without a terminal: {self._settings.run_directory / FILE}"
+        )
+
     def _live_report(self) -> LiveReport:
         from pytest_dlperf.reports.live import LiveReport
         from pytest_dlperf.reports.progress import ProgressFile
@@ -243,6 +256,14 @@ class DlperfSession:
         if self._suite is None or not self._suite.launches_on_hosts:
             return
         items.sort(key=_launch_order)
+        workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
+        # Each worker is given two tests to begin with: its first is to be one of the largest.
+        items[: 2 * workers] = [
+            item
+            for pair in zip_longest(items[:workers], items[workers : 2 * workers])
+            for item in pair
+            if item is not None
+        ]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -252,9 +273,14 @@ class DlperfSession:
             return None
         from pytest_dlperf.reports.dry_run import dry_run_lines
 
-        cases = [about[0] for item in session.items if (about := case_of(item)) is not None]
+        cases = []
+        for item in session.items:
+            if (about := case_of(item)) is not None:
+                case, quantity = about
+                cases += [case, case.single_device] if quantity is Quantity.SPEEDUP else [case]
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
+            reporter.write_line(f"dlperf: launched {suite.launch_description}")
             for line in dry_run_lines(list(dict.fromkeys(cases)), suite.planned):
                 reporter.write_line(line)
         return True
@@ -348,6 +374,7 @@ class DlperfSession:
                 started=self._started,
                 any_report=self._any_report,
                 green_so_far=session.exitstatus == pytest.ExitCode.OK,
+                interrupted=session.exitstatus == pytest.ExitCode.INTERRUPTED,
             )
         )
         if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):

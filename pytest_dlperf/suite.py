@@ -232,6 +232,11 @@ class Suite:
         return self._fleet is not None and not self._fleet.is_this_machine
 
     @property
+    def launch_description(self) -> str:
+        """Where and how cases are launched, for people."""
+        return self._fleet.description if self._fleet is not None else "nowhere"
+
+    @property
     def host_faults(self) -> list[HostFault]:
         """What is wrong with hosts, as far as it is known."""
         return self._fleet.faults if self._fleet is not None else []

@@ -13,7 +13,7 @@ from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.variables import LaunchVariables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
@@ -49,7 +49,13 @@ def run_commands(commands: Sequence[NodeCommand], *, time_limit_s: float) -> Lau
     return run_on_hosts(LocalLauncher(), order)
 
 
-def run_spec(spec: LaunchSpec, case: Case, window: Window, log: Path) -> LaunchOutcome:
+def run_spec(
+    spec: LaunchSpec,
+    case: Case,
+    window: Window,
+    log: Path,
+    say: Callable[[str], None] | None = None,
+) -> LaunchOutcome:
     """Plan a case and run it to its end."""
     topology = case.topology
     logs = [run_directory(log) / f"node{rank}.log" for rank in range(1, topology.nodes)]
@@ -68,5 +74,6 @@ def run_spec(spec: LaunchSpec, case: Case, window: Window, log: Path) -> LaunchO
             log=log,
         ),
         time_limit_s=spec.time_limit_s,
+        on_wait=say,
     )
     return run_on_hosts(LocalLauncher(), order)

@@ -44,7 +44,9 @@ def test_every_node_s_command_is_printed_and_nothing_is_run(
         "  node 1 on 127.1.0.2: " + command.format(host="127.1.0.2", words="2 1 1"),
         "tiny-mlp-fp32-b4-1n2g",
         "  node 0 on 127.1.0.1: " + command.format(host="127.1.0.1", words="1 2 0"),
-        "2 cases; nothing was run",
+        "tiny-mlp-fp32-b4-1n1g",  # the reference of their speedups
+        "  node 0 on 127.1.0.1: " + command.format(host="127.1.0.1", words="1 1 0"),
+        "3 cases; nothing was run",
     ]
     assert [line for line in result.outlines if line in expected] == expected
     assert "passed" not in result.parseoutcomes()

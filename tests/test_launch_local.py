@@ -23,8 +23,11 @@ from launches import THIS_MACHINE, run_commands, run_spec
 from pytest_dlperf.cases import Case
 from pytest_dlperf.launch import agent, local, supervisor
 from pytest_dlperf.launch import run as run_module
+from pytest_dlperf.launch.agent import Place
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.spec import Devices, LaunchSpec
 from pytest_dlperf.measurement import Window
 
@@ -386,8 +389,7 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         for name in node.names
     }
     known_to_3_6 = (
-        "contextlib ctypes errno fcntl json os re select shutil signal socket subprocess sys time "
-        "typing"
+        "contextlib ctypes errno fcntl json os re select signal socket subprocess sys time typing"
     )
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} == set(known_to_3_6.split())
@@ -805,3 +807,100 @@ def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_p
         os.close(lock)
         for folder in (old, new, taken):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("what", ["a deep tree", "folders that may not be written"])
+def test_a_scratch_folder_is_removed_whatever_is_in_it(tmp_path: Path, what: str) -> None:
+    if what == "a deep tree":
+        code = "import os\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
+    else:
+        code = "import os; os.mkdir('d'); open('d/file', 'w').close(); os.chmod('d', 0o555)"
+    code = f"import os, sys; print(sys.argv[1], flush=True); os.chdir(sys.argv[1])\n{code}"
+    spec = LaunchSpec(command=python(code, "{scratch_directory}"), devices=Devices.CPU)
+    case = Case.parse("pytorch-resnet18-fp32-b8-1n1g")
+    log = tmp_path / "run_1.log"
+    assert run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log).succeeded
+    assert not Path(log.read_text().strip()).exists()
+
+
+def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs the right to mount file systems: run the tests as root")
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    (elsewhere / "data").touch()
+    code = (
+        "import os, subprocess, sys; scratch, there = sys.argv[1:]; print(scratch, flush=True)\n"
+        "os.mkdir(scratch + '/a b')\n"
+        "subprocess.run(['mount', '--bind', there, scratch + '/a b'], check=True)"
+    )
+    spec = LaunchSpec(
+        command=python(code, "{scratch_directory}", str(elsewhere)), devices=Devices.CPU
+    )
+    case = Case.parse("pytorch-resnet18-fp32-b8-1n1g")
+    log = tmp_path / "run_1.log"
+    told: list[str] = []
+    try:
+        outcome = run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log, told.append)
+        assert outcome.succeeded
+        assert (elsewhere / "data").exists()
+        assert "/a b is mounted there" in told[0]
+    finally:
+        scratch = log.read_text().strip()
+        subprocess.run(["/bin/umount", f"{scratch}/a b"], check=True)
+        shutil.rmtree(scratch)
+
+
+NOTING: Final = (
+    "import os, pathlib, sys, time; part = pathlib.Path(sys.argv[1], 'part')\n"
+    "part.write_text(str(os.getpid())); part.rename(part.with_name('agent.pid')); time.sleep(600)"
+)
+
+
+def test_a_program_ends_with_its_supervisor_even_if_nobody_is_left_to_look(folder: Path) -> None:
+    program = python(NOTING, str(folder))
+    with subprocess.Popen(python(DRIVER, TESTS, str(folder), "5", *program)) as process:
+        wait_until((folder / "agent.pid").exists)
+        trainer = int((folder / "agent.pid").read_text())
+        stat = Path(f"/proc/{trainer}/stat").read_text(encoding="utf-8")
+        process.send_signal(signal.SIGSTOP)
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        process.kill()
+    wait_until(lambda: not is_running(trainer))
+
+
+def test_a_forked_child_of_ours_does_not_keep_a_run_alive(folder: Path) -> None:
+    forking = (
+        "import os, threading, time\n"
+        "def fork():\n"
+        f"    while not os.path.exists({str(folder / 'agent.pid')!r}): time.sleep(0.02)\n"
+        "    child = os.fork()\n"
+        "    if not child: time.sleep(600); os._exit(0)\n"
+        f"    open({str(folder / 'part')!r}, 'w').write(str(child))\n"
+        f"    os.rename({str(folder / 'part')!r}, {str(folder / 'child.pid')!r})\n"
+        "threading.Thread(target=fork, daemon=True).start()\n"
+    )
+    program = python(NOTING, str(folder))
+    with subprocess.Popen(python(forking + DRIVER, TESTS, str(folder), "5", *program)) as process:
+        wait_until((folder / "child.pid").exists)
+        process.kill()
+    trainer = int((folder / "agent.pid").read_text())
+    wait_until(lambda: not is_running(trainer))
+    assert is_running(int((folder / "child.pid").read_text()))
+
+
+def test_two_hosts_that_are_one_machine_are_told_instead_of_waited_for(tmp_path: Path) -> None:
+    places = tuple(
+        Place(
+            host=Host(name=name, address=name, devices=1),
+            device_ids=(0,),
+            locked_devices=(0,),
+            lock_scope=tmp_path.name,
+            log=tmp_path / f"{name}.log",
+        )
+        for name in ("one", "two")
+    )
+    order = RunOrder(places=places, plan=lambda _: [], time_limit_s=LONG_S)
+    outcome = run_on_hosts(LocalLauncher(), order)
+    assert outcome.error is not None
+    assert "another host of this run is the same machine" in outcome.error

@@ -322,7 +322,7 @@ def test_who_waits_is_told_once_what_for(party: Callable[..., Party]) -> None:
     holder.says("got")
     waiting = party("a,b", 2)
     told = waiting.says("waits")
-    assert "waiting for 2 host(s) with 8 device(s) of a, b: a held by process" in told
+    assert "waiting for 2 of 2 hosts with 8 device(s): a held by process" in told
     assert f"process {holder.process.pid} for case since 2" in told
     behind = party("a,b").says("waits")
     assert f"process {waiting.process.pid} for case since 2" in behind

@@ -142,14 +142,14 @@ def test_the_log_of_the_node_that_died_says_why(suite: Suite) -> None:
     head, *words = run["reason"].splitlines()
     assert "exit code" in head
     assert "3 on node 1" in head
-    assert head.endswith("; the log of node 1 ends with:")
+    assert head.endswith("/node1.log, ends with:")
     assert words[-2:] == ["Traceback (most recent call last):", "MemoryError: node 1 has no more"]
     assert "lost a peer" not in run["reason"]
     assert len(words) <= 20
     result.stdout.fnmatch_lines(
         [
             f"failed: throughput of {CASES[2]}",
-            f"  reason     {CASES[2]}, run 1: * 3 on node 1*; the log of node 1 ends with:",
+            f"  reason     {CASES[2]}, run 1: * 3 on node 1*; the log of node 1, * ends with:",
             "               Traceback (most recent call last):",
             "               MemoryError: node 1 has no more",
             "*= dlperf: *",

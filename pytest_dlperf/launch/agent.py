@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
+from weakref import WeakSet
 
 from pytest_dlperf.launch import supervisor
 from pytest_dlperf.launch.launcher import sent_program, source_of
@@ -90,10 +91,12 @@ class Agent:
         "_received",
         "_remote",
         "_started_with",
+        "_told",
         "busy",
         "clean",
         "ended",
         "exit_code",
+        "kept",
         "lost",
         "marker",
         "place",
@@ -121,6 +124,9 @@ class Agent:
         self._cannot_start: tuple[str | None] | None = None
         self._started_with: NodeCommand | None = None
         self._left: list[int] = []
+        self._told: str | None = None
+        self.kept: str | None = None
+        """What of the scratch folder could not be removed, and why."""
         self.ready = False
         self.busy = False
         """Whether another run has locked a device of the host."""
@@ -140,6 +146,7 @@ class Agent:
             self._process = _started(command, log)
         self._orders_lock = threading.Lock()
         self._heard_at = time.monotonic()
+        _WITH_INPUT.add(self._process)
         self.order(source)
 
     @property
@@ -307,6 +314,8 @@ class Agent:
 
     def _take(self, report: dict[str, Any]) -> None:
         self.ready = self.ready or "ready" in report
+        if not self.ready:
+            return  # it was printed by something on the way
         self.busy = self.busy or "busy" in report
         self.port = report.get("port", self.port)
         self._cannot_prepare = report.get("cannot_prepare", self._cannot_prepare)
@@ -316,6 +325,8 @@ class Agent:
         self.exit_code = report.get("ended", self.exit_code)
         self._left = report.get("left", self._left)
         self.clean = self.clean or "clean" in report
+        self._told = report.get("told", self._told)
+        self.kept = report.get("kept", self.kept)
         if "deserted" in report:
             self.lost = (
                 f"it was told nothing for {LEASE_S:g} s, as when the network is cut or the tests "
@@ -331,7 +342,9 @@ class Agent:
         problems: list[str] = []
         if _pipe(self._process.stdout).closed:
             return problems  # abandoned
-        if not self.ended:
+        if not self.ended and self.clean:
+            self._process.kill()  # it removes what the run has written: the next one does the rest
+        elif not self.ended:
             self._process.kill()
             problems.append(f"{self._where()}: its supervisor did not end as it should")
         elif self.lost is not None:
@@ -339,6 +352,8 @@ class Agent:
         elif self.started and self.exit_code is None:
             cut = " or cannot be reached" if self._remote else ""
             problems.append(f"{self._where()}: its supervisor was killed{cut}")
+        if self._told is not None:
+            problems.append(f"{self._where()}: somebody ended its supervisor by {self._told}")
         if self._left:
             problems.append(f"{self._where()}: processes {self._left} could not be ended")
         self._close_pipes()
@@ -380,6 +395,20 @@ class Agent:
             lines = log.read().decode("utf-8", "replace").splitlines()
             words = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"the way there ended with exit code {code}" + (f": {words}" if words else "")
+
+
+_WITH_INPUT: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
+
+
+def _leave_inputs() -> None:
+    """Let no child that is only forked keep supervisors waiting for the end of their input."""
+    for process in _WITH_INPUT:
+        if process.stdin is not None and not process.stdin.closed:
+            with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - as plain as it gets in a fork
+                os.dup2(nothing.fileno(), process.stdin.fileno())
+
+
+os.register_at_fork(after_in_child=_leave_inputs)
 
 
 def _opened(log: Path, *, again: bool) -> BinaryIO:

@@ -43,7 +43,7 @@ _be_watched({orders!r})
 class Errand:
     """A program on its way; several of them run at once."""
 
-    __slots__ = ("_errors", "_output", "_process", "_started_at", "host")
+    __slots__ = ("_errors", "_let_go_at", "_output", "_process", "_started_at", "host")
 
     def __init__(
         self, host: Host, process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes]
@@ -54,6 +54,12 @@ class Errand:
         self._output = output
         self._errors = errors
         self._started_at = time.monotonic()
+        self._let_go_at: float | None = None
+
+    def wait(self, limit_s: float) -> None:
+        """Wait until it has ended, ``limit_s`` seconds from its start at most."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, self._started_at + limit_s - time.monotonic()))
 
     def result(self, limit_s: float) -> tuple[bytes | None, str]:
         """What it printed, ``None`` where it did not end well within ``limit_s`` seconds; and why.
@@ -61,11 +67,9 @@ class Errand:
         The limit counts from its start, so it is one for all that are waited for in turn. The
         second value is what stands in the way, in its own last words.
         """
-        reason = ""
-        try:
-            code = self._process.wait(max(0.0, self._started_at + limit_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            code, reason = None, f"no answer for {limit_s:g} s"
+        self.wait(limit_s)
+        code = self._process.poll()
+        reason = f"no answer for {limit_s:g} s" if code is None else ""
         self.end()
         self._output.seek(0)
         self._errors.seek(0)
@@ -79,14 +83,21 @@ class Errand:
         reason = reason or f"the way there ended with exit code {code}"
         return None, f"{reason}: {last}" if last else reason
 
-    def end(self) -> None:
+    def let_go(self) -> None:
         """Wait no longer: the end of its input ends it where it is, with its process group."""
-        if self._process.stdin is not None:
-            # What it has not taken is of no more use.
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+        if self._let_go_at is None:
+            self._let_go_at = time.monotonic()
+            if self._process.stdin is not None:
+                # What it has not taken is of no more use.
+                with contextlib.suppress(BrokenPipeError):
+                    self._process.stdin.close()
+
+    def end(self) -> None:
+        """Let it go, and see that nothing of it is left here."""
+        self.let_go()
+        left_s = (self._let_go_at or 0.0) + END_LIMIT_S - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_LIMIT_S)
+            self._process.wait(max(0.0, left_s))
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -11,7 +11,7 @@ from pytest_dlperf.launch.agent import Place
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launcher import LauncherError
 from pytest_dlperf.launch.leases import Candidate, Lease
-from pytest_dlperf.launch.local import ADDRESS
+from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.locking import lock_scope
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
@@ -84,6 +84,14 @@ class Fleet:
         return not self._declared
 
     @property
+    def description(self) -> str:
+        """The way and the hosts, for people."""
+        if self.is_this_machine:
+            return "on this machine"
+        note = ", all of them this machine" if self.launcher.name == LocalLauncher.name else ""
+        return f"by {self.launcher.name} on {describe_hosts(self._declared)}{note}"
+
+    @property
     def faults(self) -> list[HostFault]:
         """What is wrong with hosts, as far as it is known."""
         found = {
@@ -144,7 +152,9 @@ class Fleet:
                     host=lease.host,
                     device_ids=lease.device_ids,
                     locked_devices=self._locked_devices(lease) if is_first else (),
-                    lock_scope=lock_scope(self._lock, lease.host),
+                    lock_scope=lock_scope(
+                        self._lock, lease.host, played_here=self.launcher.name == LocalLauncher.name
+                    ),
                     log=node_log(log, rank),
                 )
             )
@@ -195,19 +205,21 @@ class Fleet:
         broken = [host for host in known if reports[host.name].fault is not None]
         if len(fit) + len(broken) < wanted or not broken:
             raise self._not_enough(case, known, accelerators=needed.accelerators)
-        faults = "\n".join(f"  {host.name}: {reports[host.name].fault}" for host in broken)
+        by_fault: dict[str | None, list[str]] = {}
+        for host in broken:
+            by_fault.setdefault(reports[host.name].fault, []).append(host.name)
+        faults = "\n".join(f"  {', '.join(names)}: {fault}" for fault, names in by_fault.items())
         raise HostFaultError(
             f"{case.id} needs {wanted} fit host{'s' * (wanted > 1)}, and there "
-            f"{'is' if len(fit) == 1 else 'are'} {len(fit)}; what is wrong with the others:\n"
-            f"{faults}"
+            f"{'is' if len(fit) == 1 else 'are'} {len(fit)}. Not fit:\n{faults}"
         )
 
     def _hosts(self) -> tuple[Host, ...]:
         if self._resolved is None:
             hosts = self._declared or (THIS_MACHINE,)
-            self._resolved = self.launcher.resolve(hosts)
+            resolved = self.launcher.resolve(hosts)
             first: dict[str, str] = {}
-            for host in self._resolved:
+            for host in resolved:
                 if host.address.lower() in first:
                     # Two gangs would be given the same machine.
                     raise LauncherError(
@@ -216,6 +228,7 @@ class Fleet:
                         "a host file (address=…)"
                     )
                 first[host.address.lower()] = host.name
+            self._resolved = resolved
         return self._resolved
 
     def _looked_at(self, hosts: Sequence[Host], needed: Requirements) -> dict[str, HostReport]:
@@ -231,9 +244,9 @@ class Fleet:
                     try:
                         reports = look_at_hosts(self.launcher, hosts, needed, lock=self._lock)
                     except OSError as error:
+                        what = f" cannot start {error.filename!r}" if error.filename else ""
                         raise LauncherError(
-                            f"the launcher {self.launcher.name} cannot start {error.filename!r}: "
-                            f"{error.strerror}"
+                            f"the launcher {self.launcher.name}{what}: {error.strerror}"
                         ) from error
                     if file is not None:
                         plain = {name: report.to_plain() for name, report in reports.items()}

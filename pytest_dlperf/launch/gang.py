@@ -55,6 +55,7 @@ class Gang:
         "_reports",
         "_say",
         "_sweeps",
+        "_tell_user",
         "agents",
         "is_started",
         "problems",
@@ -76,7 +77,7 @@ class Gang:
         self._id = run_id
         self._head_only = head_only
         self._interrupts = interrupts
-        self._say = say
+        self._tell_user = self._say = say
         self._reports = selectors.DefaultSelector()
         self._pulse = _Pulse() if launcher.remote else None
         self._sweeps: dict[str, tuple[Errand, float]] = {}
@@ -157,6 +158,8 @@ class Gang:
             for agent in self.agents:
                 self._ignore(agent)
                 self.problems += agent.close()
+                if agent.kept is not None and self._tell_user is not None:
+                    self._tell_user(f"host {agent.place.host.name}: {agent.kept}")
             self._sweep()
             self.problems += self._swept()
             self._reports.close()

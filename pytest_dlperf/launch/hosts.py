@@ -310,8 +310,8 @@ def _padded(spans: Sequence[range], widths: Sequence[int]) -> Iterator[str]:
 def _check_name(name: str, entry: str, where: _Place) -> None:
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise where.error(entry, f"has the host {_shown(name)}, which is no host name")
-    # Shortened addresses ("10.1") would be other names of the same host.
-    if re.fullmatch(r"[0-9.]+", name):
+    # Addresses written in other ways ("10.1", "0x7f000001") would be other names of the same host.
+    if re.fullmatch(r"(?:0[xX][0-9a-fA-F]*|[0-9]*)(?:\.(?:0[xX][0-9a-fA-F]*|[0-9]*))*", name):
         try:
             ipaddress.IPv4Address(name)
         except ValueError:

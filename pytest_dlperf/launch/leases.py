@@ -433,8 +433,8 @@ class _Pool:
             for unknown in self.unknown
         ]
         return (
-            f"waiting for {waiting.nodes} host(s) with {waiting.devices} device(s) of "
-            f"{', '.join(wanted)}: {'; '.join(held + lost + before)}"
+            f"waiting for {waiting.nodes} of {len(wanted)} hosts with {waiting.devices} device(s): "
+            f"{'; '.join(held + lost + before)}"
         )
 
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.launch import probe, supervisor
 from pytest_dlperf.launch.errand import sent
+from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.locking import lock_scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_dlperf.launch.errand import Errand
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launcher import Launcher
 
@@ -86,11 +88,18 @@ def look_at_hosts(
                 folders=list(needed.folders.values()),
                 files=list(needed.files.values()),
                 modules=list(needed.modules),
-                lock=supervisor.lock_name(lock_scope(lock, host), ""),
+                lock=supervisor.lock_name(
+                    lock_scope(lock, host, played_here=launcher.name == LocalLauncher.name), ""
+                ),
             )
             errand = sent(launcher, host, probe.__file__, order)
             stack.callback(errand.end)
             errands.append(errand)
+        # All at once, last of all: each may take a moment until it is gone.
+        stack.callback(_let_go, errands)
+        for errand in errands:
+            errand.wait(LIMIT_S)
+        _let_go(errands)
         for errand in errands:
             output, reason = errand.result(LIMIT_S)
             lines = (output or b"").splitlines()
@@ -101,6 +110,11 @@ def look_at_hosts(
                 found = json.loads(answer.removeprefix(_ANSWER))
                 reports[errand.host.name] = _report(errand.host, needed, found)
     return _with_one_version(reports, needed.modules)
+
+
+def _let_go(errands: Sequence[Errand]) -> None:
+    for errand in errands:
+        errand.let_go()
 
 
 def _report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostReport:

@@ -152,4 +152,4 @@ def _is_locked(start: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("dlperf-probe " + json.dumps(look(json.loads(sys.stdin.read()))) + "\n")
+    sys.stdout.write("\ndlperf-probe " + json.dumps(look(json.loads(sys.stdin.read()))) + "\n")

@@ -89,7 +89,9 @@ class SshLauncher:
                 "--dlperf-ssh names another OpenSSH client"
             ) from error
         except subprocess.CalledProcessError as error:
-            raise LauncherError(f"{shlex.join(command)}: {error.stderr.strip()}") from error
+            raise LauncherError(
+                f"{shlex.join(command)}: {error.stderr.strip()}; is --dlperf-ssh right?"
+            ) from error
         except subprocess.TimeoutExpired as error:
             raise LauncherError(
                 f"{shlex.join(command)}: no answer for {RESOLVE_LIMIT_S:g} s; what does the ssh "

@@ -46,6 +46,13 @@ BEAT_S = 1.0
 _PROC = "/proc"
 _POLL_S = 0.01
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
+try:
+    import ctypes
+
+    _LIBRARY = ctypes.CDLL(None)  # type: ctypes.CDLL | None
+except (ImportError, OSError):
+    _LIBRARY = None
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 _SCRATCH = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
@@ -177,8 +184,11 @@ class Supervisor:
             left.update(kill_marked(self._sweep))
         if left:
             _report(left=sorted(left))
-        self._release()
+        for held in self._held:
+            held.close()
+        # The run is over here; what it has written may take long to remove.
         _report(clean=not left)
+        self._release()
         if self._program is not None:
             self._program.returncode = self._exit_code  # it has been waited for here
         if self._program is None:
@@ -258,6 +268,12 @@ class Supervisor:
         devices = order["devices"]
         assert isinstance(devices, list)  # noqa: S101 - what prepare_order() has put there
         try:
+            # A machine of two names would wait for itself for ever.
+            run = "run-" + str(order["sweep"]).split(".")[0]
+            if devices and not self._lock(lock_name(str(order["scope"]), run)):
+                self._release()
+                _report(cannot_prepare="another host of this run is the same machine; name it once")
+                return
             for device in devices:
                 if not self._lock(lock_name(str(order["scope"]), device)):
                     self._release()
@@ -334,6 +350,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here
             )
         except OSError as error:
             _report(cannot_start=os.strerror(error.errno or 0))
@@ -366,7 +383,8 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, number)
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
+    def _on_signal(self, number: int, _frame: object) -> None:
+        _report(told=signal.Signals(number).name)
         self._hurry = self._ending
         self._ending = True
 
@@ -409,23 +427,52 @@ def _remove_stale(folder: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    import shutil
+    """Remove a folder of ours with all that is in it, unless something is mounted there."""
+    mounted = _mounted_below(folder)
+    if mounted:
+        _report(kept="{} is left: {} is mounted there".format(folder, ", ".join(mounted)))
+        return
+    # The system's own tools know folders of any depth, and folders that may not be written.
+    nothing = subprocess.DEVNULL
+    for command in (["chmod", "-R", "u+rwx", "--", folder], ["rm", "-rf", "--", folder]):
+        with contextlib.suppress(OSError):
+            subprocess.call(command, stdin=nothing, stdout=nothing, stderr=nothing)  # noqa: S603
 
-    shutil.rmtree(folder, ignore_errors=True)
+
+def _mounted_below(folder: str) -> "list[str]":
+    """What is mounted at a folder or below it: to remove that would remove what lies elsewhere."""
+    points = []
+    with contextlib.suppress(OSError), open(_PROC + "/self/mountinfo", "rb") as file:  # noqa: PTH123
+        for line in file:
+            # Blanks and the like are written as their numbers.
+            parts = re.split(rb"\\([0-7]{3})", line.split()[4])
+            parts[1::2] = [bytes([int(number, 8)]) for number in parts[1::2]]
+            points.append(os.fsdecode(b"".join(parts)))
+    real = os.path.realpath(folder)
+    return [point for point in points if point == real or point.startswith(real + "/")]
 
 
 def _become_reaper() -> None:
     """Adopt the orphans among the descendants, where the system knows how."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
 
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+def _die_with_parent() -> None:
+    """Have the kernel end the program when its supervisor is killed and nobody is left to look."""
+    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _control(operation: int, value: int) -> None:
+    """Ask the system for something about this process, where it knows how."""
+    with contextlib.suppress(OSError, AttributeError):
+        if _LIBRARY is not None:
+            _LIBRARY.prctl(operation, value, 0, 0, 0)
 
 
 def _report(**message: object) -> None:
-    # Whoever was to read it may be gone.
+    # Whoever was to read it may be gone. What a login shell has printed may go on in this line.
     with contextlib.suppress(OSError):
-        os.write(1, json.dumps(message).encode("ascii") + b"\n")
+        os.write(1, b"\n" + json.dumps(message).encode("ascii") + b"\n")
 
 
 def _descendants(process: int) -> "list[int]":

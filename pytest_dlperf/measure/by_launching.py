@@ -250,7 +250,8 @@ class _Launch:
         # Where it depends on the run, the supervisor alone can tell whether it is there.
         if folder is not None and names_in(folder) <= set(self.variables.values):
             working_directory = fill(folder, self.variables.values)
-            if Path(working_directory).is_absolute():
+            is_new = working_directory not in folders.values()
+            if is_new and Path(working_directory).is_absolute():
                 folders["working_directory"] = working_directory
         return Requirements(
             python=self.variables.python or sys.executable,

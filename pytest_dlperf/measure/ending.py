@@ -45,7 +45,11 @@ def with_ending(
 
 def _last_words(rank: int, logs: Sequence[Path]) -> str:
     lines = last_lines(logs[rank])
-    return "\n".join([f"; the log of node {rank} ends with:", *lines]) if lines else ""
+    return (
+        "\n".join([f"; the log of node {rank}, {readable(str(logs[rank]))}, ends with:", *lines])
+        if lines
+        else ""
+    )
 
 
 def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str] | None:
