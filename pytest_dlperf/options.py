@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.launch.variables import Assignment, parse_assignment
 from pytest_dlperf.logs.tree import LogSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pytest_dlperf.launch.variables import Assignment
 
 LOCAL_CLUSTER: Final = "local"
 _TRUE: Final = ("1", "true", "yes", "on")
@@ -323,6 +324,8 @@ class _Source:
             raise pytest.UsageError(f"{place}: {given!r} is no command: {error}") from error
 
     def assignment(self, given: str, place: str) -> Assignment:
+        from pytest_dlperf.launch.variables import parse_assignment
+
         try:
             # The value may be a secret, which has no place in a message.
             name = given.partition("=")[0]

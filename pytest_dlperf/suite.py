@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines import Baseline, UnknownClusterError, find_cluster, load_baselines
-from pytest_dlperf.launch.hosts import HostsError
-from pytest_dlperf.launch.launcher import LauncherError
 from pytest_dlperf.launch.variables import VariableError, check_assignments
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogIndex, index_logs
@@ -190,6 +188,8 @@ class Suite:
         Raises:
             SuiteError: Hosts, launcher or what was set for systems is wrong.
         """
+        from pytest_dlperf.launch.hosts import HostsError
+        from pytest_dlperf.launch.launcher import LauncherError
         from pytest_dlperf.launchers import fleet_of
         from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
