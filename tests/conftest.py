@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
+
+# What is started below nohup ignores SIGHUP, and so does all that it starts; tests send it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 SYSTEM_FILES = {
     "ngc_pytorch-resnet50.yaml",
