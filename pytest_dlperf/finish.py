@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines import NewBaseline, record_baselines
+from pytest_dlperf.baselines.recording import NewBaseline, record_baselines
 from pytest_dlperf.environment import describe_environment
 from pytest_dlperf.locks import LockError
 from pytest_dlperf.reports.json_file import SessionFacts, write_json

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pytest_dlperf.cases import SINGLE_DEVICE, Case
-from pytest_dlperf.gate import Quantity, judge_speedup, judge_throughput
+from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
+from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.session import AcceptedNumbers, TestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_dlperf.baselines import Baseline
-    from pytest_dlperf.gate import Judgement
+    from pytest_dlperf.baselines.entry import Baseline
+    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.measurement import Measurement
     from pytest_dlperf.suite import Suite
 

@@ -20,7 +20,7 @@ from pytest_dlperf.yamlfile import nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pytest_dlperf.baselines import Cluster
+    from pytest_dlperf.baselines.cluster import Cluster
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.options import Settings

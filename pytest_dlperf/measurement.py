@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, Final
 
 from pytest_dlperf import numeric
+from pytest_dlperf.fingerprint import Fingerprint
 
 
 class Estimator(str, Enum):
@@ -90,12 +91,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """All runs of one case under one estimator."""
+    """All runs of one case under one estimator.
+
+    ``fingerprint`` is what it was taken on, ``None`` where nobody could look: logs that exist may
+    be of any machine.
+    """
 
     case_id: str
     unit: str
     estimator: Estimator
     runs: tuple[Run, ...]
+    fingerprint: Fingerprint | None = None
 
     @property
     def throughputs(self) -> tuple[float, ...]:
@@ -154,14 +160,40 @@ class Measurement:
             "unit": self.unit,
             "estimator": self.estimator.value,
             "runs": [run.to_plain() for run in self.runs],
+            "fingerprint": self.fingerprint.to_plain() if self.fingerprint else None,
         }
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Measurement:
         """The inverse of ``to_plain``."""
+        taken_on = plain["fingerprint"]
         return cls(
             case_id=plain["case_id"],
             unit=plain["unit"],
             estimator=Estimator(plain["estimator"]),
             runs=tuple(Run.from_plain(run) for run in plain["runs"]),
+            fingerprint=Fingerprint.from_plain(taken_on) if taken_on else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InTurn:
+    """Runs of what is tested and of the accepted software, in turn on the same hosts (A B B A …).
+
+    ``candidate`` and ``control`` are measurements of one case, equally long unless a run broke.
+    """
+
+    candidate: Measurement
+    control: Measurement
+
+    def to_plain(self) -> dict[str, Any]:
+        """Both measurements as builtins: passes between processes and into files."""
+        return {"candidate": self.candidate.to_plain(), "control": self.control.to_plain()}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> InTurn:
+        """The inverse of ``to_plain``."""
+        return cls(
+            candidate=Measurement.from_plain(plain["candidate"]),
+            control=Measurement.from_plain(plain["control"]),
         )

@@ -26,7 +26,7 @@ from pytest_dlperf.fixtures import (
     is_about,
     record_of,
 )
-from pytest_dlperf.gate import Judgement, Quantity, Verdict
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.options import (
     Settings,
     add_options,

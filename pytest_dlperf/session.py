@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.gate import Judgement, Quantity, Verdict
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.measurement import Measurement
 
 if TYPE_CHECKING:

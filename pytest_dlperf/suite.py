@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines import Baseline, UnknownClusterError, find_cluster, load_baselines
+from pytest_dlperf.baselines.cluster import UnknownClusterError, find_cluster
+from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.launch.variables import VariableError, check_assignments
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogIndex, index_logs
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.cases import Case
     from pytest_dlperf.launch.fleet import Fleet, HostFault
     from pytest_dlperf.launch.launcher import Launcher

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "pytest_dlperf"
 # From the bottom to the top: a room imports from the rooms above it in this list only. Rooms of
 # one line stand side by side and do not import each other.
 LEVELS = (
-    ("cases", "numeric", "yamlfile", "locks", "environment"),
+    ("cases", "numeric", "yamlfile", "locks", "environment", "fingerprint"),
     ("measurement",),
     ("logs", "workloads"),
     ("launch",),

@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dlperf.baselines import (
-    Cluster,
-    NewBaseline,
-    UnknownClusterError,
-    find_cluster,
-    load_baselines,
-    record_baselines,
-)
+from pytest_dlperf.baselines.cluster import Cluster, UnknownClusterError, find_cluster
+from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.baselines.recording import NewBaseline, record_baselines
 from pytest_dlperf.cases import Case
 from pytest_dlperf.locks import LockError
 from pytest_dlperf.measurement import Estimator

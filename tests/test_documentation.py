@@ -15,7 +15,7 @@ import pytest
 import yaml
 from test_architecture import HOMES, LEVELS
 
-from pytest_dlperf.baselines import find_cluster
+from pytest_dlperf.baselines.cluster import find_cluster
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.launch.spec import EVERY_SYSTEM_TAKES, Condition, LaunchSpec, Variable
 from pytest_dlperf.launch.template import FIELDS

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_dlperf.baselines import Baseline
-from pytest_dlperf.gate import Judgement, Verdict, judge_speedup, judge_throughput
+from pytest_dlperf.baselines.entry import Baseline
+from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
+from pytest_dlperf.gate.verdict import Judgement, Verdict
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
 
 BASELINE = Baseline(

@@ -8,7 +8,7 @@ import pytest
 from trainers import TinySystem
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.gate import Judgement, Quantity, Verdict
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.logs.tree import IgnoredLog
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.reports.terminal import summary_lines
@@ -42,12 +42,17 @@ def result(
             verdict=verdict,
             measured=8781.78,
             baseline=9000.0,
+            difference_percent=-2.42,
             tolerance_percent=5,
         )
     }
     if speedup is not None:
         judgements[Quantity.SPEEDUP] = Judgement(
-            quantity=Quantity.SPEEDUP, verdict=speedup, measured=24.0, baseline=24.88
+            quantity=Quantity.SPEEDUP,
+            verdict=speedup,
+            measured=24.0,
+            baseline=24.88,
+            difference_percent=-3.54,
         )
     return CaseResult(
         case=Case.parse(case_id),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate import Quantity, Verdict
+from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.gate import Judgement
+    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.measurement import Measurement, Run
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate import Quantity
+from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.locks import write_whole
 
 if TYPE_CHECKING:

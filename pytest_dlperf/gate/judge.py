@@ -1,108 +1,15 @@
-"""The gate: a measurement held against a baseline gives a verdict."""
+"""Holds a measurement against a baseline."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.measurement import RunStatus
 
 if TYPE_CHECKING:
-    from pytest_dlperf.baselines import Baseline
+    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.measurement import Measurement
-
-
-class Verdict(str, Enum):
-    """What the gate says of one quantity of one case. Only the first two pass a test."""
-
-    PASS = "pass"  # noqa: S105 - a verdict, no password
-    IMPROVED = "improved"
-    REGRESSED = "regressed"
-    INCONCLUSIVE = "inconclusive"
-    NO_BASELINE = "no_baseline"
-    FAILED = "failed"
-    HUNG = "hung"
-    INVALID = "invalid"
-    SKIPPED = "skipped"
-
-    @property
-    def passes(self) -> bool:
-        """Whether a test with this verdict passes."""
-        return self in {Verdict.PASS, Verdict.IMPROVED}
-
-    @property
-    def gravity(self) -> int:
-        """Where the verdict stands among all of them, 0 being the worst."""
-        return _WORST_FIRST.index(self)
-
-
-_WORST_FIRST: Final = (
-    Verdict.FAILED,
-    Verdict.HUNG,
-    Verdict.INVALID,
-    Verdict.REGRESSED,
-    Verdict.INCONCLUSIVE,
-    Verdict.NO_BASELINE,
-    Verdict.SKIPPED,
-    Verdict.IMPROVED,
-    Verdict.PASS,
-)
-
-
-class Quantity(str, Enum):
-    """What is judged."""
-
-    THROUGHPUT = "throughput"
-    SPEEDUP = "speedup"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """The verdict on one quantity, with the numbers that led to it.
-
-    ``measured`` and ``baseline`` are in the unit per second for throughput and a plain ratio for
-    speedup. ``tolerance_percent`` is what ``measured`` may lie below ``baseline``. ``recorded``
-    says that this very measurement becomes the baseline.
-    """
-
-    quantity: Quantity
-    verdict: Verdict
-    measured: float | None = None
-    baseline: float | None = None
-    tolerance_percent: float | None = None
-    reason: str | None = None
-    recorded: bool = False
-
-    @property
-    def difference_percent(self) -> float | None:
-        """How far the measured number lies above the baseline (below: negative)."""
-        if self.measured is None or self.baseline is None:
-            return None
-        return (self.measured / self.baseline - 1) * 100
-
-    def to_plain(self) -> dict[str, Any]:
-        """The judgement as builtins: passes between processes."""
-        return {
-            "quantity": self.quantity.value,
-            "verdict": self.verdict.value,
-            "measured": self.measured,
-            "baseline": self.baseline,
-            "tolerance_percent": self.tolerance_percent,
-            "reason": self.reason,
-            "recorded": self.recorded,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Judgement:
-        """The inverse of ``to_plain``."""
-        return cls(
-            **{
-                **plain,
-                "quantity": Quantity(plain["quantity"]),
-                "verdict": Verdict(plain["verdict"]),
-            }
-        )
 
 
 def judge_throughput(
@@ -230,6 +137,7 @@ def _compare(  # noqa: PLR0913 - the two numbers and all that bears on their com
         verdict=verdict,
         measured=measured,
         baseline=accepted,
+        difference_percent=(measured / accepted - 1) * 100,
         tolerance_percent=tolerance_percent,
         reason=reason,
     )

@@ -1,0 +1,1 @@
+"""Accepted numbers of each cluster: read, held against the cases, and changed."""

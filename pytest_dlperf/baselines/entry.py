@@ -1,0 +1,78 @@
+"""The accepted numbers of one case: the number, the runs it rests on, and the sessions since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.measurement import Estimator
+
+ROLLING_SESSIONS: Final = 6
+"""How many of the last accepted sessions tonight is held against."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedSession:
+    """The runs of a later session that passed and was added to the baseline.
+
+    ``at`` is when it began, ISO 8601 with its zone; ``runs`` are throughputs in the unit per
+    second, in the order of the runs.
+    """
+
+    at: str
+    runs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """Where an accepted number comes from.
+
+    ``at`` is when its session began, ISO 8601 with its zone; ``commit`` is that of the folder the
+    suite lies in; ``software`` are versions by name; ``logs`` is ``sha256:`` and a digest over the
+    logs of its runs; ``single_device`` is the throughput that the speedup was taken over.
+    """
+
+    at: str
+    commit: str | None = None
+    reason: str | None = None
+    hosts: tuple[str, ...] = ()
+    software: Mapping[str, str] = field(default_factory=dict)
+    logs: str | None = None
+    single_device: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The accepted numbers of one case.
+
+    ``throughput``, the pinned number, is the median of ``runs`` (and ``strays``) in ``unit`` per
+    second; ``speedup`` is over one device, ``None`` where none was recorded. ``runs`` are the
+    throughputs by run number as far as they are known, ``strays`` those that went into the
+    published median but are no runs of this case. ``sessions`` are those added since. ``machine``
+    is what it was measured on, with the keys of ``Fingerprint.machine``. ``place`` is the file and
+    line.
+    """
+
+    throughput: float
+    speedup: float | None
+    unit: str
+    estimator: Estimator
+    tolerance_percent: float | None
+    mean: float | None
+    runs: Mapping[int, float]
+    strays: Mapping[int, float]
+    note: str | None
+    place: str
+    sessions: tuple[AcceptedSession, ...] = ()
+    accepted: Acceptance | None = None
+    machine: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rolling(self) -> tuple[tuple[float, ...], ...]:
+        """The runs of the last accepted sessions, six at most, the oldest first."""
+        pinned = tuple(value for _, value in sorted(self.runs.items()))
+        sessions = ((pinned,) if pinned else ()) + tuple(s.runs for s in self.sessions)
+        return sessions[-ROLLING_SESSIONS:]

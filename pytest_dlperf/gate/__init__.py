@@ -1,0 +1,1 @@
+"""The gate: a measurement held against a baseline gives a verdict."""

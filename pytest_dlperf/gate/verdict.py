@@ -1,0 +1,134 @@
+"""What the gate says of one quantity of one case, with the numbers that led to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+
+class Verdict(str, Enum):
+    """What the gate says of one quantity of one case.
+
+    The first two pass a test. The third passes it too, but not in a strict session.
+    """
+
+    PASS = "pass"  # noqa: S105 - a verdict, no password
+    IMPROVED = "improved"
+    ENVIRONMENT_SHIFT = "environment_shift"
+    """Slower than the baseline, and so is the accepted software tonight on the same hosts."""
+    REGRESSED = "regressed"
+    INCONCLUSIVE = "inconclusive"
+    NO_BASELINE = "no_baseline"
+    FAILED = "failed"
+    HUNG = "hung"
+    INVALID = "invalid"
+    SKIPPED = "skipped"
+
+    @property
+    def passes(self) -> bool:
+        """Whether a test with this verdict passes, in a session that is not strict."""
+        return self in {Verdict.PASS, Verdict.IMPROVED, Verdict.ENVIRONMENT_SHIFT}
+
+    @property
+    def gravity(self) -> int:
+        """Where the verdict stands among all of them, 0 being the worst."""
+        return _WORST_FIRST.index(self)
+
+
+_WORST_FIRST: Final = (
+    Verdict.FAILED,
+    Verdict.HUNG,
+    Verdict.INVALID,
+    Verdict.REGRESSED,
+    Verdict.INCONCLUSIVE,
+    Verdict.NO_BASELINE,
+    Verdict.ENVIRONMENT_SHIFT,
+    Verdict.SKIPPED,
+    Verdict.IMPROVED,
+    Verdict.PASS,
+)
+
+
+class Quantity(str, Enum):
+    """What is judged."""
+
+    THROUGHPUT = "throughput"
+    SPEEDUP = "speedup"
+
+
+class RuleName(str, Enum):
+    """The rules that a gate can decide by."""
+
+    TOLERANCE = "tolerance"
+    SEQUENTIAL = "sequential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The verdict on one quantity, with the numbers that led to it.
+
+    ``measured``, ``baseline`` and ``reference`` are in the unit per second for throughput and a
+    plain ratio for speedup. ``measured`` is the median, ``baseline`` the accepted (pinned) number.
+    ``reference`` is what the rule held tonight against if that is another number: the last
+    accepted sessions. ``difference_percent`` is how far tonight lies above it (below: negative)
+    as the rule saw it, ``interval_percent`` its 95 % interval. ``tolerance_percent`` is the
+    largest loss that passes, ``smallest_visible_percent`` the smallest loss that the rule finds in
+    nine nights of ten; ``None`` where there are too few runs to say. ``false_alarm`` is the
+    probability that the rule gives an alarm when nothing has changed. ``notes`` are worth knowing
+    and change no verdict. ``recorded`` says that tonight's numbers become the baseline.
+    """
+
+    quantity: Quantity
+    verdict: Verdict
+    measured: float | None = None
+    baseline: float | None = None
+    reference: float | None = None
+    difference_percent: float | None = None
+    interval_percent: tuple[float, float] | None = None
+    tolerance_percent: float | None = None
+    smallest_visible_percent: float | None = None
+    false_alarm: float | None = None
+    rule: RuleName | None = None
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+    recorded: bool = False
+
+    @property
+    def passes(self) -> bool:
+        """Whether the test passes, in a session that is not strict."""
+        return self.verdict.passes or self.recorded
+
+    def to_plain(self) -> dict[str, Any]:
+        """The judgement as builtins: passes between processes."""
+        return {
+            "quantity": self.quantity.value,
+            "verdict": self.verdict.value,
+            "measured": self.measured,
+            "baseline": self.baseline,
+            "reference": self.reference,
+            "difference_percent": self.difference_percent,
+            "interval_percent": list(self.interval_percent) if self.interval_percent else None,
+            "tolerance_percent": self.tolerance_percent,
+            "smallest_visible_percent": self.smallest_visible_percent,
+            "false_alarm": self.false_alarm,
+            "rule": self.rule.value if self.rule else None,
+            "reason": self.reason,
+            "notes": list(self.notes),
+            "recorded": self.recorded,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Judgement:
+        """The inverse of ``to_plain``."""
+        interval, rule = plain["interval_percent"], plain["rule"]
+        return cls(
+            **{
+                **plain,
+                "quantity": Quantity(plain["quantity"]),
+                "verdict": Verdict(plain["verdict"]),
+                "interval_percent": (interval[0], interval[1]) if interval else None,
+                "rule": RuleName(rule) if rule else None,
+                "notes": tuple(plain["notes"]),
+            }
+        )

@@ -1,0 +1,32 @@
+"""How many runs of a case are taken: a fixed number, or as many as a gate's rule asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Repeats(Protocol):
+    """Says after each run whether there are enough."""
+
+    @property
+    def at_most(self) -> int | None:
+        """The largest number of runs; ``None`` for all that there are."""
+
+    def is_enough(self, throughputs: Sequence[float]) -> bool:
+        """Whether runs with these throughputs, in the order in which they were run, suffice."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FixedRepeats:
+    """A fixed number of runs; ``None`` for all that there are."""
+
+    at_most: int | None
+
+    def is_enough(self, throughputs: Sequence[float]) -> bool:
+        """Whether the number is reached."""
+        return self.at_most is not None and len(throughputs) >= self.at_most
