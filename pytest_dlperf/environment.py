@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib import metadata
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _PACKAGES: Final = ("pytest-dlperf", "pytest", "torch", "tensorflow", "paddlepaddle")
 
@@ -33,6 +37,31 @@ def load_average() -> list[float] | None:
         return [round(load, 2) for load in os.getloadavg()]
     except (AttributeError, OSError):
         return None
+
+
+def describe_commit(folder: Path) -> str | None:
+    """The commit that a folder's files are of, with ``+changes`` where some are not; if any."""
+    head = _git(folder, "rev-parse", "--short=12", "HEAD")
+    if not head:
+        return None
+    # Files that nobody has added may be logs and baselines of this very session.
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{head}+changes" if changed else head
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - git itself, with our own words
+            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:

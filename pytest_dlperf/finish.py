@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.recording import NewBaseline, record_baselines
-from pytest_dlperf.environment import describe_environment
+from pytest_dlperf.accepting import Provenance, Refusal, changes_of
+from pytest_dlperf.baselines.recording import Change, ChangeKind, record
+from pytest_dlperf.environment import describe_commit, describe_environment
+from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.locks import LockError
+from pytest_dlperf.reports.accepted import AcceptedChange, change_lines
 from pytest_dlperf.reports.json_file import SessionFacts, write_json
 from pytest_dlperf.yamlfile import YamlError
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.tree import IgnoredLog
     from pytest_dlperf.session import CaseResult, SessionRecords
     from pytest_dlperf.suite import Suite
@@ -56,99 +60,133 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     if green_so_far and records.bad_cases:
         cases = ", ".join(records.bad_cases)
         yield Note(f"a test passed in spite of its verdict: {cases}", is_bad=True)
-    if settings.create_baselines:
-        yield from _record_new_baselines(suite, results)
+    changes: list[AcceptedChange] = []
+    if settings.records_baselines and any_report:
+        if interrupted:
+            yield Note("no baseline was changed: the session was interrupted")
+        else:
+            yield from _change_baselines(suite, results, started, changes)
     if settings.json_file is not None:
-        yield _write_results(settings.json_file, suite, results, ignored_logs, started=started)
+        yield _write_results(
+            settings.json_file, suite, results, ignored_logs, changes, started=started
+        )
     if settings.run_directory.exists() and not settings.log_sources:
         yield Note(f"logs: {settings.run_directory}")
 
 
-def _record_new_baselines(suite: Suite, results: Sequence[CaseResult]) -> Iterator[Note]:
-    """Record what passed for want of a baseline."""
-    provenance = _provenance(suite)
-    for name, new_ones in _new_baselines(results).items():
+def _change_baselines(
+    suite: Suite,
+    results: Sequence[CaseResult],
+    started: datetime,
+    told: list[AcceptedChange],
+) -> Iterator[Note]:
+    """Write what the session accepts, one file after the other; ``told`` gets what was written."""
+    settings = suite.settings
+    provenance = Provenance(
+        at=started.isoformat(timespec="seconds"),
+        # Logs may be of any day and checkout: only a launch knows what it has run.
+        commit=None if settings.log_sources else describe_commit(settings.systems_directories[0]),
+        reason=settings.reason,
+    )
+    by_system: dict[str, list[Change]] = {}
+    for outcome in changes_of(results, suite.baseline, settings, provenance):
+        if isinstance(outcome, Refusal):
+            yield _refused(outcome.case, outcome.why)
+        else:
+            by_system.setdefault(outcome.case.system, []).append(outcome)
+    source = _source(suite)
+    for name, changes in by_system.items():
         file = suite.cluster.directory / f"{name}.yaml"
+        unit = suite.systems[name].unit
         try:
-            added = record_baselines(
-                suite.cluster, name, suite.systems[name].unit, new_ones, provenance=provenance
-            )
+            recorded = record(suite.cluster, name, unit, changes, provenance=source)
         except (YamlError, LockError, OSError) as error:
             yield Note(f"no baseline was recorded in {file}: {error}", is_bad=True)
             continue
-        if len(added) < len(new_ones):
-            yield Note(
-                f"another session has recorded baselines in {file} meanwhile; run again to be "
-                "held against them",
-                is_bad=True,
+        for change, why in recorded.refused:
+            yield _refused(change.case, why)
+        yield from _told(file, recorded.done, unit, told)
+        yield from _unsteady(recorded.done, results)
+    yield from map(Note, change_lines(told) if told else ())
+
+
+def _refused(case: Case, why: str) -> Note:
+    return Note(f"the baseline of {case.id} stays as it is: {why}", is_bad=True)
+
+
+def _told(
+    file: Path, done: Sequence[Change], unit: str, told: list[AcceptedChange]
+) -> Iterator[Note]:
+    for change in done:
+        told += _accepted(change, unit)
+    new = sum(change.kind in (ChangeKind.CREATE, ChangeKind.SPEEDUP) for change in done)
+    replaced = sum(change.kind is ChangeKind.ACCEPT for change in done)
+    extended = sum(change.kind is ChangeKind.EXTEND for change in done)
+    if new:
+        yield Note(
+            f"recorded the baselines of {new} case{'s' * (new > 1)} in {file}; sessions from now "
+            "on are gated against them"
+        )
+    if replaced:
+        yield Note(f"accepted new numbers of {replaced} case{'s' * (replaced > 1)} in {file}")
+    if extended:
+        yield Note(
+            f"added this session's runs to the baselines of {extended} case{'s' * (extended > 1)} "
+            f"in {file}"
+        )
+
+
+def _accepted(change: Change, unit: str) -> Iterator[AcceptedChange]:
+    """The numbers of a change, for the table of old and new."""
+    known = change.known
+    reason = change.acceptance.reason if change.acceptance else None
+    for quantity, old, new in (
+        (Quantity.THROUGHPUT, known.throughput if known else None, change.throughput),
+        (Quantity.SPEEDUP, known.speedup if known else None, change.speedup),
+    ):
+        if new is not None:
+            of_throughput = quantity is Quantity.THROUGHPUT
+            first = "first number" if old is None else "accepted"
+            yield AcceptedChange(
+                case_id=change.case.id,
+                quantity=quantity.value,
+                unit=unit if of_throughput else "speedup",
+                old=old,
+                new=new,
+                why=reason or first,
             )
-        if added:
-            cases = "case" if len(added) == 1 else "cases"
-            yield Note(
-                f"recorded the baselines of {len(added)} {cases} in {file}; sessions from now on "
-                "are gated against them"
-            )
-            yield from _unsteady(added, results)
 
 
-def _new_baselines(results: Sequence[CaseResult]) -> dict[str, list[NewBaseline]]:
-    """What is worth recording, by system, in the order of the topologies."""
-    bad = {
-        result.case.id
-        for result in results
-        if not all(judgement.verdict.passes for judgement in result.judgements.values())
-    }
-    by_system: dict[str, list[NewBaseline]] = {}
-    for result in sorted(results, key=lambda result: result.case.topology):
-        new = _new_baseline(result)
-        # A speedup over a reference that has failed is none to keep either.
-        if new is not None and not {result.case.id, result.case.single_device.id} & bad:
-            by_system.setdefault(result.case.system, []).append(new)
-    return by_system
-
-
-def _new_baseline(result: CaseResult) -> NewBaseline | None:
-    measurement = result.measurement
-    recorded = any(judgement.recorded for judgement in result.judgements.values())
-    if not recorded or measurement is None or measurement.median is None:
-        return None
-    return NewBaseline(
-        case=result.case,
-        throughput=measurement.median,
-        speedup=result.speedup,
-        runs={run.run: run.throughput for run in measurement.runs if run.throughput is not None},
-    )
-
-
-def _provenance(suite: Suite) -> dict[str, str]:
+def _source(suite: Suite) -> dict[str, str]:
     """Where numbers come from. Logs may be of any machine: only a launch tells its own."""
     if suite.settings.log_sources:
-        return {"source": "logs judged with --dlperf-create-baselines"}
+        return {"source": "logs that were judged"}
     environment = describe_environment()
     return {
-        "source": "trained with --dlperf-create-baselines",
+        "source": "trained in a session",
         "host": str(environment["host"]),
         "platform": str(environment["platform"]),
     }
 
 
-def _unsteady(added: Sequence[NewBaseline], results: Sequence[CaseResult]) -> Iterator[Note]:
+def _unsteady(done: Sequence[Change], results: Sequence[CaseResult]) -> Iterator[Note]:
     """Warn of first baselines that rest on runs far apart."""
-    recorded = {item.case.id for item in added}
+    recorded = {change.case.id for change in done if change.kind is ChangeKind.CREATE}
     for result in results:
         spread = result.measurement.spread if result.measurement else None
         if result.case.id in recorded and spread is not None and spread > NOISY_SPREAD:
             yield Note(
                 f"the runs of {result.case.id} lie far apart ({spread * 100:.0f} %): was the "
-                "machine busy? Delete the entry and record again when it is quiet"
+                "machine busy? Accept another number when it is quiet: --dlperf-update-baselines"
             )
 
 
-def _write_results(
+def _write_results(  # noqa: PLR0913 - all that the file holds
     file: Path,
     suite: Suite,
     results: Sequence[CaseResult],
     ignored_logs: Sequence[IgnoredLog],
+    changes: Sequence[AcceptedChange],
     *,
     started: datetime,
 ) -> Note:
@@ -160,7 +198,7 @@ def _write_results(
         units={system.id: system.unit for system in suite.systems.values()},
     )
     try:
-        write_json(file, facts, results, ignored_logs)
+        write_json(file, facts, results, ignored_logs, changes)
     except OSError as error:
         text = f"the results could not be written to {file}: {error.strerror or error}"
         return Note(text, is_bad=True)

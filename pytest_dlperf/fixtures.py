@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from pytest_dlperf.cases import SINGLE_DEVICE, Case
-from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.session import AcceptedNumbers, TestRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.measurement import InTurn, Measurement
     from pytest_dlperf.suite import Suite
 
 SUITE: Final = pytest.StashKey["Suite"]()
@@ -142,13 +142,23 @@ class Gate:
         Raises:
             ValueError: The measurement is of another case than the test.
         """
+        from pytest_dlperf.gate.control import confirm_throughput
+        from pytest_dlperf.gate.judge import judge_throughput
+
         case, baseline = self._baseline(measurement)
         judgement = judge_throughput(
             measurement,
             baseline,
             tolerance_percent=self._suite.system_of(case).tolerance_percent,
-            record=self._suite.settings.create_baselines,
+            forced=self._suite.settings.gate,
+            repeats=self._suite.fixed_repeats,
         )
+        if self._suite.asks_control(judgement):
+            judgement = self._confirmed(
+                judgement,
+                [measurement],
+                lambda in_turn: confirm_throughput(judgement, in_turn[0], baseline),
+            )
         return self._settle(judgement, measurement, None)
 
     def speedup(self, measurement: Measurement, single_device: Measurement) -> Judgement:
@@ -157,19 +167,33 @@ class Gate:
         Raises:
             ValueError: The measurements are not of the test's case and of its single device.
         """
+        from pytest_dlperf.gate.control import confirm_speedup
+        from pytest_dlperf.gate.judge import judge_speedup
+
         case, baseline = self._baseline(measurement)
         if single_device.case_id != case.single_device.id:
             raise ValueError(
                 f"the speedup of {case.id} is taken over {case.single_device.id}, "
                 f"not over {single_device.case_id}"
             )
+        single_baseline = self._suite.baseline(case.single_device)
         judgement = judge_speedup(
             measurement,
             single_device,
             baseline,
+            single_baseline,
             tolerance_percent=self._suite.system_of(case).tolerance_percent,
-            record=self._suite.settings.create_baselines,
+            forced=self._suite.settings.gate,
+            repeats=self._suite.fixed_repeats,
         )
+        if self._suite.asks_control(judgement):
+            judgement = self._confirmed(
+                judgement,
+                [measurement, single_device],
+                lambda in_turn: confirm_speedup(
+                    judgement, in_turn[0], in_turn[1], baseline, single_baseline
+                ),
+            )
         return self._settle(judgement, measurement, single_device)
 
     def _baseline(self, measurement: Measurement) -> tuple[Case, Baseline | None]:
@@ -185,22 +209,47 @@ class Gate:
             )
         return case, baseline
 
+    def _confirmed(
+        self,
+        judgement: Judgement,
+        measurements: Sequence[Measurement],
+        confirm: Callable[[list[InTurn]], Judgement],
+    ) -> Judgement:
+        """The judgement after the accepted software has run on the same hosts."""
+        from pytest_dlperf.locks import LockError
+        from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
+
+        in_turn = []
+        try:
+            for measurement in measurements:
+                both = self._suite.in_turn(measurement)
+                in_turn.append(both)
+                if self._record is not None:
+                    self._record.in_turn[measurement.case_id] = both
+        except (CannotMeasureError, UnfitError, LockError) as error:
+            note = f"the accepted software could not be run beside it: {error}"
+            return replace(judgement, notes=(*judgement.notes, note))
+        return confirm(in_turn)
+
     def _settle(
         self, judgement: Judgement, measurement: Measurement, single_device: Measurement | None
     ) -> Judgement:
+        suite = self._suite
+        case = Case.parse(measurement.case_id)
+        judgement = suite.marked(judgement, measurement, case)
         if self._record is not None:
             self._record.judge(judgement)
-        if not judgement.verdict.passes:
+        shifted = judgement.verdict is Verdict.ENVIRONMENT_SHIFT and not judgement.recorded
+        if not judgement.passes or (shifted and suite.settings.strict):
             from pytest_dlperf.reports.failure import failure_message
 
-            suite = self._suite
-            case = Case.parse(measurement.case_id)
             message = failure_message(
                 judgement,
                 measurement,
                 single_device,
                 cluster=suite.cluster.name,
                 other_clusters=suite.other_clusters_with(case),
+                in_turn=self._record.in_turn if self._record is not None else {},
             )
             pytest.fail(message, pytrace=False)
         return judgement

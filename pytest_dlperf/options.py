@@ -7,12 +7,15 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_dlperf.gate.verdict import RuleName
 from pytest_dlperf.logs.tree import LogSource
+from pytest_dlperf.yamlfile import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +25,14 @@ if TYPE_CHECKING:
 LOCAL_CLUSTER: Final = "local"
 _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off", "")
+
+
+class ControlArm(str, Enum):
+    """When the accepted software is run beside what is tested."""
+
+    ALWAYS = "always"
+    ON_REGRESSION = "on-regression"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +76,18 @@ class Settings:
     """Print what would be executed, and run nothing."""
     repeats: int | None
     """Runs per case, ``None`` for each system's own number."""
+    gate: RuleName | None
+    """The rule to judge by, ``None`` for the one that each baseline allows."""
+    control: ControlArm
+    """When the accepted software is run beside what is tested."""
     create_baselines: bool
     """Record what was measured where no baseline exists."""
+    update_baselines: bool
+    """Accept what was measured, where it differs from the baseline."""
+    extend_baselines: bool
+    """Add the runs of cases that pass to those that later sessions are held against."""
+    reason: str | None
+    """Why numbers are accepted."""
     strict: bool
     """Nothing selected may end skipped."""
     json_file: Path | None
@@ -75,6 +96,11 @@ class Settings:
     """Where the logs of this session go."""
     run_directory_given: bool
     """Whether the user named it."""
+
+    @property
+    def records_baselines(self) -> bool:
+        """Whether the session may change baselines."""
+        return self.create_baselines or self.update_baselines or self.extend_baselines
 
     @property
     def may_launch_on_hosts(self) -> bool:
@@ -153,10 +179,35 @@ def add_options(parser: pytest.Parser) -> None:
     )
     add("repeats", "runs per case instead of the system's own number", metavar="N")
     add(
+        "gate",
+        "judge every case by this rule: tolerance or sequential (default: sequential where a "
+        "baseline has enough runs)",
+        metavar="RULE",
+    )
+    add(
+        "control",
+        "when to run the accepted software, which cluster.yaml names, in turn with what is "
+        "tested: always, on-regression or never (default: on-regression)",
+        metavar="WHEN",
+    )
+    add(
         "create-baselines",
         "record what is measured as the baseline of every case that has none",
         action="store_true",
     )
+    add(
+        "update-baselines",
+        "accept what is measured where it lies outside the tolerance, and where there is no "
+        "baseline; a lower number needs --dlperf-reason",
+        action="store_true",
+    )
+    add(
+        "extend-baselines",
+        "add the runs of cases that pass to those that later sessions are held against; the "
+        "accepted number stays",
+        action="store_true",
+    )
+    add("reason", "why numbers are accepted; kept with them", ini=None, metavar="TEXT")
     add(
         "strict",
         "fail what would be skipped: for nightly gates (environment: DLPERF_STRICT)",
@@ -193,6 +244,7 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
             "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
             "leave one of them out"
         )
+    _check_gate(source)
     run_directory = source.path("run-dir")
     launcher, launcher_place = source.value("launcher", environment="DLPERF_LAUNCHER")
     started = datetime.now().astimezone()
@@ -211,7 +263,12 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         assignments=tuple(source.assignment(*given) for given in source.values("set")),
         dry_run=bool(config.getoption("dlperf_dry_run")),
         repeats=source.count("repeats"),
+        gate=RuleName(gate) if (gate := source.choice("gate", RuleName)) else None,
+        control=ControlArm(source.choice("control", ControlArm) or ControlArm.ON_REGRESSION),
         create_baselines=source.flag("create-baselines"),
+        update_baselines=source.flag("update-baselines"),
+        extend_baselines=source.flag("extend-baselines"),
+        reason=source.reason(),
         strict=source.flag("strict", environment="DLPERF_STRICT"),
         run_directory_given=run_directory is not None,
         json_file=source.file("json"),
@@ -219,6 +276,29 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         # The process id keeps two sessions of one second apart.
         or config.rootpath / ".dlperf/runs" / f"{started:%Y-%m-%dT%H-%M-%S}-{os.getpid()}",
     )
+
+
+def _check_gate(source: _Source) -> None:
+    """Refuse what cannot be done together.
+
+    Raises:
+        pytest.UsageError: Two options contradict each other.
+    """
+    if source.reason() and not (source.flag("update-baselines")):
+        raise pytest.UsageError(
+            "--dlperf-reason says why numbers are accepted; give --dlperf-update-baselines too"
+        )
+    repeats = source.count("repeats")
+    if source.choice("gate", RuleName) == RuleName.SEQUENTIAL.value and repeats in (1, 2):
+        raise pytest.UsageError(
+            f"--dlperf-gate sequential needs 3 runs at least, and {repeats} were asked for; leave "
+            "--dlperf-repeats out"
+        )
+    if source.choice("control", ControlArm) == ControlArm.ALWAYS.value and source.values("logs"):
+        raise pytest.UsageError(
+            "--dlperf-control always launches runs, and with --dlperf-logs nothing is launched; "
+            "leave one of them out"
+        )
 
 
 class _Source:
@@ -287,6 +367,26 @@ class _Source:
                 f"{', '.join(_TRUE)} or {', '.join(filter(None, _FALSE))}"
             )
         return bool(given)
+
+    def choice(self, name: str, allowed: type[Enum]) -> str | None:
+        found, place = self.value(name)
+        given: str | None = found
+        words = [item.value for item in allowed]
+        if given is not None and given not in words:
+            raise pytest.UsageError(
+                f"{place}: there is no {given!r}{nearest(given, words)}; allowed: "
+                f"{', '.join(words)}"
+            )
+        return given
+
+    def reason(self) -> str | None:
+        given = self._config.getoption("dlperf_reason")
+        if given is None:
+            return None
+        reason = " ".join(given.split())
+        if not reason.isprintable() or not reason:
+            raise pytest.UsageError(f"--dlperf-reason: {given!r} says nothing that can be kept")
+        return reason
 
     def count(self, name: str) -> int | None:
         given, place = self.value(name)

@@ -387,6 +387,7 @@ class DlperfSession:
             return
         results = self._records.results()
         ignored = self._index.ignored if self._index else []
+        from pytest_dlperf.reports.remarks import remark_lines
         from pytest_dlperf.reports.terminal import summary_lines
 
         cluster = suite.cluster
@@ -402,6 +403,9 @@ class DlperfSession:
             with_runs=self._config.get_verbosity() >= 0,
         ):
             terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
+        if self._config.get_verbosity() >= 0:
+            for text in remark_lines(results):
+                terminalreporter.write_line(text)
         for note in self._notes:
             terminalreporter.write_line(note.text, red=note.is_bad)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.cases import Case
 from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
-from pytest_dlperf.measurement import Measurement
+from pytest_dlperf.measurement import InTurn, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +40,8 @@ class TestRecord:
     quantity: Quantity
     """What the test is about, for want of a judgement that says it."""
     measurements: dict[str, Measurement] = field(default_factory=dict)
+    in_turn: dict[str, InTurn] = field(default_factory=dict)
+    """Runs beside the accepted software, by case."""
     accepted: AcceptedNumbers | None = None
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
     excused: bool = False
@@ -53,7 +55,7 @@ class TestRecord:
 
     def fail(self, reason: str) -> None:
         """Note that the test failed for another reason than a verdict: nothing of it passes."""
-        if all(judgement.verdict.passes for judgement in self.judgements.values()):
+        if all(judgement.passes for judgement in self.judgements.values()):
             for quantity in self.judgements or (self.quantity,):
                 self.judgements[quantity] = Judgement(
                     quantity=quantity, verdict=Verdict.FAILED, reason=reason
@@ -65,6 +67,7 @@ class TestRecord:
             "case": self.case.id,
             "quantity": self.quantity.value,
             "measurements": [m.to_plain() for m in self.measurements.values()],
+            "in_turn": [in_turn.to_plain() for in_turn in self.in_turn.values()],
             "accepted": self.accepted.to_plain() if self.accepted else None,
             "judgements": [judgement.to_plain() for judgement in self.judgements.values()],
             "excused": self.excused,
@@ -76,11 +79,13 @@ class TestRecord:
         """The inverse of ``to_plain``."""
         measurements = [Measurement.from_plain(m) for m in plain["measurements"]]
         judgements = [Judgement.from_plain(j) for j in plain["judgements"]]
+        in_turn = [InTurn.from_plain(both) for both in plain["in_turn"]]
         accepted = plain["accepted"]
         return cls(
             case=Case.parse(plain["case"]),
             quantity=Quantity(plain["quantity"]),
             measurements={m.case_id: m for m in measurements},
+            in_turn={both.candidate.case_id: both for both in in_turn},
             accepted=AcceptedNumbers(**accepted) if accepted else None,
             judgements={judgement.quantity: judgement for judgement in judgements},
             excused=plain["excused"],
@@ -94,6 +99,10 @@ class CaseResult:
 
     case: Case
     measurement: Measurement | None = None
+    single_device: Measurement | None = None
+    """What the speedup is taken over."""
+    in_turn: InTurn | None = None
+    """Runs beside the accepted software, where there were any."""
     speedup: float | None = None
     accepted: AcceptedNumbers | None = None
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
@@ -111,6 +120,7 @@ class SessionRecords:
         """Begin without any case."""
         self._selected: dict[str, CaseResult | None] = {}
         self._measurements: dict[str, Measurement] = {}
+        self._in_turn: dict[str, InTurn] = {}
         self._bad_cases: dict[str, bool] = {}
         self.host_faults: dict[str, list[str]] = {}
         """What was found to be wrong with hosts, by host."""
@@ -122,6 +132,7 @@ class SessionRecords:
     def add(self, record: TestRecord) -> None:
         """Take over what one test reported."""
         self._measurements.update(record.measurements)
+        self._in_turn.update(record.in_turn)
         for host, faults in record.host_faults.items():
             known = self.host_faults.setdefault(host, [])
             known += [fault for fault in dict.fromkeys(faults) if fault not in known]
@@ -131,7 +142,7 @@ class SessionRecords:
             result.accepted = record.accepted
         for judgement in record.judgements.values():
             _keep_worse(result.judgements, judgement)
-            if not (judgement.verdict.passes or judgement.verdict is Verdict.SKIPPED):
+            if not (judgement.passes or judgement.verdict is Verdict.SKIPPED):
                 self._bad_cases[record.case.id] = record.excused
 
     def results(self) -> list[CaseResult]:
@@ -144,6 +155,8 @@ class SessionRecords:
             measurement = self._measurements.get(result.case.id)
             single = self._measurements.get(result.case.single_device.id)
             result.measurement = measurement
+            result.single_device = single
+            result.in_turn = self._in_turn.get(result.case.id)
             if measurement is not None and single is not None:
                 # With a broken run on either end the speedup is not measured.
                 whole = not (measurement.broken_runs or single.broken_runs)

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.cluster import UnknownClusterError, find_cluster
 from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.cases import Case
+from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.launch.variables import VariableError, check_assignments
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogIndex, index_logs
-from pytest_dlperf.options import LOCAL_CLUSTER, Settings
+from pytest_dlperf.measurement import InTurn, Measurement
+from pytest_dlperf.options import LOCAL_CLUSTER, ControlArm, Settings
+from pytest_dlperf.repeats import FixedRepeats
 from pytest_dlperf.systems import System, load_systems
 from pytest_dlperf.yamlfile import YamlError, nearest
 
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.launch.fleet import Fleet, HostFault
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
@@ -27,9 +31,14 @@ if TYPE_CHECKING:
     from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
     from pytest_dlperf.measure.from_logs import LogMeasurer
     from pytest_dlperf.measure.once import Measurements
-    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.repeats import Repeats
 
 
+RECORDED_RUNS: Final = 4
+"""Runs that a session takes at least where it may add to baselines: six such sessions are the
+twenty runs and more that the sequential rule needs."""
+LEAST_PAIRS: Final = 3
+"""Runs of the accepted software at least, and as many beside them of what is tested."""
 RUN_DIRECTORY_MARK: Final = ".dlperf-session"
 """The file by which a session claims a run directory that the user named."""
 
@@ -70,6 +79,7 @@ class Suite:
             raise SuiteError(str(error)) from error
         self._check_cluster_systems()
         self._check_assignments()
+        self._check_control()
         self._baselines: dict[str, dict[tuple[str, str], Baseline]] = {}
         self._measurer: LogMeasurer | LaunchMeasurer | None = None
         self._measurements: Measurements | None = None
@@ -88,8 +98,17 @@ class Suite:
         specs = {name: system.launch for name, system in self.systems.items()}
         try:
             check_assignments(specs, (self.settings.assignments, self.cluster.assignments))
+            if self.cluster.control is not None:
+                check_assignments(specs, (self.cluster.control.assignments,))
         except VariableError as error:
             raise SuiteError(str(error)) from error
+
+    def _check_control(self) -> None:
+        if self.settings.control is ControlArm.ALWAYS and self.cluster.control is None:
+            raise SuiteError(
+                f"--dlperf-control always: {self.cluster.directory / 'cluster.yaml'} names no "
+                "accepted software under 'control'"
+            )
 
     @property
     def cases(self) -> list[Case]:
@@ -173,7 +192,9 @@ class Suite:
         from pytest_dlperf.measure.from_logs import LogMeasurer
 
         self._measurements = measurements
-        self._measurer = LogMeasurer(index, self.systems, self.cluster.estimator)
+        self._measurer = LogMeasurer(
+            index, self.systems, self.cluster.estimator, repeats=self._repeats_of_logs
+        )
 
     def measure_by_launching(
         self,
@@ -212,10 +233,50 @@ class Suite:
             self.cluster.estimator,
             assignments=(self.settings.assignments, self.cluster.assignments),
             session_directory=self.settings.run_directory,
-            repeats=self.settings.repeats,
+            repeats=self._repeats,
             say=say,
             show=show,
         )
+
+    @property
+    def fixed_repeats(self) -> int | None:
+        """How many runs the user asked for; ``None`` where rules and systems say."""
+        return None if self.settings.log_sources else self.settings.repeats
+
+    def _repeats(self, case: Case) -> Repeats:
+        """How many runs of a case are launched: the rule says it that will judge them."""
+        from pytest_dlperf.gate.rules import MOST_TOLERANCE_PERCENT, repeats_for, tolerance_of
+
+        system, baseline = self.system_of(case), self.baseline(case)
+        # Where the tolerance is the rule for good, more runs would be for nothing.
+        tolerance = tolerance_of(baseline, system.tolerance_percent)
+        may_extend = self.settings.records_baselines and tolerance <= MOST_TOLERANCE_PERCENT
+        return repeats_for(
+            baseline,
+            tolerance_percent=system.tolerance_percent,
+            forced=self.settings.gate,
+            repeats=self.settings.repeats,
+            default_repeats=system.repeats,
+            at_least=RECORDED_RUNS if may_extend else None,
+        )
+
+    def _repeats_of_logs(self, case: Case) -> Repeats:
+        """How many logs of a case are read: all of them, unless the rule decides earlier."""
+        if self.settings.records_baselines:
+            return FixedRepeats(None)
+        from pytest_dlperf.gate.rules import RepeatsByRule, rule_for
+        from pytest_dlperf.gate.verdict import RuleName
+
+        baseline = self.baseline(case)
+        if baseline is None:
+            return FixedRepeats(None)
+        rule = rule_for(
+            baseline,
+            tolerance_percent=self.system_of(case).tolerance_percent,
+            forced=self.settings.gate,
+            repeats=None,
+        )
+        return RepeatsByRule(rule) if rule.name is RuleName.SEQUENTIAL else FixedRepeats(None)
 
     def planned(self, case: Case) -> tuple[NodeCommand, ...]:
         """What the first run of a case would execute.
@@ -253,9 +314,61 @@ class Suite:
         measurer, measurements = self._measurer, self._measurements
         if measurer is None or measurements is None:
             raise AssertionError("it is not said how to measure")
-        return measurements.once(case, lambda: measurer.measure(case))
+        return measurements.once(Measurement, case.id, lambda: measurer.measure(case))
+
+    # ------------------------------------------------------------------ the accepted software
+
+    def asks_control(self, judgement: Judgement) -> bool:
+        """Whether the accepted software is to be run beside what was judged."""
+        when = self.settings.control
+        if self._launching is None or self.cluster.control is None or judgement.baseline is None:
+            return False
+        if when is ControlArm.ON_REGRESSION:
+            return judgement.verdict is Verdict.REGRESSED
+        judged = (Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED)
+        return when is ControlArm.ALWAYS and judgement.verdict in judged
+
+    def in_turn(self, measurement: Measurement) -> InTurn:
+        """Runs of a measured case and of the accepted software in turn, once per session.
+
+        Raises:
+            CannotMeasureError: The accepted software cannot be launched here.
+            UnfitError: What it needs is here, and broken.
+        """
+        launching, measurements, control = (
+            self._launching,
+            self._measurements,
+            self.cluster.control,
+        )
+        if launching is None or measurements is None or control is None:
+            raise AssertionError("there is nothing to run in turn")
+        taken_on = measurement.fingerprint
+        return measurements.once(
+            InTurn,
+            measurement.case_id,
+            lambda: launching.in_turn(
+                Case.parse(measurement.case_id),
+                hosts=taken_on.hosts if taken_on else (),
+                pairs=max(LEAST_PAIRS, len(measurement.runs)),
+                control=control.assignments,
+            ),
+        )
 
     # ------------------------------------------------------------------ baselines
+
+    def marked(self, judgement: Judgement, measurement: Measurement, case: Case) -> Judgement:
+        """The judgement, marked as recorded where the session accepts its number."""
+        if not self.settings.records_baselines:
+            return judgement
+        from pytest_dlperf.accepting import marked
+
+        return marked(
+            judgement,
+            measurement,
+            self.baseline(case),
+            self.settings,
+            tolerance_percent=self.system_of(case).tolerance_percent,
+        )
 
     def baseline(self, case: Case) -> Baseline | None:
         """The accepted numbers of a case; a system's file is read when first needed.

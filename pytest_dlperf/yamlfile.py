@@ -9,7 +9,7 @@ import difflib
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,6 +56,15 @@ class YamlError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+class Span(NamedTuple):
+    """Where something stands in a text; lines and columns from 0, the end behind the last."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
 class YamlValue:
     """A place in a YAML file: knows its line and key path, and reports mistakes there.
 
@@ -81,13 +90,34 @@ class YamlValue:
     def end_line(self) -> int:
         """The last line that holds something of this value, from 1."""
         if self._node.id == "scalar" or not self._node.value:
-            return int(self._node.end_mark.line) + 1
+            end = self._node.end_mark
+            # A block text ends where the next line begins.
+            return int(end.line) + (0 if self.is_block_text and end.column == 0 else 1)
         last = self._node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
         return max(
             YamlValue(self.file, node, self.path, self._problems).end_line,
             self.line if not self._node.flow_style else int(self._node.end_mark.line) + 1,
         )
+
+    @property
+    def span(self) -> Span:
+        """From the first character of this value to the one behind its last, in lines from 0."""
+        start, end = self._node.start_mark, self._node.end_mark
+        return Span(int(start.line), int(start.column), int(end.line), int(end.column))
+
+    @property
+    def is_block_text(self) -> bool:
+        """Whether this is text below a ``|`` or ``>``."""
+        return self._node.id == "scalar" and self._node.style in ("|", ">")
+
+    @property
+    def key_lines(self) -> dict[str, int]:
+        """On which line the keys of a mapping stand, from 1."""
+        return {
+            str(key.value): int(key.start_mark.line) + 1
+            for key, _ in (self._node.value if self.is_mapping else ())
+        }
 
     @property
     def column(self) -> int:
@@ -108,6 +138,21 @@ class YamlValue:
     def is_mapping(self) -> bool:
         """Whether the value is a mapping."""
         return bool(self._node.id == "mapping")
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the value is neither a mapping nor a list."""
+        return bool(self._node.id == "scalar")
+
+    @property
+    def mistakes(self) -> int:
+        """How many mistakes have been reported in the whole file so far."""
+        return len(self._problems)
+
+    @property
+    def is_empty_list(self) -> bool:
+        """Whether the value is a list without elements."""
+        return self.is_list and not self._node.value
 
     @property
     def is_list(self) -> bool:
@@ -144,9 +189,14 @@ class YamlValue:
     def scalar(self, allowed: str = "text or a number") -> str | None:
         """Any scalar, as it is written: versions such as 10.2 stay what they look like.
 
-        Empty text has to be in quotes: without them YAML takes it for nothing.
+        Empty text has to be in quotes, and so have ``null`` and ``~``: without them YAML takes them
+        for nothing.
         """
-        if self._node.id == "scalar" and (self._node.value.strip() or self._node.style):
+        if (
+            self._node.id == "scalar"
+            and (self._node.value.strip() or self._node.style)
+            and not self._plain("null")
+        ):
             return str(self._node.value)
         # An unquoted {placeholder} is a mapping to YAML.
         hint = " (in quotes, if the braces belong to it)" if self.is_flow else ""
@@ -268,6 +318,10 @@ class YamlValue:
                     self.fault(f"the key {key!r} is missing")
         return Fields(values)
 
+    def checked_fields(self) -> Fields:
+        """The mapping's values by key, where a schema has looked at the keys."""
+        return Fields(dict(self.entries()))
+
 
 class Fields:
     """The known keys of one mapping."""
@@ -326,6 +380,21 @@ def load(file: Path, read: Callable[[YamlValue], T], *, text: str | None = None)
     if problems:
         raise YamlError(problems)
     return result
+
+
+def first_anchor(text: str) -> int | None:
+    """The line, from 1, of a text's first anchor or alias; ``None`` where it has neither.
+
+    What stands behind an alias stands elsewhere in the file too, so such a text cannot be edited
+    place by place.
+    """
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    kinds = (yaml.AnchorToken, yaml.AliasToken)
+    tokens = yaml.scan(text, Loader=loader)
+    lines = (int(token.start_mark.line) + 1 for token in tokens if isinstance(token, kinds))
+    return next(lines, None)
 
 
 def _syntax_problem(file: Path, error: Any) -> Problem:

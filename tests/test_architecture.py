@@ -15,24 +15,24 @@ PACKAGE = Path(__file__).parent.parent / "pytest_dlperf"
 # From the bottom to the top: a room imports from the rooms above it in this list only. Rooms of
 # one line stand side by side and do not import each other.
 LEVELS = (
-    ("cases", "numeric", "yamlfile", "locks", "environment", "fingerprint"),
-    ("measurement",),
+    ("cases", "numeric", "yamlfile", "locks", "environment", "fingerprint", "repeats"),
+    ("measurement", "yamlschema"),
     ("logs", "workloads"),
     ("launch",),
     ("systems", "baselines"),
     ("measure", "gate"),
     ("session", "options"),
-    ("launchers", "reports"),
+    ("launchers", "reports", "accepting"),
     ("suite", "hookspecs"),
     ("fixtures", "finish"),
-    ("plugin",),
+    ("plugin", "command"),
 )
 HOMES = {
     "numpy": {"numeric"},
     "yaml": {"yamlfile"},
     "filelock": {"locks"},
     "torch": {"workloads.resnet"},
-    "pytest": {"options", "hookspecs", "fixtures", "plugin"},
+    "pytest": {"options", "hookspecs", "fixtures", "plugin", "command.project"},
     "_pytest": set(),
     "pytest_benchmark": set(),
     "xdist": set(),

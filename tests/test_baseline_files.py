@@ -8,7 +8,8 @@ import pytest
 
 from pytest_dlperf.baselines.cluster import Cluster, UnknownClusterError, find_cluster
 from pytest_dlperf.baselines.reading import load_baselines
-from pytest_dlperf.baselines.recording import NewBaseline, record_baselines
+from pytest_dlperf.baselines.recording import Change, ChangeKind
+from pytest_dlperf.baselines.recording import record as record_changes
 from pytest_dlperf.cases import Case
 from pytest_dlperf.locks import LockError
 from pytest_dlperf.measurement import Estimator
@@ -48,16 +49,22 @@ def write(cluster: Cluster, text: str) -> Path:
     return file
 
 
-def new(case_id: str, throughput: float = 1000.0, speedup: float | None = 3.5) -> NewBaseline:
-    return NewBaseline(
-        case=Case.parse(case_id), throughput=throughput, speedup=speedup, runs={1: throughput}
+def new(case_id: str, throughput: float = 1000.0, speedup: float | None = 3.5) -> Change:
+    return Change(
+        kind=ChangeKind.CREATE,
+        case=Case.parse(case_id),
+        throughput=throughput,
+        speedup=speedup,
+        runs={1: throughput},
+        at="2026-11-21T03:00:00+00:00",
     )
 
 
-def record(cluster: Cluster, *items: NewBaseline) -> list[NewBaseline]:
-    return record_baselines(
-        cluster, "paddle-resnet50", "images/s", items, provenance={"host": 'a "host": b'}
-    )
+def record(cluster: Cluster, *changes: Change) -> tuple[Change, ...]:
+    provenance = {"host": 'a "host": b'}
+    return record_changes(
+        cluster, "paddle-resnet50", "images/s", changes, provenance=provenance
+    ).done
 
 
 def test_baselines_are_read_by_variant_and_topology(cluster: Cluster) -> None:
@@ -226,7 +233,7 @@ def test_recording_leaves_every_line_that_stands(cluster: Cluster) -> None:
 
 def test_recording_never_changes_a_number_that_stands(cluster: Cluster) -> None:
     file = write(cluster, GOOD)
-    assert record(cluster, new("paddle-resnet50-fp32-b128-1n1g", 1.0)) == []
+    assert record(cluster, new("paddle-resnet50-fp32-b128-1n1g", 1.0)) == ()
     assert file.read_text(encoding="utf-8") == GOOD
 
 
@@ -234,7 +241,10 @@ def test_a_missing_speedup_is_added_to_its_entry(cluster: Cluster) -> None:
     without = GOOD.replace("      speedup: 26.5\n", "")
     file = write(cluster, without)
 
-    record(cluster, new("paddle-resnet50-fp32-b128-4n8g", 9000.0, 26.4))
+    known = load_baselines(cluster, "paddle-resnet50")["fp32-b128", "4n8g"]
+    case = Case.parse("paddle-resnet50-fp32-b128-4n8g")
+    at = "2026-11-21T03:00:00+00:00"
+    record(cluster, Change(kind=ChangeKind.SPEEDUP, case=case, known=known, speedup=26.4, at=at))
 
     baseline = load_baselines(cluster, "paddle-resnet50")["fp32-b128", "4n8g"]
     assert (baseline.throughput, baseline.speedup) == (9348.17, 26.4)

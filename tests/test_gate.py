@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_dlperf.baselines.entry import Baseline
+from pytest_dlperf.baselines.entry import Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.fingerprint import Fingerprint
 from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
-from pytest_dlperf.gate.verdict import Judgement, Verdict
+from pytest_dlperf.gate.verdict import Judgement, RuleName, Verdict
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
 
 BASELINE = Baseline(
@@ -89,17 +90,11 @@ def test_no_run_at_all_is_invalid() -> None:
     assert judge(measured()).verdict is Verdict.INVALID
 
 
-def test_without_a_baseline_nothing_passes_unless_it_is_recorded() -> None:
-    assert judge(measured(1000), None).verdict is Verdict.NO_BASELINE
-    recorded = judge_throughput(measured(1000), None, tolerance_percent=5, record=True)
-    assert recorded.verdict is Verdict.PASS
-    assert recorded.recorded
-
-
-def test_recording_never_touches_a_case_that_has_a_baseline() -> None:
-    slow = judge_throughput(measured(500), BASELINE, tolerance_percent=5, record=True)
-    assert slow.verdict is Verdict.REGRESSED
-    assert not slow.recorded
+def test_without_a_baseline_nothing_passes() -> None:
+    judgement = judge(measured(1000), None)
+    assert judgement.verdict is Verdict.NO_BASELINE
+    assert judgement.measured == 1000
+    assert judgement.rule is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +103,7 @@ def test_recording_never_touches_a_case_that_has_a_baseline() -> None:
     ids=["unit", "estimator"],
 )
 def test_numbers_of_another_kind_are_no_baseline(other: Baseline) -> None:
-    judgement = judge_throughput(measured(1000), other, tolerance_percent=5, record=True)
+    judgement = judge_throughput(measured(1000), other, tolerance_percent=5)
     assert judgement.verdict is Verdict.NO_BASELINE
     assert other.place in (judgement.reason or "")
 
@@ -136,6 +131,227 @@ def test_a_baseline_without_speedup_judges_no_speedup() -> None:
     assert judgement.verdict is Verdict.NO_BASELINE
 
 
+# ------------------------------------------------------------------- what is told beside it
+
+
+def test_the_tolerance_tells_what_it_sees_by_the_runs_of_the_baseline() -> None:
+    known = replace(BASELINE, runs=dict(enumerate((985.0, 992.0, 1000.0, 1008.0, 1015.0), 1)))
+    judgement = judge(measured(1000, 1000, 1000, 1000, 1000), known)
+    assert judgement.rule is RuleName.TOLERANCE
+    assert judgement.tolerance_percent == 5
+    # Two medians of five runs each, which differ by 1.2 %: an error of 0.9 %.
+    assert judgement.smallest_visible_percent == pytest.approx(5 + 1.2816 * 0.9, abs=0.1)
+    assert judgement.interval_percent == pytest.approx((-1.76, 1.76), abs=0.1)
+    assert judgement.false_alarm is not None
+    assert judgement.false_alarm < 1e-6
+    noisy = replace(known, runs={1: 900.0, 2: 950.0, 3: 1000.0, 4: 1050.0, 5: 1100.0})
+    assert 0.1 < (judge(measured(1000), noisy).false_alarm or 0) < 0.3
+
+
+def test_the_tolerance_tells_what_it_sees_by_tonight_where_the_baseline_cannot() -> None:
+    judgement = judge(measured(985, 992, 1000, 1008, 1015))
+    assert judgement.smallest_visible_percent == pytest.approx(5 + 1.2816 * 0.9, abs=0.1)
+
+
+def test_what_too_few_runs_cannot_tell_is_left_open() -> None:
+    judgement = judge(measured(1000, 1001))
+    assert judgement.smallest_visible_percent is None
+    assert judgement.interval_percent is None
+    assert judgement.false_alarm is None
+
+
+def test_medians_are_rounded_as_their_estimator_rounds() -> None:
+    published = replace(BASELINE, estimator=Estimator.PUBLISHED)
+    measurement = replace(measured(949.998), estimator=Estimator.PUBLISHED)
+    judgement = judge(measurement, published)
+    assert judgement.measured == 950.0
+    assert judgement.verdict is Verdict.PASS
+
+
+def test_many_sessions_are_judged_by_the_sequential_rule() -> None:
+    judgement = judge(measured(*[1030.0] * 7), SEQUENTIAL)
+    assert judgement.rule is RuleName.SEQUENTIAL
+    assert judgement.verdict is Verdict.REGRESSED
+    assert (judgement.measured, judgement.baseline) == (1030.0, 1000.0)
+    assert judgement.reference == pytest.approx(1060)
+    assert judgement.difference_percent == pytest.approx(-2.83, abs=0.01)
+    forced = judge_throughput(
+        measured(1030.0), SEQUENTIAL, tolerance_percent=5, forced=RuleName.TOLERANCE
+    )
+    assert (forced.verdict, forced.reference) == (Verdict.PASS, None)
+
+
+# ----------------------------------------------------------------------- machine, software
+
+
+def on(machine: dict[str, str], software: dict[str, str] | None = None) -> Measurement:
+    taken_on = Fingerprint(machine=machine, software=software or {}, hosts=("node1",))
+    return replace(measured(1000, 1000, 1000), fingerprint=taken_on)
+
+
+def test_another_machine_is_no_baseline_and_both_are_shown() -> None:
+    accepted = replace(BASELINE, machine={"device": "V100", "interconnect": "nvlink"})
+    judgement = judge(on({"device": "A100", "interconnect": "nvlink"}), accepted)
+    assert judgement.verdict is Verdict.NO_BASELINE
+    for told in (accepted.place, "'A100'", "'V100'"):
+        assert told in (judgement.reason or "")
+    assert "nvlink" not in (judgement.reason or "")
+
+
+def test_machines_are_compared_by_what_both_sides_know() -> None:
+    accepted = replace(BASELINE, machine={"device": "V100"})
+    assert judge(on({"device": "V100", "network": "ethernet"}), accepted).verdict is Verdict.PASS
+    assert judge(on({"network": "ethernet"}), accepted).verdict is Verdict.PASS
+    assert judge(measured(1000), accepted).verdict is Verdict.PASS
+
+
+def test_other_software_is_told_and_changes_no_verdict() -> None:
+    accepted = replace(
+        BASELINE, accepted=Acceptance(at="2026-11-01", software={"nccl": "2.7.3", "cuda": "11.0"})
+    )
+    judgement = judge(on({}, {"nccl": "2.18.5", "cuda": "11.0", "driver": "535"}), accepted)
+    assert judgement.verdict is Verdict.PASS
+    assert judgement.notes == ("nccl 2.18.5, accepted with 2.7.3",)
+
+
+# -------------------------------------------------------------------------------- speedup
+
+EVEN = (985.0, 992.0, 1000.0, 1008.0, 1015.0)
+
+
+def lasting(level: float, speedup: float | None) -> Baseline:
+    """A baseline of six sessions around a level."""
+    runs = tuple(run * level / 1000 for run in EVEN)
+    return replace(
+        BASELINE,
+        throughput=level,
+        speedup=speedup,
+        runs=dict(enumerate(runs, 1)),
+        sessions=tuple(AcceptedSession(at="", runs=runs) for _ in range(5)),
+    )
+
+
+MANY, SINGLE = lasting(8000, 8.0), lasting(1000, None)
+SEQUENTIAL = replace(lasting(1060, None), throughput=1000.0)
+
+
+def speedup_of(
+    many: float,
+    single: float,
+    accepted: Baseline = MANY,
+    single_accepted: Baseline | None = SINGLE,
+    *,
+    runs: int = 7,
+) -> Judgement:
+    return judge_speedup(
+        measured(*[many] * runs),
+        measured(*[single] * runs, name="paddle-resnet50-fp32-b128-1n1g"),
+        accepted,
+        single_accepted,
+        tolerance_percent=5,
+    )
+
+
+def test_a_speedup_of_two_lasting_ends_is_judged_by_the_sequential_rule() -> None:
+    judgement = speedup_of(8000, 1000)
+    assert (judgement.verdict, judgement.rule) == (Verdict.PASS, RuleName.SEQUENTIAL)
+    assert judgement.measured == 8.0
+    # Errors of both ends: more than one end's 2 % is needed.
+    assert judgement.tolerance_percent == pytest.approx(2.11, abs=0.02)
+    low, high = judgement.interval_percent or (0, 0)
+    assert low == pytest.approx(-high)
+    assert speedup_of(7700, 1000).verdict is Verdict.REGRESSED
+    assert speedup_of(7900, 1000).verdict is Verdict.PASS
+
+
+def test_a_speedup_may_lose_what_its_own_tolerance_allows() -> None:
+    own = replace(MANY, tolerance_percent=4.0)
+    assert speedup_of(7700, 1000, own).verdict is Verdict.PASS
+    assert speedup_of(7600, 1000, own).verdict is Verdict.REGRESSED
+
+
+def test_a_speedup_with_one_lasting_end_is_judged_by_the_tolerance() -> None:
+    assert speedup_of(7700, 1000, single_accepted=BASELINE).rule is RuleName.TOLERANCE
+    assert speedup_of(7700, 1000, single_accepted=None).verdict is Verdict.PASS
+
+
+def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed() -> None:
+    judgement = speedup_of(8000, 1000, replace(MANY, speedup=8.6))
+    assert judgement.verdict is Verdict.REGRESSED
+    assert (judgement.reason or "").startswith("creep")
+    assert (judgement.baseline, judgement.reference) == (8.6, None)
+    assert judgement.difference_percent == pytest.approx(-6.98, abs=0.01)
+    assert judgement.tolerance_percent == pytest.approx(5)
+
+
+def test_both_ends_are_shown_beside_every_speedup() -> None:
+    for single in (SINGLE, None):
+        notes = "\n".join(speedup_of(7900, 990, single_accepted=single).notes)
+        assert "1n8g: 7900 images/s, -1.2 % from its baseline 8000" in notes
+        assert "1n1g: 990 images/s, -1.0 % from" in notes
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+def test_a_slower_single_device_is_no_better_scaling(*, sequential: bool) -> None:
+    many = MANY if sequential else replace(BASELINE, throughput=8000.0)
+    single = SINGLE if sequential else BASELINE
+    judgement = speedup_of(8000, 900, many, single)
+    assert judgement.verdict is Verdict.INCONCLUSIVE
+    assert "the single device is slower" in (judgement.reason or "")
+    assert "8000" in (judgement.reason or "")
+    assert "900" in (judgement.reason or "")
+
+
+def test_a_slower_single_device_is_seen_without_a_baseline_of_its_own() -> None:
+    assert speedup_of(8000, 900, single_accepted=None).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_gain_is_one_if_the_many_devices_account_for_it() -> None:
+    assert speedup_of(8800, 1000).verdict is Verdict.IMPROVED
+    assert speedup_of(8400, 970).verdict is Verdict.IMPROVED
+
+
+def test_a_gain_of_two_small_changes_passes_with_a_note() -> None:
+    judgement = speedup_of(8060, 982)
+    assert judgement.verdict is Verdict.PASS
+    assert any("less than half" in note for note in judgement.notes)
+
+
+def test_a_single_device_on_another_machine_has_no_speedup_to_compare() -> None:
+    single = replace(
+        measured(1000, name="paddle-resnet50-fp32-b128-1n1g"),
+        fingerprint=Fingerprint(machine={"device": "A100"}),
+    )
+    accepted = replace(SINGLE, machine={"device": "V100"})
+    judgement = judge_speedup(measured(8000), single, MANY, accepted, tolerance_percent=5)
+    assert judgement.verdict is Verdict.NO_BASELINE
+
+
+@pytest.mark.parametrize("end", ["many", "single"])
+def test_strays_on_one_end_leave_a_speedup_open(end: str) -> None:
+    strays = measured(*[950.0] * 5, 500.0, 400.0, 300.0, 1200.0)
+    usual = measured(*[1000.0] * 9)
+    ends = (strays, usual) if end == "many" else (usual, strays)
+    judgement = judge_speedup(*ends, replace(SINGLE, speedup=1.0), SINGLE, tolerance_percent=5)
+    assert judgement.verdict is Verdict.INCONCLUSIVE
+    assert "4 of 9 runs are strays" in (judgement.reason or "")
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+def test_the_direction_of_a_speedup_cannot_be_turned_round(*, sequential: bool) -> None:
+    many = MANY if sequential else replace(BASELINE, throughput=8000.0)
+    single = SINGLE if sequential else BASELINE
+    for percent in range(6, 60):
+        slow = speedup_of(8000 * (1 - percent / 100), 1000, many, single)
+        fast = speedup_of(8000 * (1 + percent / 100), 1000, many, single)
+        assert (slow.verdict, fast.verdict) == (Verdict.REGRESSED, Verdict.IMPROVED)
+
+
 def test_judgements_pass_between_processes_unchanged() -> None:
-    for judgement in (judge(measured(900)), judge(measured(900), None), judge(measured())):
+    for judgement in (
+        judge(measured(900)),
+        judge(measured(900), None),
+        judge(measured()),
+        speedup_of(8000, 900),
+    ):
         assert Judgement.from_plain(judgement.to_plain()) == judgement

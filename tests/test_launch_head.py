@@ -25,6 +25,10 @@ rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_
 here = os.environ.get("DLPERF_TEST_HOST", "").rpartition("/")[0].rpartition("/")[2]
 (folder / f"rank{rank}").write_text(f"{os.getpid()} {here} {os.environ['DLPERF_RUN_ID']}")
 if rank == 0:
+    # As in a training: no step without the others. The run ends with the last step.
+    ranks = [folder / f"rank{other}" for other in range(size)]
+    while not all(file.exists() and file.read_text().count(" ") == 2 for file in ranks):
+        time.sleep(0.01)
     for step in range(1, steps + 1):
         print(f"step {step} took 0.010 s", flush=True)
 time.sleep(600)
@@ -64,6 +68,8 @@ launch:
     - "{{run_directory}}"
     - "{{steps}}"
   time_limit_s: 60
+  # The daemons of Open MPI do not find each other now and then where all hosts are one machine.
+  retries: 3
 cases:
   - {{precision: fp32, batch_per_device: 4, topologies: [2n2g, 4n1g]}}
 """

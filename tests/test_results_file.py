@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 CASE_KEYS = {
     "id", "system", "framework", "model", "precision", "batch_per_device", "options", "topology",
     "nodes", "devices_per_node", "unit", "runs", "throughput", "speedup", "baseline", "verdict",
+    "gate", "fingerprint",
+}  # fmt: skip
+JUDGEMENT_KEYS = {
+    "rule", "reference", "difference_percent", "interval_percent", "tolerance_percent",
+    "smallest_visible_percent", "false_alarm", "reason", "notes", "recorded",
 }  # fmt: skip
 
 
@@ -25,6 +30,7 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
     _, results = suite.judge("-k", "tiny", "--dlperf-create-baselines", *workers, cluster="local")
     assert set(results) == {
         "schema", "cluster", "estimator", "started", "environment", "cases", "ignored_logs",
+        "baseline_changes",
     }  # fmt: skip
     assert (results["schema"], results["cluster"], results["estimator"]) == (1, "local", "steady")
     assert datetime.fromisoformat(results["started"]).tzinfo is not None
@@ -34,7 +40,9 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
         assert set(case) == CASE_KEYS
         assert case["unit"] == "samples/s"
         assert set(case["throughput"]) == {"median", "mean", "spread"}
-        assert set(case["verdict"]) == {"throughput", "speedup"}
+        assert set(case["verdict"]) == set(case["gate"]) == {"throughput", "speedup"}
+        assert set(case["gate"]["throughput"]) == JUDGEMENT_KEYS
+        assert set(case["fingerprint"]) == {"machine", "software", "hosts"}
         for run in case["runs"]:
             assert set(run) == {"run", "throughput", "status", "reason", "log", "steps"}
             assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.launch.fleet import Fleet
+from pytest_dlperf.launch.leases import HostPool
+from pytest_dlperf.launch.local import LocalLauncher
+from pytest_dlperf.launch.variables import Assignment
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.measure.by_launching import LaunchMeasurer
+from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.repeats import FixedRepeats
+from pytest_dlperf.systems import load_systems
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from suites import Suite
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.launch.hosts import Host
+    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.measure.by_launching import RunProgress
+    from pytest_dlperf.repeats import Repeats
 
 SYSTEM = "tiny-mlp"
 CASES = ("tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g", "tiny-mlp-fp32-b4-2n1g")
 
 # Prints the records of a training in which each step takes as long as a file says. Each start
 # leaves a line in starts.txt, by which a test counts the runs, and one in hosts.txt. Whoever finds
-# another training at work on the same host writes it to overlaps.txt.
+# another training at work on the same host writes it to overlaps.txt. TINY_SLOWER=1.1 in the
+# environment makes each step so many times as long; slower.txt has one line of it per start.
 TRAINER = """\
 import fcntl, os, pathlib, sys, time
 nodes, devices, node_rank, steps, run = map(int, sys.argv[1:6])
@@ -32,6 +50,8 @@ if host != "127.0.0.1":  # all nodes of a run may be this machine
         fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         note("overlaps.txt", topology, node_rank, run, host)
+slower = os.environ.get("TINY_SLOWER", "1")
+note("slower.txt", topology, node_rank, run, slower)
 note("starts.txt", topology, node_rank, run)
 def started(rank):
     return (here / "starts.txt").read_text().splitlines().count(f"{topology} {rank} {run}")
@@ -39,7 +59,7 @@ def started(rank):
 deadline = time.monotonic() + 10 * (node_rank == 0)
 while time.monotonic() < deadline and min(map(started, range(nodes))) < started(0):
     time.sleep(0.01)
-step_s = float(behaviour[0]) / (nodes * devices) ** 0.5
+step_s = float(slower) * float(behaviour[0]) / (nodes * devices) ** 0.5
 world_size = nodes * devices
 for word in behaviour:
     if word.startswith("work-"):
@@ -55,7 +75,7 @@ if "second-node-dies" in behaviour:
         sys.exit(3)
     time.sleep(1)
 for step in range(1, steps + 1):
-    if f"die-at-{step}" in behaviour:
+    if f"die-at-{step}" in behaviour or f"die-at-{step}-if-{slower}" in behaviour:
         print("the trainer ran out of luck", flush=True)
         sys.exit(7)
     if f"die-once-at-{step}" in behaviour and (here / "starts.txt").read_text().count("\\n") == 1:
@@ -149,6 +169,43 @@ def real_trainings(suite: Suite) -> dict[str, str]:
     return systems
 
 
+def slower_by(factor: str) -> list[Assignment]:
+    """What makes a training of the tiny system so many times as slow."""
+    return [Assignment(system=SYSTEM, name="env", key="TINY_SLOWER", value=factor, place="a test")]
+
+
+def measurer(  # noqa: PLR0913 - what differs between tests, by name
+    suite: Suite,
+    *,
+    repeats: Callable[[Case], Repeats] = lambda _: FixedRepeats(1),
+    assignments: Sequence[Assignment] = (),
+    launcher: Launcher | None = None,
+    hosts: Sequence[Host] = (),
+    show: Callable[[RunProgress], None] = lambda _: None,
+) -> LaunchMeasurer:
+    """Measures the tiny system of a suite in this process; logs go to ``night``."""
+    systems = load_systems([suite.path / "bench_tests" / "systems" / "own.yaml"], BUILTIN_FORMATS)
+    fleet = Fleet(
+        launcher or LocalLauncher(),
+        hosts,
+        pool=HostPool(suite.path / "pool"),
+        exclusive=bool(hosts),
+        lock=os.urandom(8).hex(),
+        shared_folder=None,
+        say=print,
+    )
+    return LaunchMeasurer(
+        fleet,
+        systems,
+        Estimator.STEADY,
+        assignments=(assignments,),
+        session_directory=suite.path / "night",
+        repeats=repeats,
+        say=print,
+        show=show,
+    )
+
+
 class TinySystem:
     """The system in a suite, and its trainer's behaviour."""
 
@@ -192,6 +249,10 @@ class TinySystem:
     def hosts(self) -> list[str]:
         """One line per start of a node's trainer: topology, rank, run, address of the host."""
         return self.noted("hosts.txt")
+
+    def slower(self) -> list[str]:
+        """One line per start of a node's trainer: topology, rank, run, its TINY_SLOWER."""
+        return self.noted("slower.txt")
 
     def overlaps(self) -> list[str]:
         """Starts on a host on which another training was at work."""

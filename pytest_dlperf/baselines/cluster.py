@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.baselines.schema import CLUSTER_SCHEMA, schema
 from pytest_dlperf.launch.reading import read_assignments
 from pytest_dlperf.measurement import Estimator
 from pytest_dlperf.yamlfile import YamlValue, load
+from pytest_dlperf.yamlschema import check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,30 +85,32 @@ def find_cluster(baselines_directory: Path, name: str, *, local: str) -> Cluster
 
 
 def _read_cluster(root: YamlValue) -> Cluster:
-    fields = root.fields(
-        required=(),
-        optional=(
-            "estimator",
-            "description",
-            "systems",
-            "vars",
-            "devices_per_node",
-            "python",
-            "hardware",
-            "software",
-        ),
+    nothing = Cluster(
+        name=root.file.parent.name, directory=root.file.parent, estimator=Estimator.STEADY
     )
-    return Cluster(
-        name=root.file.parent.name,
-        directory=root.file.parent,
+    if not check(root, schema(CLUSTER_SCHEMA)):
+        return nothing
+    fields = root.checked_fields()
+    return replace(
+        nothing,
         estimator=fields.get("estimator", read_estimator, Estimator.STEADY),
         systems=fields.get("systems", _read_names, None),
         description=fields.get("description", lambda v: v.text(), None),
         assignments=fields.get("vars", read_assignments, ()),
         devices_per_node=fields.get("devices_per_node", lambda v: v.whole_number(1), None),
-        python=fields.get("python", lambda v: v.text("a Python interpreter"), None),
+        python=fields.get("python", lambda v: v.text(), None),
+        control=fields.get("control", _read_control, None),
+        machine=fields.get("machine", read_facts, {}),
         hardware=fields.get("hardware", read_facts, {}),
         software=fields.get("software", read_facts, {}),
+    )
+
+
+def _read_control(value: YamlValue) -> Control:
+    fields = value.checked_fields()
+    return Control(
+        assignments=fields.get("vars", read_assignments, ()),
+        description=fields.get("description", lambda v: v.text(), None),
     )
 
 
@@ -117,11 +121,11 @@ def read_estimator(value: YamlValue) -> Estimator | None:
 
 
 def _read_names(value: YamlValue) -> tuple[str, ...]:
-    read = (item.text("a system's name") for item in value.items("a list of systems"))
+    read = (item.text() for item in value.items("a list"))
     return tuple(name for name in read if name is not None)
 
 
 def read_facts(value: YamlValue) -> dict[str, str]:
-    """Free facts for the reader: any scalars, as they are written."""
+    """Facts by name: any scalars, as they are written."""
     read = {key: item.scalar() for key, item in value.entries()}
     return {key: text for key, text in read.items() if text is not None}

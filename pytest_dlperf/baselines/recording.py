@@ -1,84 +1,214 @@
-"""Adds to a system's accepted numbers, line by line."""
+"""Changes a system's accepted numbers: under a lock, line by line, read back, in one step."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf import numeric
 from pytest_dlperf.baselines.cluster import CLUSTER_FILE
+from pytest_dlperf.baselines.editing import (
+    Block,
+    Inline,
+    Key,
+    MoreItems,
+    add_entries,
+    change_entries,
+)
+from pytest_dlperf.baselines.entry import (
+    ROLLING_SESSIONS,
+    Acceptance,
+    AcceptedSession,
+    Baseline,
+)
 from pytest_dlperf.baselines.reading import read_system_baselines
+from pytest_dlperf.baselines.schema import (
+    BASELINES_SCHEMA,
+    CLUSTER_SCHEMA,
+    SCHEMA_FOLDER,
+    schema_comment,
+    schema_text,
+)
 from pytest_dlperf.locks import locked, write_whole
-from pytest_dlperf.yamlfile import Problem, YamlError, YamlValue, load
+from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
+from pytest_dlperf.yamlfile import Problem, YamlError, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pytest_dlperf.baselines.cluster import Cluster
-    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.cases import Case
-    from pytest_dlperf.measurement import Estimator
 
 SIGNIFICANT_DIGITS: Final = 6
 """Digits that a recorded number keeps: far finer than any training repeats itself."""
 
+_WRONG_SHOWN: Final = 3
 # What YAML 1.1 takes for something else than text.
 _YAML_WORDS: Final = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewBaseline:
-    """Numbers to record for a case that has none."""
+class ChangeKind(str, Enum):
+    """What is done to the accepted numbers of a case."""
 
+    CREATE = "create"
+    """An entry for a case that has none."""
+    ACCEPT = "accept"
+    """Another number in place of the one that stands; the sessions added to that one go."""
+    SPEEDUP = "speedup"
+    """A speedup for an entry that has none."""
+    EXTEND = "extend"
+    """The runs of one more session; the pinned number stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one session has to change in the accepted numbers of one case.
+
+    ``known`` is what the session was judged against, ``None`` where there was nothing.
+    ``throughput`` (in the unit per second) and ``speedup`` are the new numbers; ``ACCEPT`` keeps
+    the line of the one that is ``None``, ``CREATE`` needs a throughput, ``SPEEDUP`` a speedup,
+    ``EXTEND`` neither. ``runs`` are the throughputs by run number, ``at`` is when the session began
+    (ISO 8601 with its zone). ``acceptance`` says where the numbers come from, ``machine`` what they
+    were measured on, with the keys of ``Fingerprint.machine``.
+    """
+
+    kind: ChangeKind
     case: Case
-    throughput: float
-    speedup: float | None
-    runs: Mapping[int, float]
+    known: Baseline | None = None
+    throughput: float | None = None
+    speedup: float | None = None
+    runs: Mapping[int, float] = field(default_factory=dict)
+    at: str
+    acceptance: Acceptance | None = None
+    machine: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a change that lacks what its kind needs.
+
+        Raises:
+            ValueError: A number is missing, or one is given that the kind would not write.
+        """
+        throughput, speedup = self.throughput is not None, self.speedup is not None
+        fits = {
+            ChangeKind.CREATE: throughput and self.known is None,
+            ChangeKind.ACCEPT: (throughput or speedup) and self.known is not None,
+            ChangeKind.SPEEDUP: speedup
+            and not throughput
+            and self.known is not None
+            and self.known.speedup is None,
+            ChangeKind.EXTEND: bool(self.runs)
+            and not (throughput or speedup)
+            and self.known is not None,
+        }
+        if not fits[self.kind]:
+            msg = (
+                f"the change {self.kind.value!r} of {self.case.id} does not fit its numbers: "
+                f"throughput {self.throughput}, speedup {self.speedup}, {len(self.runs)} runs, "
+                f"{'a' if self.known else 'no'} known baseline"
+            )
+            raise ValueError(msg)
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         """Variant and topology, as ``load_baselines`` has them."""
         return self.case.variant, str(self.case.topology)
 
 
-def record_baselines(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What became of a session's changes: those made, and those refused, with the reason."""
+
+    done: tuple[Change, ...] = ()
+    refused: tuple[tuple[Change, str], ...] = ()
+
+
+def record(
     cluster: Cluster,
     system: str,
     unit: str,
-    new: Iterable[NewBaseline],
+    changes: Iterable[Change],
     *,
     provenance: Mapping[str, str],
-) -> list[NewBaseline]:
-    """Add baselines to a system's file; return those that were added.
+) -> Recorded:
+    """Make changes to a system's accepted numbers, all of them in one step.
 
-    Cases that have a baseline by now (another session may have been quicker) are left alone, and
-    so is every line of the file that stands already. The file is replaced in one step.
+    A change is refused where another session was quicker, so that what stands is no longer what
+    this session was judged against. Lines that need no change keep their bytes. ``unit`` and
+    ``provenance`` go into a file that has to be made.
 
     Raises:
-        YamlError: The file that is there has mistakes or cannot be extended line by line.
-        OSError: The file or its folder cannot be written.
+        YamlError: The file that is there has mistakes or cannot be changed line by line.
+        LockError: The cluster's lock cannot be had.
+        OSError: The file or its folder cannot be written. After any error the old file stands.
     """
     file = cluster.directory / f"{system}.yaml"
     with locked(cluster.directory / ".lock"):
-        known: dict[tuple[str, str], Baseline] = {}
         if file.exists():
-            # Not read_text(): it would turn the file's own line ends into others.
-            text = file.read_bytes().decode("utf-8")
-            known = load(file, lambda root: read_system_baselines(root, system), text=text)
+            text = _text_of(file)
+            standing = _read(file, text, system, cluster)
         else:
-            text = _new_file(system, unit, cluster.estimator, provenance)
-        added = [item for item in new if _is_new(item, known)]
-        if not added:
-            return []
-        for item in added:
-            text = _with_entry(file, text, item)
-        _check_recorded(file, text, system, known, added)
-        if not (cluster.directory / CLUSTER_FILE).exists():
-            write_whole(cluster.directory / CLUSTER_FILE, _new_cluster_file(cluster))
-        write_whole(file, text)
-    return added
+            text, standing = _new_file(system, unit, cluster.estimator, provenance), {}
+        plan = _Plan(standing, unit, cluster)
+        for change in changes:
+            plan.add(change)
+        if plan.done:
+            text = plan.carried_out(file, text)
+            _read_back(file, text, system, cluster, plan.expected)
+            _write_schemas(cluster, text)
+            if not (cluster.directory / CLUSTER_FILE).exists():
+                write_whole(cluster.directory / CLUSTER_FILE, _new_cluster_file(cluster))
+            write_whole(file, text)
+    return Recorded(done=tuple(plan.done), refused=tuple(plan.refused))
+
+
+class _Plan:
+    """What a session's changes come to: the edits of a file, and what it has to say then."""
+
+    def __init__(self, standing: Mapping[Key, Baseline], unit: str, cluster: Cluster) -> None:
+        self.done: list[Change] = []
+        self.refused: list[tuple[Change, str]] = []
+        self.expected = dict(standing)
+        self._standing = standing
+        self._unit = unit
+        self._cluster = cluster
+        self._new: dict[Key, dict[str, Inline | Block]] = {}
+        # All entries are changed at once; one that changes twice does so in a second round.
+        self._rounds: list[dict[Key, dict[str, Inline | Block | MoreItems | None]]] = []
+
+    def add(self, change: Change) -> None:
+        """Take a change into the plan, or refuse it."""
+        key = change.key
+        # What counts is what stood before this session, which may change a case twice.
+        judged = self._standing if change.known else self.expected
+        reason = _why_not(change, judged.get(key), self._unit, self._cluster.estimator)
+        if reason is not None:
+            self.refused.append((change, reason))
+            return
+        kept = _as_kept(change)
+        present = self.expected.get(key)
+        if present is None:
+            self._new[key] = _values(kept, self._cluster)
+            self._new[key]["recorded"] = Inline(_quoted(change.at[:10]))
+        else:
+            at = sum(key in edits for edits in self._rounds)
+            if at == len(self._rounds):
+                self._rounds.append({})
+            self._rounds[at][key] = _changed_values(kept, present, self._cluster)
+        self.expected[key] = _after(kept, present, self._unit, self._cluster)
+        self.done.append(change)
+
+    def carried_out(self, file: Path, text: str) -> str:
+        """The file's text with all changes made.
+
+        Raises:
+            YamlError: It cannot be changed line by line.
+        """
+        for edits in self._rounds:
+            text = change_entries(file, text, edits)
+        return add_entries(file, text, self._new) if self._new else text
 
 
 def significant(value: float) -> float:
@@ -86,127 +216,323 @@ def significant(value: float) -> float:
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
-def _new_cluster_file(cluster: Cluster) -> str:
-    return (
-        "description: this machine's own numbers, recorded by --dlperf-create-baselines\n"
-        f"estimator: {cluster.estimator.value}\n"
+# ------------------------------------------------------------------------ what is to be done
+
+
+def _why_not(
+    change: Change, standing: Baseline | None, unit: str, estimator: Estimator
+) -> str | None:
+    """Why a change cannot be made to what stands by now, if so."""
+    if standing is not None and (standing.unit, standing.estimator) != (unit, estimator):
+        return (
+            f"{standing.place} is {standing.estimator.value} in {standing.unit}, this session "
+            f"measured {estimator.value} in {unit}"
+        )
+    if change.known is None:
+        if standing is None:
+            return None
+        return (
+            f"another session has recorded {standing.throughput:g} at {standing.place} meanwhile; "
+            "run again to be held against it"
+        )
+    if standing is None:
+        return (
+            f"the entry that this session was judged against is gone from {change.known.place}; "
+            "run again"
+        )
+    if not _same(change.known, standing):
+        return (
+            f"{standing.place} was changed meanwhile{_difference(change.known, standing)}; run "
+            "again to be held against it"
+        )
+    return None
+
+
+def _same(one: Baseline, other: Baseline) -> bool:
+    """Whether two baselines say the same; they may stand on different lines."""
+    return replace(one, place="") == replace(other, place="")
+
+
+def _difference(old: Baseline, new: Baseline) -> str:
+    if old.throughput != new.throughput:
+        return f" (from {old.throughput:g} to {new.throughput:g} {new.unit})"
+    if len(old.sessions) != len(new.sessions) or old.sessions != new.sessions:
+        return f" (a session of {new.sessions[-1].at} was added)" if new.sessions else ""
+    return ""
+
+
+def _as_kept(change: Change) -> Change:
+    """The change with its numbers and texts as the file keeps them."""
+    acceptance = change.acceptance
+    both = change.throughput is not None and change.speedup is not None
+    if acceptance is not None:
+        single = acceptance.single_device
+        acceptance = Acceptance(
+            at=acceptance.at,
+            commit=_writable(acceptance.commit),
+            reason=_writable(acceptance.reason),
+            hosts=tuple(filter(None, map(_writable, acceptance.hosts))),
+            software=_writable_facts(acceptance.software),
+            logs=_writable(acceptance.logs),
+            # What only one of the two was taken over would not explain the other.
+            single_device=significant(single) if single is not None and both else None,
+        )
+    return replace(
+        change,
+        throughput=None if change.throughput is None else significant(change.throughput),
+        speedup=None if change.speedup is None else significant(change.speedup),
+        runs={run: significant(value) for run, value in sorted(change.runs.items())},
+        acceptance=acceptance,
+        machine=_writable_facts(change.machine),
     )
 
 
-def _new_file(system: str, unit: str, estimator: Estimator, provenance: Mapping[str, str]) -> str:
-    lines = [f"system: {system}", f"unit: {_quoted(unit)}", f"estimator: {estimator.value}"]
-    if provenance:
-        lines += ["provenance:", *(f"  {key}: {_quoted(text)}" for key, text in provenance.items())]
-    return "\n".join([*lines, "entries:\n"])
+def _writable(text: str | None) -> str | None:
+    """Text that can stand in a file, and says something; ``None`` else."""
+    if text is None or not text.strip():
+        return None
+    # Names of files may hold bytes that are no text.
+    return text.strip().encode("utf-8", "replace").decode("utf-8")
 
 
-def _is_new(item: NewBaseline, known: Mapping[tuple[str, str], Baseline]) -> bool:
-    """Whether the item has a number that the file lacks."""
-    baseline = known.get(item.key)
-    return baseline is None or (baseline.speedup is None and item.speedup is not None)
+def _writable_facts(facts: Mapping[str, str]) -> dict[str, str]:
+    kept = {key: _writable(text) for key, text in facts.items()}
+    return {key: text for key, text in kept.items() if text is not None}
 
 
-def _with_entry(file: Path, text: str, item: NewBaseline) -> str:
-    """The file's text with one more topology, in its group or in a group of its own.
-
-    A topology that stands already gets the speedup that it lacks.
-    """
-    end = "\r\n" if "\r\n" in text else "\n"
-    lines = text.removesuffix(end).split(end)
-    groups = load(file, lambda root: _entry_places(file, root), text=text)
-    indent, step = _indentation(groups, lines)
-    group = next((place for key, place in groups if key == item.case.variant), None)
-    if group is None:
-        at = groups[-1][1].end_line if groups else len(lines)
-        entry = [
-            f"{' ' * (indent - step)}{item.case.variant}:",
-            *_topology_lines(item, indent=indent, step=step),
-        ]
-    elif group.is_empty:
-        at, entry = group.line, _topology_lines(item, indent=indent, step=step)
-    elif (standing := dict(group.entries()).get(str(item.case.topology))) is None:
-        at, entry = group.end_line, _topology_lines(item, indent=group.column, step=step)
-    else:
-        at = dict(standing.entries())["throughput"].end_line
-        entry = [f"{' ' * standing.column}{_speedup(item)}"]
-    return end.join([*lines[:at], *entry, *lines[at:]]) + end
-
-
-def _indentation(groups: list[tuple[str, YamlValue]], lines: list[str]) -> tuple[int, int]:
-    """How far the file indents topologies, and one level."""
-    for _, place in groups:
-        if not place.is_empty:
-            return place.column, max(1, place.column // 2)
-    for _, place in groups:
-        line = lines[place.line - 1]
-        outer = len(line) - len(line.lstrip(" "))
-        return 2 * outer, outer
-    return 4, 2
-
-
-def _entry_places(file: Path, root: YamlValue) -> list[tuple[str, YamlValue]]:
-    entries = next((value for key, value in root.entries() if key == "entries"), None)
-    groups = entries.entries(or_nothing=True) if entries else []
-    in_braces = [place for _, place in groups if place.is_flow]
-    if entries is None or entries.is_flow or in_braces:
-        where = in_braces[0] if in_braces else root
-        raise YamlError(
-            [
-                Problem(
-                    file,
-                    where.line,
-                    where.path,
-                    "a baseline can be added only to entries written one below the other, "
-                    "not in braces",
-                )
-            ]
+def _after(change: Change, standing: Baseline | None, unit: str, cluster: Cluster) -> Baseline:
+    """What has to stand once a change is made: the text is held against it."""
+    machine = change.machine or cluster.machine
+    if standing is None:
+        return Baseline(
+            throughput=change.throughput or 0.0,
+            speedup=change.speedup,
+            unit=unit,
+            estimator=cluster.estimator,
+            tolerance_percent=None,
+            mean=None,
+            runs=change.runs,
+            strays={},
+            note=None,
+            place="",
+            accepted=change.acceptance,
+            machine=_kept_machine(machine, cluster),
         )
-    return groups
+    if change.kind is ChangeKind.EXTEND:
+        session = AcceptedSession(at=change.at, runs=tuple(change.runs.values()))
+        return replace(standing, sessions=(*standing.sessions, session)[-ROLLING_SESSIONS:])
+    speedup = standing.speedup if change.speedup is None else change.speedup
+    if change.kind is ChangeKind.SPEEDUP:
+        return replace(standing, speedup=speedup)
+    if change.throughput is None:
+        accepted = _acceptance_of_speedup(change, standing)
+        return replace(standing, speedup=speedup, accepted=accepted)
+    return replace(
+        standing,
+        throughput=change.throughput,
+        speedup=speedup,
+        mean=None if standing.mean is None else _mean(change, standing.estimator),
+        runs=change.runs,
+        strays={},
+        sessions=(),
+        accepted=change.acceptance,
+        machine=_kept_machine(machine, cluster),
+    )
 
 
-def _topology_lines(item: NewBaseline, *, indent: int, step: int) -> list[str]:
-    pad, inner = " " * indent, " " * (indent + step)
-    runs = ", ".join(f"{run}: {significant(value)!r}" for run, value in sorted(item.runs.items()))
-    lines = [
-        f"{pad}{item.case.topology}:",
-        f"{inner}throughput: {significant(item.throughput)!r}",
-    ]
-    if item.speedup is not None:
-        lines.append(f"{inner}{_speedup(item)}")
-    lines.append(f"{inner}runs: {{{runs}}}")
-    lines.append(f"{inner}recorded: {datetime.now().astimezone():%Y-%m-%d}")
-    return lines
+def _kept_machine(machine: Mapping[str, str], cluster: Cluster) -> Mapping[str, str]:
+    return cluster.machine if _is_the_clusters(machine, cluster) else machine
 
 
-def _speedup(item: NewBaseline) -> str:
-    return f"speedup: {significant(item.speedup or 0.0)!r}"
+def _is_the_clusters(machine: Mapping[str, str], cluster: Cluster) -> bool:
+    """Whether the cluster's own ``machine`` says all that is known of this one."""
+    return all(cluster.machine.get(name) == fact for name, fact in machine.items())
 
 
-def _check_recorded(
-    file: Path,
-    text: str,
-    system: str,
-    known: Mapping[tuple[str, str], Baseline],
-    added: Iterable[NewBaseline],
-) -> None:
-    """Read the new text back: all that stood must stand, and what was added must be there."""
-    try:
-        now = load(file, lambda root: read_system_baselines(root, system), text=text)
-    except YamlError:
-        now = {}
-    expected = {key: (old.throughput, old.speedup) for key, old in known.items()}
-    for item in added:
-        throughput, _ = expected.get(item.key, (significant(item.throughput), None))
-        speedup = None if item.speedup is None else significant(item.speedup)
-        expected[item.key] = throughput, speedup
-    if {key: (new.throughput, new.speedup) for key, new in now.items()} != expected:
-        message = "the file is laid out in a way that cannot be extended; add the entries by hand"
-        raise YamlError([Problem(file, 1, "$.entries", message)])
+def _acceptance_of_speedup(change: Change, standing: Baseline) -> Acceptance | None:
+    """Where the numbers come from once the speedup alone is another.
+
+    The throughput and its runs stay, and so does what is said of them.
+    """
+    if change.acceptance is None:
+        return None if standing.accepted is None else replace(standing.accepted, single_device=None)
+    why = f"speedup of {change.acceptance.at}"
+    if change.acceptance.reason:
+        why = f"{why}: {change.acceptance.reason}"
+    if standing.accepted is None:
+        return replace(change.acceptance, reason=why, logs=None)
+    return replace(standing.accepted, reason=why, single_device=None)
+
+
+def _mean(change: Change, estimator: Estimator) -> float:
+    mean = numeric.mean(tuple(change.runs.values()) or (change.throughput or 0.0,))
+    if estimator is Estimator.PUBLISHED:
+        mean = numeric.rounded(mean, PUBLISHED_DECIMALS)
+    return significant(mean)
+
+
+# ------------------------------------------------------------------------ how it is written
+
+
+def _changed_values(
+    change: Change, standing: Baseline, cluster: Cluster
+) -> dict[str, Inline | Block | MoreItems | None]:
+    """What a change makes of the values of an entry that stands."""
+    values: dict[str, Inline | Block | MoreItems | None] = {}
+    if change.kind is ChangeKind.EXTEND:
+        session = f"- {{at: {_quoted(change.at)}, runs: {_list(change.runs.values())}}}"
+        values["sessions"] = MoreItems((session,), at_most=ROLLING_SESSIONS)
+        return values
+    if change.speedup is not None:
+        values["speedup"] = Inline(repr(change.speedup))
+    if change.kind is ChangeKind.ACCEPT and change.throughput is None:
+        accepted = _acceptance_of_speedup(change, standing)
+        values["accepted"] = None if accepted is None else Block(_acceptance_lines(accepted))
+    elif change.kind is ChangeKind.ACCEPT:
+        # What was of the old number goes with it.
+        for old in ("runs", "strays", "sessions", "accepted", "machine"):
+            values[old] = None
+        values.update(_values(change, cluster))
+        if standing.mean is not None:
+            values["mean"] = Inline(repr(_mean(change, standing.estimator)))
+    return values
+
+
+def _values(change: Change, cluster: Cluster) -> dict[str, Inline | Block]:
+    """All that a new number comes with."""
+    values: dict[str, Inline | Block] = {"throughput": Inline(repr(change.throughput))}
+    if change.speedup is not None:
+        values["speedup"] = Inline(repr(change.speedup))
+    if change.runs:
+        runs = ", ".join(f"{run}: {value!r}" for run, value in change.runs.items())
+        values["runs"] = Inline(f"{{{runs}}}")
+    if change.acceptance is not None:
+        values["accepted"] = Block(_acceptance_lines(change.acceptance))
+    if not _is_the_clusters(change.machine, cluster):
+        values["machine"] = Inline(_mapping(change.machine))
+    return values
+
+
+def _acceptance_lines(accepted: Acceptance) -> tuple[str, ...]:
+    lines = [f"at: {_quoted(accepted.at)}"]
+    for key, text in (("commit", accepted.commit), ("reason", accepted.reason)):
+        if text is not None:
+            lines.append(f"{key}: {_quoted(text)}")
+    if accepted.hosts:
+        lines.append(f"hosts: [{', '.join(map(_quoted, accepted.hosts))}]")
+    if accepted.software:
+        lines.append(f"software: {_mapping(accepted.software)}")
+    if accepted.logs is not None:
+        lines.append(f"logs: {_quoted(accepted.logs)}")
+    if accepted.single_device is not None:
+        lines.append(f"single_device: {accepted.single_device!r}")
+    return tuple(lines)
+
+
+def _mapping(facts: Mapping[str, str]) -> str:
+    return f"{{{', '.join(f'{_quoted(key)}: {_quoted(text)}' for key, text in facts.items())}}}"
+
+
+def _list(values: Iterable[float]) -> str:
+    return f"[{', '.join(repr(value) for value in values)}]"
 
 
 def _quoted(text: str) -> str:
     """Text as a YAML scalar: bare where that is safe."""
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_/.-]*", text) and text.lower() not in _YAML_WORDS:
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if character in '\\"':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+def _new_cluster_file(cluster: Cluster) -> str:
+    return (
+        f"{schema_comment(CLUSTER_SCHEMA)}\n"
+        "description: this machine's own numbers, recorded by --dlperf-create-baselines\n"
+        f"estimator: {cluster.estimator.value}\n"
+    )
+
+
+def _new_file(system: str, unit: str, estimator: Estimator, provenance: Mapping[str, str]) -> str:
+    lines = [
+        schema_comment(BASELINES_SCHEMA),
+        f"system: {system}",
+        f"unit: {_quoted(unit)}",
+        f"estimator: {estimator.value}",
+    ]
+    if provenance:
+        lines += ["provenance:", *(f"  {key}: {_quoted(text)}" for key, text in provenance.items())]
+    return "\n".join([*lines, "entries:\n"])
+
+
+def _write_schemas(cluster: Cluster, text: str) -> None:
+    """Lay the schemas where a file that names them has them looked for."""
+    if f"../{SCHEMA_FOLDER}/" not in text:
+        return
+    folder = cluster.directory.parent / SCHEMA_FOLDER
+    for name in (BASELINES_SCHEMA, CLUSTER_SCHEMA):
+        wanted = schema_text(name)
+        try:
+            stands = (folder / name).read_text(encoding="utf-8") == wanted
+        except (OSError, UnicodeDecodeError):
+            stands = False
+        if not stands:
+            write_whole(folder / name, wanted)
+
+
+def _text_of(file: Path) -> str:
+    """The file's text with its own line ends, which ``read_text`` would turn into others.
+
+    Raises:
+        YamlError: It is no UTF-8.
+    """
+    try:
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8: {error.reason} at byte {error.start}"
+        raise YamlError([Problem(file, 1, "$", message)]) from error
+
+
+def _read(file: Path, text: str, system: str, cluster: Cluster) -> dict[tuple[str, str], Baseline]:
+    return load(file, lambda root: read_system_baselines(root, system, cluster.machine), text=text)
+
+
+def _read_back(
+    file: Path,
+    text: str,
+    system: str,
+    cluster: Cluster,
+    expected: Mapping[tuple[str, str], Baseline],
+) -> None:
+    """Read the new text: all that stood must stand, and what was changed must be there.
+
+    Raises:
+        YamlError: It says something else.
+    """
+    try:
+        now = _read(file, text, system, cluster)
+    except YamlError as error:
+        raise _cannot_be_changed(
+            file, f"it would not be read: {error.problems[0].message}"
+        ) from error
+    wrong = [
+        "-".join(key)
+        for key in {**expected, **now}
+        if key not in now or key not in expected or not _same(now[key], expected[key])
+    ]
+    if wrong:
+        named = ", ".join(wrong[:_WRONG_SHOWN])
+        raise _cannot_be_changed(file, f"it would change what is read of {named}")
+
+
+def _cannot_be_changed(file: Path, why: str) -> YamlError:
+    message = (
+        f"the file is laid out in a way that cannot be changed line by line ({why}); change the "
+        "entries by hand"
+    )
+    return YamlError([Problem(file, 1, "$.entries", message)])

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
+from pytest_dlperf.fingerprint import Fingerprint
 from pytest_dlperf.launch.agent import Place
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launcher import LauncherError
@@ -15,10 +16,11 @@ from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.locking import lock_scope
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
+from pytest_dlperf.launch.probe import NO_VERSION
 from pytest_dlperf.locks import locked, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
@@ -116,10 +118,13 @@ class Fleet:
             raise self._not_enough(case, self._declared, accelerators=accelerators)
 
     @contextmanager
-    def leased(self, case: Case, needed: Requirements) -> Iterator[tuple[Lease, ...]]:
+    def leased(
+        self, case: Case, *needed: Requirements, only: Sequence[str] | None = None
+    ) -> Iterator[tuple[Lease, ...]]:
         """Hold hosts for a case, one lease per node, for the length of the block.
 
-        Waits until they are free.
+        They are fit for all that is ``needed``. With ``only`` they are the hosts of these names,
+        in this order. Waits until they are free.
 
         Raises:
             NotEnoughHostsError: There are too few, or they have too few devices.
@@ -128,7 +133,7 @@ class Fleet:
             LauncherError: The launcher cannot be used.
         """
         topology = case.topology
-        candidates = self._candidates(case, needed)
+        candidates = self._candidates(case, needed, only)
         on_one_machine = self.is_this_machine
         with self._pool.leased(
             candidates,
@@ -139,6 +144,29 @@ class Fleet:
             on_wait=self._say,
         ) as leases:
             yield leases * topology.nodes if on_one_machine else leases
+
+    def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
+        """What a case was measured on that these leases were for, as far as its hosts can tell.
+
+        The hosts have been looked at for what is ``needed``.
+        """
+        hosts = {lease.host.name: lease.host for lease in leases}
+        looked_at = self._looked_at(self._hosts(), needed)
+        reports = [looked_at[name] for name in hosts]
+        facts = [_machine(host, looked_at[name], needed) for name, host in hosts.items()]
+        machine = _agreed(facts)
+        topology = case.topology
+        if topology.devices_per_node == 1:
+            machine.pop("interconnect", None)
+        if topology.nodes == 1:
+            machine.pop("network", None)
+        elif len(hosts) == 1 or self.launcher.name == LocalLauncher.name:
+            machine["network"] = "loopback"
+        return Fingerprint(
+            machine=machine,
+            software=_agreed([_software(report, needed) for report in reports]),
+            hosts=tuple(hosts),
+        )
 
     def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
         """Where the nodes of a run go: each host's devices are locked by its first node."""
@@ -189,29 +217,37 @@ class Fleet:
 
     # ------------------------------------------------------------------ which are fit
 
-    def _candidates(self, case: Case, needed: Requirements) -> list[Candidate]:
+    def _candidates(
+        self, case: Case, needs: Sequence[Requirements], only: Sequence[str] | None
+    ) -> list[Candidate]:
         hosts = self._hosts()
-        reports = self._looked_at(hosts, needed)
+        looks = [self._looked_at(hosts, needed) for needed in needs]
+        counted = any(needed.accelerators for needed in needs)
         known = [
-            replace(host, devices=reports[host.name].devices)
-            if host.devices is None and needed.accelerators
+            replace(host, devices=looks[0][host.name].devices)
+            if host.devices is None and counted
             else host
-            for host in hosts
+            for host in (hosts if only is None else _named(hosts, only, case))
         ]
+        faults = {
+            host.name: [f for look in looks if (f := look[host.name].fault) is not None]
+            for host in known
+        }
         wanted = 1 if self.is_this_machine else case.topology.nodes
-        fit = [host for host in _large_enough(known, case) if reports[host.name].fault is None]
+        fit = [host for host in _large_enough(known, case) if not faults[host.name]]
         if len(fit) >= wanted:
             return [Candidate(host=host, devices=host.devices) for host in fit]
-        broken = [host for host in known if reports[host.name].fault is not None]
+        broken = [host for host in known if faults[host.name]]
         if len(fit) + len(broken) < wanted or not broken:
-            raise self._not_enough(case, known, accelerators=needed.accelerators)
-        by_fault: dict[str | None, list[str]] = {}
+            raise self._not_enough(case, known, accelerators=counted)
+        by_fault: dict[str, list[str]] = {}
         for host in broken:
-            by_fault.setdefault(reports[host.name].fault, []).append(host.name)
-        faults = "\n".join(f"  {', '.join(names)}: {fault}" for fault, names in by_fault.items())
+            fault = "; ".join(dict.fromkeys(faults[host.name]))
+            by_fault.setdefault(fault, []).append(host.name)
+        told = "\n".join(f"  {', '.join(names)}: {fault}" for fault, names in by_fault.items())
         raise HostFaultError(
             f"{case.id} needs {wanted} fit host{'s' * (wanted > 1)}, and there "
-            f"{'is' if len(fit) == 1 else 'are'} {len(fit)}. Not fit:\n{faults}"
+            f"{'is' if len(fit) == 1 else 'are'} {len(fit)}. Not fit:\n{told}"
         )
 
     def _hosts(self) -> tuple[Host, ...]:
@@ -271,7 +307,56 @@ class Fleet:
         )
 
 
+def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> list[Host]:
+    """The hosts of these names, each once, in this order."""
+    by_name = {host.name: host for host in hosts}
+    wanted = list(dict.fromkeys(names))
+    unknown = [name for name in wanted if name not in by_name]
+    if not wanted:
+        raise NotEnoughHostsError(f"{case.id} is to run on hosts again that nobody has named")
+    if unknown:
+        raise NotEnoughHostsError(
+            f"{case.id} is to run on {', '.join(wanted)} again, and this session has no host "
+            f"{', '.join(unknown)}; it has {', '.join(by_name)}"
+        )
+    return [by_name[name] for name in wanted]
+
+
 def _large_enough(hosts: Sequence[Host], case: Case) -> list[Host]:
     """Those with as many devices as a case needs on each node, as far as it is known."""
     needed = case.topology.devices_per_node
     return [host for host in hosts if host.devices is None or host.devices >= needed]
+
+
+def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, str]:
+    """The machine facts of one host, for a trainer that needs this."""
+    facts = report.facts
+    network = {"network": facts["network"]} if "network" in facts else {}
+    if not needed.accelerators:
+        named = {"device": facts.get("processor"), "devices_per_node": facts.get("processors")}
+        return {name: fact for name, fact in named.items() if fact} | network
+    # A host that shows no devices may have some of a kind that is not known here.
+    devices = report.devices or host.devices
+    count = {"devices_per_node": str(devices)} if devices else {}
+    known = {name: facts[name] for name in ("device", "interconnect") if name in facts}
+    return known | count | network
+
+
+def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
+    """The versions of what takes part in a training on one host."""
+    names = ("driver", "cuda", "nccl") if needed.accelerators else ()
+    system = {name: report.facts[name] for name in names if name in report.facts}
+    packages = {**report.packages, **report.versions}
+    packages = {name: version for name, version in packages.items() if version != NO_VERSION}
+    bundled = [name for name in packages if name.startswith("nvidia-nccl-")]
+    if bundled and needed.accelerators:
+        # A framework that brings its own library uses that one.
+        system["nccl"] = packages[bundled[0]]
+    others = {name: version for name, version in packages.items() if name not in bundled}
+    return {**system, **others}
+
+
+def _agreed(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What hosts say of themselves, put together; where they differ, all that they say."""
+    names = dict.fromkeys(name for one in facts for name in one)
+    return {name: " + ".join(sorted({o[name] for o in facts if name in o})) for name in names}

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
 
+LONGEST_FACT: Final = 200
+"""Characters of a fact that are kept: a tool may print anything."""
+
 _ANSWER: Final = b"dlperf-probe "
 
 
@@ -52,12 +55,18 @@ class Requirements:
 class HostReport:
     """What one host is like. ``fault`` is why it cannot be used, ``None`` where it can.
 
-    ``devices`` is how many accelerators it shows, ``None`` if nobody could look.
+    ``devices`` is how many accelerators it shows, ``None`` if nobody could look. ``versions`` are
+    those of the modules that are needed, ``packages`` those of the distributions that the
+    trainer's Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``,
+    ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``, as far as they could
+    be found out.
     """
 
     fault: str | None
     devices: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
         """The report as builtins."""
@@ -88,6 +97,7 @@ def look_at_hosts(
                 folders=list(needed.folders.values()),
                 files=list(needed.files.values()),
                 modules=list(needed.modules),
+                accelerators=needed.accelerators,
                 lock=supervisor.lock_name(
                     lock_scope(lock, host, played_here=launcher.name == LocalLauncher.name), ""
                 ),
@@ -123,6 +133,8 @@ def _report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostR
         fault="; ".join(faults) or None,
         devices=found["devices"],
         versions={name: version for name, version in found["versions"].items() if version},
+        packages=found["packages"],
+        facts={name: fact[:LONGEST_FACT] for name, fact in found["facts"].items()},
     )
 
 

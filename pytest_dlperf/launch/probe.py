@@ -11,43 +11,97 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NO_VERSION = "no version"
+"""Stands for the version of a module that has none."""
 
 _TOOL_LIMIT_S = 8.0
 _IMPORT_LIMIT_S = 40.0
+_FACTS_LIMIT_S = 25.0
+_KFD = "/sys/class/kfd/kfd/topology/nodes"
+
+_PACKAGES = (
+    "jax",
+    "mxnet",
+    "nvidia-cuda-runtime-cu11",
+    "nvidia-cuda-runtime-cu12",
+    "nvidia-nccl-cu11",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "oneflow",
+    "paddlepaddle",
+    "paddlepaddle-gpu",
+    "tensorflow",
+    "tensorflow-gpu",
+    "torch",
+)
+"""Distributions whose versions are told where the trainer's Python has them."""
 
 # Runs on the trainer's own Python, which may be another one. A distribution's metadata is read in
-# milliseconds; to import a framework takes seconds.
-_VERSIONS = """
-import importlib, json, sys
-found = {}
-for name in sys.argv[1:]:
+# milliseconds; to import a framework takes seconds. What is only told is never imported.
+_VERSIONS = r"""
+import importlib, json, os, re, sys
+def of_metadata(name):
     try:
         from importlib.metadata import version
-        found[name] = version(name)
+    except ImportError:  # below 3.8: the metadata's folder has the version in its name
+        plain = re.sub("[-_.]+", "_", name).lower()
+        for folder in sys.path:
+            for entry in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():
+                found = re.match(r"(.+?)-([^-]+)(-py[0-9.]+)?\.(dist|egg)-info$", entry)
+                if found and re.sub("[-_.]+", "_", found.group(1)).lower() == plain:
+                    return found.group(2)
+        raise
+    return str(version(name))
+modules, packages = json.loads(sys.argv[1])
+found, told = {}, {}
+for name in modules:
+    try:
+        found[name] = of_metadata(name)
     except Exception:
         try:
             module = importlib.import_module(name)
             found[name] = str(getattr(module, "__version__", "no version"))
         except Exception:
             found[name] = None
-print("dlperf-versions", json.dumps(found))
+for name in packages:
+    try:
+        told[name] = of_metadata(name)
+    except Exception:
+        pass
+print("dlperf-versions", json.dumps([found, told]))
 """
 
 
-def order(
+def order(  # noqa: PLR0913 - by name
     *,
     python: str,
     folders: "list[str]",
     files: "list[str]",
     modules: "list[str]",
+    accelerators: bool,
     lock: str,
 ) -> bytes:
     """What to look for: the trainer's Python, folders, files, and modules of that Python.
 
-    The names of locks that runs hold on the host's devices begin with ``lock``.
+    Without ``accelerators`` no facts are told of them. The names of locks that runs hold on the
+    host's devices begin with ``lock``.
     """
     return json.dumps(
-        {"python": python, "folders": folders, "files": files, "modules": modules, "lock": lock}
+        {
+            "python": python,
+            "folders": folders,
+            "files": files,
+            "modules": modules,
+            "accelerators": accelerators,
+            "lock": lock,
+        }
     ).encode("ascii")
 
 
@@ -58,23 +112,27 @@ def look(wanted: "dict[str, object]") -> "dict[str, object]":
     assert isinstance(files, list)  # noqa: S101 - as above
     assert isinstance(modules, list)  # noqa: S101 - as above
     python = str(wanted["python"])
-    program, versions = _versions(python, modules)
+    facts = _Facts(accelerators=bool(wanted["accelerators"]))
+    program, versions, packages = _versions(python, modules)
     return {
         "missing": [path for path in folders if not os.path.isdir(path)]  # noqa: PTH112 - no pathlib
         + [path for path in files if not os.path.isfile(path)],  # noqa: PTH113 - as above
         "python": program,
         "versions": versions,
+        "packages": packages,
         "devices": _devices(),
         "used_by": [] if _is_locked(str(wanted["lock"]).encode("latin-1")) else _used_by(),
+        "facts": facts.told(),
     }
 
 
-def _versions(python: str, modules: "list[str]") -> "tuple[str | None, dict[str, str | None]]":
-    """What is wrong with the trainer's Python, and the versions of modules in it."""
-    code = _VERSIONS if modules else "print('dlperf-versions {}')"
+def _versions(
+    python: str, modules: "list[str]"
+) -> "tuple[str | None, dict[str, str | None], dict[str, str]]":
+    """What is wrong with the trainer's Python, and the versions of modules and packages in it."""
     try:
         done = subprocess.run(  # noqa: S603, UP022 - the user's own choice; 3.6 cannot else
-            [python, "-c", code, *modules],
+            [python, "-c", _VERSIONS, json.dumps([modules, _PACKAGES])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -82,18 +140,18 @@ def _versions(python: str, modules: "list[str]") -> "tuple[str | None, dict[str,
             check=False,
         )
     except OSError as error:
-        return os.strerror(error.errno or 0), {}
+        return os.strerror(error.errno or 0), {}, {}
     except subprocess.TimeoutExpired:
         at = f" at the import of {', '.join(modules)}" if modules else ""
-        return f"no answer for {_IMPORT_LIMIT_S:g} s{at}", {}
+        return f"no answer for {_IMPORT_LIMIT_S:g} s{at}", {}, {}
     printed = done.stdout.decode("utf-8", "replace")
     match = re.search(r"dlperf-versions (.*)", printed)
     if match is None:
         lines = done.stderr.decode("utf-8", "replace").split("\n")
         last = [line for line in lines if line.strip()][-1:]
-        return "exit code {}: {}".format(done.returncode, "".join(last)), {}
-    found = json.loads(match.group(1))
-    return None, {str(name): found[name] for name in found}
+        return "exit code {}: {}".format(done.returncode, "".join(last)), {}, {}
+    found, told = json.loads(match.group(1))
+    return None, {str(name): found[name] for name in found}, told
 
 
 def _output(*command: str) -> "list[str] | None":
@@ -121,10 +179,126 @@ def _devices() -> int:
     if files:
         return len(files)
     count = 0
-    for file in glob.glob("/sys/class/kfd/kfd/topology/nodes/*/gpu_id"):  # noqa: PTH207 - as above
+    for file in glob.glob(_KFD + "/*/gpu_id"):  # noqa: PTH207 - as above
         with contextlib.suppress(OSError, ValueError), open(file) as opened:  # noqa: PTH123
             count += int(opened.read()) != 0
     return count
+
+
+class _Facts:
+    """What a host is, told as far as it can be found out while the rest is looked at.
+
+    A tool that hangs, even where no signal ends it, costs what it would have told.
+    """
+
+    def __init__(self, *, accelerators: bool) -> None:
+        """Begin to look."""
+        self._found = {}  # type: dict[str, str]
+        self._until = time.monotonic() + _FACTS_LIMIT_S
+        looks = [_processor_facts, _network_facts, _nccl_facts]
+        if accelerators:
+            looks += [_nvidia_facts, _cuda_facts, _nvlink_facts, _amd_facts]
+        self._thread = threading.Thread(target=self._look, args=(looks,), daemon=True)
+        self._thread.start()
+
+    def _look(self, looks: "list[Callable[[], dict[str, str]]]") -> None:
+        for look_at in looks:
+            # No fact is worth a host: what no one has thought of is not told.
+            with contextlib.suppress(Exception):
+                self._found.update(look_at())
+
+    def told(self) -> "dict[str, str]":
+        """What was found in time; values are not empty."""
+        self._thread.join(max(0.0, self._until - time.monotonic()))
+        found = dict(self._found)
+        return {name: found[name] for name in found if found[name]}
+
+
+def _processor_facts() -> "dict[str, str]":
+    """Model and number of the processors; the model's kind where the kernel tells no name."""
+    with open("/proc/cpuinfo", errors="replace") as file:  # noqa: PTH123 - no pathlib
+        lines = [line.partition(":") for line in file]
+    names = {value.strip() for key, _, value in lines if key.strip() == "model name"}
+    count = len([key for key, _, _ in lines if key.strip() == "processor"])
+    return {
+        "processor": " + ".join(sorted(names)) or os.uname().machine,
+        "processors": str(count or os.cpu_count() or ""),
+    }
+
+
+def _network_facts() -> "dict[str, str]":
+    """InfiniBand where a port of it is active."""
+    for port in glob.glob("/sys/class/infiniband/*/ports/*"):  # noqa: PTH207 - as above
+        if "ACTIVE" in _text(port + "/state") and "Ethernet" not in _text(port + "/link_layer"):
+            return {"network": "infiniband"}
+    return {"network": "ethernet"}
+
+
+def _nccl_facts() -> "dict[str, str]":
+    """The version of the system's NCCL: its file's name has it whole."""
+    for tool in ("ldconfig", "/sbin/ldconfig"):
+        for line in _output(tool, "-p") or []:
+            name, arrow, path = line.strip().partition(" => ")
+            if arrow and name.startswith("libnccl.so"):
+                version = re.search(r"libnccl\.so\.(\d+\.\d+\.\d+)", os.path.realpath(path))
+                if version is not None:
+                    return {"nccl": version.group(1)}
+    return {}
+
+
+def _nvidia_facts() -> "dict[str, str]":
+    """Models and driver of NVIDIA devices."""
+    lines = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv") or []
+    # Something else may bear the tool's name.
+    if not lines or re.match(r"name, ?driver_version$", lines[0].strip()) is None:
+        return {}
+    shown = [line.rpartition(",") for line in lines[1:]]
+    return {
+        "device": " + ".join(sorted({name.strip() for name, _, _ in shown})),
+        "driver": " + ".join(sorted({driver.strip() for _, _, driver in shown})),
+    }
+
+
+def _cuda_facts() -> "dict[str, str]":
+    """The CUDA that the driver offers."""
+    for line in _output("nvidia-smi") or []:
+        version = re.search(r"CUDA Version: *(\d+(?:\.\d+)*)", line)
+        if version is not None:
+            return {"cuda": version.group(1)}
+    return {}
+
+
+def _nvlink_facts() -> "dict[str, str]":
+    """What joins NVIDIA devices: NVLink where any two have it."""
+    lines = _output("nvidia-smi", "topo", "-m") or []
+    rows = [line for line in lines if re.match(r"GPU\d+\s", line)]
+    if len(rows) < 2:  # noqa: PLR2004 - one is joined to none
+        return {}
+    joined = any(re.search(r"\sNV\d+\s", row + " ") for row in rows)
+    return {"interconnect": "nvlink" if joined else "pcie"}
+
+
+def _amd_facts() -> "dict[str, str]":
+    """Models and driver of AMD devices, as the kernel names them."""
+    targets = set()
+    for file in glob.glob(_KFD + "/*/properties"):  # noqa: PTH207 - as above
+        number = re.search(r"^gfx_target_version (\d+)$", _text(file), re.MULTILINE)
+        if number is not None and int(number.group(1)):
+            major, minor, step = (int(number.group(1)) // n % 100 for n in (10000, 100, 1))
+            targets.add(f"AMD gfx{major}{minor}{step:x}")
+    if not targets:
+        return {}
+    driver = _text("/sys/module/amdgpu/version").strip()
+    return {"device": " + ".join(sorted(targets)), "driver": driver}
+
+
+def _text(file: str) -> str:
+    """What a file holds, nothing where it cannot be read."""
+    try:
+        with open(file, errors="replace") as opened:  # noqa: PTH123 - as above
+            return opened.read()
+    except OSError:
+        return ""
 
 
 def _listdir(folder: str) -> "list[str]":

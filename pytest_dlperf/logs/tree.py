@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.cases import Case
 
 SUFFIX: Final = ".log"
+CONTROL_ARM: Final = "control-arm"
+"""The folder of runs that were taken to confirm a verdict: they are none of the case's own."""
 _NAME = re.compile(
     rf"(?P<log_name>.+)_b(?P<batch>[1-9][0-9]*)_(?P<precision>{PRECISION_PATTERN})"
     r"_(?P<run>[1-9][0-9]*)\.log",
@@ -174,6 +176,8 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
             if _is_folder(entry):
                 if entry.name + SUFFIX in logs and _NAME.fullmatch(entry.name + SUFFIX):
                     continue  # files of further ranks and nodes of the run beside it
+                if entry.name == CONTROL_ARM:
+                    continue  # who wants these names a folder in there
                 identity = _identity(entry.stat())
                 if identity not in seen:
                     seen.add(identity)

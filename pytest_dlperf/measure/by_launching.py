@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,14 +25,14 @@ from pytest_dlperf.launch.variables import (
     resolve,
 )
 from pytest_dlperf.launch.watch import LEAST_FREE_BYTES, RunWatch, free_bytes
-from pytest_dlperf.logs.tree import log_path
+from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
 from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError, check_estimator
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.log_tail import readable
-from pytest_dlperf.measurement import Measurement, Run, RunStatus
+from pytest_dlperf.measurement import InTurn, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.cases import Case
     from pytest_dlperf.launch.fleet import Fleet
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.spec import LaunchSpec
     from pytest_dlperf.launch.variables import Assignment, LaunchVariables
     from pytest_dlperf.measurement import Estimator
+    from pytest_dlperf.repeats import Repeats
     from pytest_dlperf.systems import System
 
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
@@ -48,11 +50,17 @@ _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """How far one run of a case has come."""
+    """How far one run of a case has come.
+
+    It is run number ``run`` of ``runs``, or of ``runs`` at most where ``may_be_fewer``. ``arm`` is
+    what is run where two things are run in turn.
+    """
 
     case: Case
     run: int
     runs: int
+    may_be_fewer: bool = False
+    arm: str | None = None
     unit: str
     progress: Progress
 
@@ -68,15 +76,15 @@ class LaunchMeasurer:
         *,
         assignments: Sequence[Sequence[Assignment]],
         session_directory: Path,
-        repeats: int | None,
+        repeats: Callable[[Case], Repeats],
         say: Callable[[str], None],
         show: Callable[[RunProgress], None],
     ) -> None:
-        """Launch ``repeats`` runs of a case (``None``: the system's number).
+        """Launch as many runs of a case as ``repeats`` says, which has to name a largest number.
 
         ``assignments`` are what the user set for systems, the strongest first. Logs go below
-        ``session_directory``. ``say`` tells the
-        user what a run waits for, ``show`` how far it has come.
+        ``session_directory``. ``say`` tells the user what a run waits for, ``show`` how far it
+        has come.
         """
         self._fleet = fleet
         self._systems = systems
@@ -96,22 +104,63 @@ class LaunchMeasurer:
         """
         system = self._systems[case.system]
         check_estimator(system, self._estimator)
-        try:
+        with self._told(f". Logs that exist are judged with --dlperf-logs {case.system}=DIR"):
             launch = self._launch_of(system, case)
             with self._fleet.leased(case, launch.needed) as leases:
                 runs = self._runs(launch, leases)
+            return self._measurement(launch, leases, runs)
+
+    def in_turn(
+        self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Assignment]
+    ) -> InTurn:
+        """Run what is tested and the accepted software in turn on these hosts, A B B A A B B A.
+
+        ``hosts`` are names as in ``Fingerprint.hosts``, node 0 first, and as many as the case
+        needs. Of each there are ``pairs`` runs; the first broken one ends it, and is the last of
+        its side. ``control`` is what makes a launch one of the accepted software: it goes before
+        all that is set otherwise. Logs go below ``CONTROL_ARM`` in the session's directory.
+
+        Raises:
+            CannotMeasureError: Either needs what is not here or not set.
+            UnfitError: What either needs is here, and broken.
+        """
+        system = self._systems[case.system]
+        check_estimator(system, self._estimator)
+        below = self._session_directory / CONTROL_ARM
+        with self._told(""):
+            candidate = self._launch_of(system, case, folder=below / "candidate")
+            accepted = self._launch_of(system, case, before=control, folder=below / "control")
+            needed = (candidate.needed, accepted.needed)
+            with self._fleet.leased(case, *needed, only=hosts) as leases:
+                runs = self._runs_in_turn(candidate, accepted, leases, pairs)
+            return InTurn(
+                candidate=self._measurement(candidate, leases, runs[0]),
+                control=self._measurement(accepted, leases, runs[1]),
+            )
+
+    @contextmanager
+    def _told(self, hint: str) -> Iterator[None]:
+        """Say why a case cannot be measured in the words that all measurers have."""
+        try:
+            yield
         except (NotEnoughHostsError, MissingVariableError) as error:
-            raise CannotMeasureError(
-                f"{error}. Logs that exist are judged with --dlperf-logs {case.system}=DIR"
-            ) from error
+            raise CannotMeasureError(f"{error}{hint}") from error
         except (HostFaultError, LauncherError, LeaseError, VariableError) as error:
             raise UnfitError(str(error)) from error
         except OSError as error:
             raise UnfitError(
                 f"{error.filename or self._session_directory}: {error.strerror}"
             ) from error
+
+    def _measurement(
+        self, launch: _Launch, leases: Sequence[Lease], runs: Sequence[Run]
+    ) -> Measurement:
         return Measurement(
-            case_id=case.id, unit=system.unit, estimator=self._estimator, runs=tuple(runs)
+            case_id=launch.case.id,
+            unit=launch.system.unit,
+            estimator=self._estimator,
+            runs=tuple(runs),
+            fingerprint=self._fleet.fingerprint(launch.case, launch.needed, leases),
         )
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
@@ -129,10 +178,18 @@ class LaunchMeasurer:
             raise CannotMeasureError(str(error)) from error
         except (LauncherError, VariableError) as error:
             raise UnfitError(str(error)) from error
-        log = log_path(self._session_directory, case, system.log_name, 1)
-        return launch.commands(nodes, run=1, log=log)
+        return launch.commands(nodes, run=1, log=launch.log(1))
 
-    def _launch_of(self, system: System, case: Case, *, look: bool = True) -> _Launch:
+    def _launch_of(
+        self,
+        system: System,
+        case: Case,
+        *,
+        look: bool = True,
+        before: Sequence[Assignment] = (),
+        folder: Path | None = None,
+    ) -> _Launch:
+        """How a case is launched; ``before`` goes before all that was set, logs below a folder."""
         spec = system.launch
         if spec is None:
             raise CannotMeasureError(
@@ -140,7 +197,7 @@ class LaunchMeasurer:
                 f"--dlperf-logs {case.system}=DIR, or leave the system out of this cluster by "
                 "naming the others under 'systems' in its cluster.yaml"
             )
-        variables = resolve(spec, system.id, self._assignments, case=case)
+        variables = resolve(spec, system.id, (before, *self._assignments), case=case)
         here = self._fleet.is_this_machine and variables.python in (None, sys.executable)
         if look and here and (missing := spec.missing_modules()):
             hint = f": {spec.install_hint}" if spec.install_hint else ""
@@ -148,34 +205,64 @@ class LaunchMeasurer:
                 f"{case.system} needs the Python module {', '.join(missing)}{hint}"
             )
         self._fleet.check_size(case, accelerators=spec.devices is Devices.GPU)
-        return _Launch(system=system, spec=spec, case=case, variables=variables)
+        return _Launch(
+            system=system,
+            spec=spec,
+            case=case,
+            variables=variables,
+            folder=folder or self._session_directory,
+        )
 
     def _runs(self, launch: _Launch, leases: Sequence[Lease]) -> list[Run]:
-        system, spec = launch.system, launch.spec
-        pause_s = launch.variables.pause_s
-        count = self._repeats or system.repeats
+        repeats = self._repeats(launch.case)
+        if repeats.at_most is None:
+            raise ValueError(f"{launch.case.id}: launches need a largest number of runs")
         runs: list[Run] = []
-        for number in range(1, count + 1):
-            attempts: list[Run] = []
-            while True:
-                if runs or attempts:
-                    time.sleep(spec.pause_s if pause_s is None else pause_s)
-                run = self._run(launch, leases, number, count)
-                if run.status not in _REPEATABLE or len(attempts) == spec.retries:
-                    break
-                attempts.append(self._kept(run, launch))
-                self._say(
-                    f"{launch.case.id}, run {number}: {run.status.value}; it is run again "
-                    f"({len(attempts)} of {spec.retries})"
-                )
-            runs.append(replace(run, failed_attempts=tuple(attempts)))
-            if run.status is not RunStatus.OK:
+        for number in range(1, repeats.at_most + 1):
+            turn = _Turn(number=number, runs=repeats.at_most, may_be_fewer=repeats.may_be_fewer)
+            runs.append(self._repeated(launch, leases, turn, is_first=not runs))
+            if runs[-1].status is not RunStatus.OK:
                 break  # the verdict of the case; further runs would not change it
+            if repeats.is_enough([run.throughput for run in runs if run.throughput is not None]):
+                break
         return runs
 
-    def _run(self, launch: _Launch, leases: Sequence[Lease], number: int, count: int) -> Run:
-        system, spec, case = launch.system, launch.spec, launch.case
-        log = log_path(self._session_directory, case, system.log_name, number)
+    def _runs_in_turn(
+        self, candidate: _Launch, control: _Launch, leases: Sequence[Lease], pairs: int
+    ) -> tuple[list[Run], list[Run]]:
+        """The runs of both: what drifts meanwhile meets both alike, for the order turns round."""
+        runs: tuple[list[Run], list[Run]] = ([], [])
+        sides = ((candidate, "what is tested", runs[0]), (control, "accepted software", runs[1]))
+        for number in range(1, pairs + 1):
+            for launch, arm, mine in sides if number % 2 else reversed(sides):
+                turn = _Turn(number=number, runs=pairs, arm=arm)
+                mine.append(self._repeated(launch, leases, turn, is_first=not any(runs)))
+                if mine[-1].status is not RunStatus.OK:
+                    return runs
+        return runs
+
+    def _repeated(
+        self, launch: _Launch, leases: Sequence[Lease], turn: _Turn, *, is_first: bool
+    ) -> Run:
+        """One run, after the pause between two; again where the system says so, and it is due."""
+        spec = launch.spec
+        pause_s = launch.variables.pause_s
+        attempts: list[Run] = []
+        while True:
+            if attempts or not is_first:
+                time.sleep(spec.pause_s if pause_s is None else pause_s)
+            run = self._run(launch, leases, turn)
+            if run.status not in _REPEATABLE or len(attempts) == spec.retries:
+                return replace(run, failed_attempts=tuple(attempts))
+            attempts.append(_kept(run, launch))
+            self._say(
+                f"{launch.case.id}, run {turn.number}: {run.status.value}; it is run again "
+                f"({len(attempts)} of {spec.retries})"
+            )
+
+    def _run(self, launch: _Launch, leases: Sequence[Lease], turn: _Turn) -> Run:
+        system, spec, case, number = launch.system, launch.spec, launch.case, turn.number
+        log = launch.log(number)
         _set_aside(log, "interrupted")
         places = self._fleet.places(leases, log)
         head_only = spec.start_on is StartOn.HEAD
@@ -186,7 +273,15 @@ class LaunchMeasurer:
             nonlocal steps
             steps = progress.steps
             self._show(
-                RunProgress(case=case, run=number, runs=count, unit=system.unit, progress=progress)
+                RunProgress(
+                    case=case,
+                    run=number,
+                    runs=turn.runs,
+                    may_be_fewer=turn.may_be_fewer,
+                    arm=turn.arm,
+                    unit=system.unit,
+                    progress=progress,
+                )
             )
 
         watch = RunWatch(
@@ -225,21 +320,30 @@ class LaunchMeasurer:
         logs = [place.log for place in places]
         return with_ending(read, outcome, logs, time_limit_s=spec.time_limit_s)
 
-    def _kept(self, failed: Run, launch: _Launch) -> Run:
-        """Put a failed attempt's log out of the way of the next one's."""
-        log = log_path(self._session_directory, launch.case, launch.system.log_name, failed.run)
-        kept = _set_aside(log, "attempt")
-        return replace(failed, log=readable(str(kept)) if kept else failed.log)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """Which of a case's runs one is."""
+
+    number: int
+    runs: int
+    may_be_fewer: bool = False
+    arm: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launch:
-    """How one case is started, with all that the user has set."""
+    """How one case is started, with all that the user has set; logs go below ``folder``."""
 
     system: System
     spec: LaunchSpec
     case: Case
     variables: LaunchVariables
+    folder: Path
+
+    def log(self, run: int) -> Path:
+        """Where the main log of a run goes."""
+        return log_path(self.folder, self.case, self.system.log_name, run)
 
     @property
     def needed(self) -> Requirements:
@@ -275,6 +379,12 @@ class _Launch:
             python=sys.executable,
             log=log,
         )
+
+
+def _kept(failed: Run, launch: _Launch) -> Run:
+    """Put a failed attempt's log out of the way of the next one's."""
+    kept = _set_aside(launch.log(failed.run), "attempt")
+    return replace(failed, log=readable(str(kept)) if kept else failed.log)
 
 
 def _full_disk(folder: Path) -> str | None:

@@ -11,10 +11,11 @@ from pytest_dlperf.measure.log_tail import readable, with_last_line
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.tree import LogIndex
+    from pytest_dlperf.repeats import Repeats
     from pytest_dlperf.systems import System
 
 
@@ -22,15 +23,23 @@ class LogMeasurer:
     """Measures cases from logs that exist."""
 
     def __init__(
-        self, index: LogIndex, systems: Mapping[str, System], estimator: Estimator
+        self,
+        index: LogIndex,
+        systems: Mapping[str, System],
+        estimator: Estimator,
+        *,
+        repeats: Callable[[Case], Repeats],
     ) -> None:
-        """Take the logs from ``index``."""
+        """Take the logs from ``index``, and of a case as many runs as ``repeats`` says."""
         self._index = index
         self._systems = systems
         self._estimator = estimator
+        self._repeats = repeats
 
     def measure(self, case: Case) -> Measurement:
-        """Read every run that a log exists of.
+        """Read the runs that logs exist of, in the order of their numbers, until they suffice.
+
+        A run that is not needed is not read.
 
         Raises:
             CannotMeasureError: There is no log of this case.
@@ -49,8 +58,22 @@ class LogMeasurer:
             case_id=case.id,
             unit=system.unit,
             estimator=self._estimator,
-            runs=tuple(self._read(case, system, run, logs) for run, logs in found),
+            runs=tuple(self._runs(case, system, found)),
         )
+
+    def _runs(
+        self, case: Case, system: System, found: Sequence[tuple[int, list[str]]]
+    ) -> Iterator[Run]:
+        repeats = self._repeats(case)
+        throughputs: list[float] = []
+        # A broken run is one of them: nobody reads on until enough are sound.
+        for number, logs in found[: repeats.at_most]:
+            run = self._read(case, system, number, logs)
+            yield run
+            if run.throughput is not None:
+                throughputs.append(run.throughput)
+                if repeats.is_enough(throughputs):
+                    return
 
     def _read(self, case: Case, system: System, run: int, logs: list[str]) -> Run:
         if len(logs) > 1:

@@ -3,43 +3,63 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pytest_dlperf.locks import locked, write_whole
-from pytest_dlperf.measurement import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
+
+class Shared(Protocol):
+    """A value that can be left for another process."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """The value as builtins."""
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Any:
+        """The inverse of ``to_plain``."""
+
+
+T = TypeVar("T", bound=Shared)
 
 
 class Measurements:
-    """The measurements of a session, each taken once.
+    """What a session measures, each thing once.
 
-    With a folder they are shared with the other processes of the session: whoever needs a case
+    With a folder it is shared with the other processes of the session: whoever needs a case
     first measures it, the others wait and read what came out.
     """
 
     def __init__(self, shared_folder: Path | None) -> None:
         """Share through ``shared_folder``, or keep to this process."""
         self.folder = shared_folder
-        self._taken: dict[str, Measurement] = {}
+        self._taken: dict[tuple[str, str], Any] = {}
 
-    def once(self, case: Case, measure: Callable[[], Measurement]) -> Measurement:
-        """The measurement of a case, taken now if nobody has."""
-        if case.id not in self._taken:
-            self._taken[case.id] = (
-                measure() if self.folder is None else self._shared(self.folder, case, measure)
+    def once(self, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
+        """What there is of this kind for a case, taken now if nobody has.
+
+        ``kind`` is ``Measurement``, or ``InTurn`` for runs beside the accepted software.
+        """
+        key = kind.__name__, case_id
+        if key not in self._taken:
+            self._taken[key] = (
+                take() if self.folder is None else _shared(self.folder, kind, case_id, take)
             )
-        return self._taken[case.id]
+        taken: T = self._taken[key]
+        return taken
 
-    def _shared(self, folder: Path, case: Case, measure: Callable[[], Measurement]) -> Measurement:
-        file = folder / f"{case.id}.json"
-        with locked(folder / f"{case.id}.lock"):
-            if file.exists():
-                return Measurement.from_plain(json.loads(file.read_text(encoding="utf-8")))
-            measurement = measure()
-            write_whole(file, json.dumps(measurement.to_plain()))
-            return measurement
+
+def _shared(folder: Path, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
+    # No kind's name has a dot, and no case's: two files never have one name.
+    name = f"{case_id}.{kind.__name__}"
+    file = folder / f"{name}.json"
+    with locked(folder / f"{name}.lock"):
+        if file.exists():
+            left: T = kind.from_plain(json.loads(file.read_text(encoding="utf-8")))
+            return left
+        taken = take()
+        write_whole(file, json.dumps(taken.to_plain()))
+        return taken

@@ -9,19 +9,20 @@ from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement, Run
+    from pytest_dlperf.measurement import InTurn, Measurement, Run
 
 
-def failure_message(
+def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
     judgement: Judgement,
     measurement: Measurement,
     single_device: Measurement | None,
     *,
     cluster: str,
     other_clusters: Sequence[str],
+    in_turn: Mapping[str, InTurn],
 ) -> str:
     """All that a reader needs to act on a verdict, without ``-vv`` and without other files."""
     subject = f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"
@@ -29,8 +30,14 @@ def failure_message(
     if judgement.reason:
         lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
     lines += _comparison(judgement, measurement, cluster, other_clusters)
+    lines += [f"  note       {numbers.in_full(note, 13)}" for note in judgement.notes]
+    lines += _way_out(judgement)
     for measured in filter(None, (measurement, single_device)):
-        lines += _runs(measured, told=judgement.reason or "")
+        lines += _runs(measured, measured.case_id, told=judgement.reason or "")
+        both = in_turn.get(measured.case_id)
+        if both is not None:
+            lines += _runs(both.candidate, "tested, in turn with", told="")
+            lines += _runs(both.control, "the accepted software", told="")
     return "\n".join(lines)
 
 
@@ -42,11 +49,7 @@ def _comparison(
     if judgement.measured is not None:
         yield f"  measured   {written(judgement.measured)}{unit} ({measurement.estimator.value})"
     if judgement.baseline is not None:
-        yield (
-            f"  baseline   {written(judgement.baseline)}{unit} of cluster {cluster}: "
-            f"{numbers.signed_percent(judgement.difference_percent)}, "
-            f"tolerance {judgement.tolerance_percent:g} %"
-        )
+        yield from _judged(judgement, written, unit, cluster)
     elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
         yield (
             f"  baseline   cluster {cluster} has none for this case; "
@@ -59,10 +62,55 @@ def _comparison(
             )
 
 
-def _runs(measurement: Measurement, *, told: str) -> Iterator[str]:
+def _judged(
+    judgement: Judgement, written: Callable[[float], str], unit: str, cluster: str
+) -> Iterator[str]:
+    """What was compared with what, and how well this can be seen."""
+    accepted, reference = judgement.baseline, judgement.reference
+    if accepted is None or judgement.measured is None:
+        return
+    allowed = judgement.tolerance_percent
+    tolerance = f", tolerance {allowed:g} %" if allowed is not None else ""
+    if reference is None:
+        difference = numbers.signed_percent(judgement.difference_percent)
+        yield (
+            f"  baseline   {written(accepted)}{unit} of cluster {cluster}: {difference}{tolerance}"
+        )
+    else:
+        from_pinned = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
+        yield f"  baseline   {written(accepted)}{unit} of cluster {cluster}: {from_pinned}"
+        low_high = judgement.interval_percent
+        interval = f" (95 %: {low_high[0]:+.1f} to {low_high[1]:+.1f} %)" if low_high else ""
+        limit = f"; a loss of up to {allowed:.1f} % passes" if allowed is not None else ""
+        yield (
+            f"  lately     {written(reference)}{unit} in the last accepted sessions: "
+            f"{numbers.signed_percent(judgement.difference_percent)}{interval}{limit}"
+        )
+    if judgement.rule is not None:
+        yield f"  gate       {judgement.rule.value}: {sees(judgement)}"
+
+
+def sees(judgement: Judgement) -> str:
+    """The smallest loss that the gate finds."""
+    visible = judgement.smallest_visible_percent
+    if visible is None:
+        return "what it sees cannot be said from so few runs"
+    return f"sees a drop of {visible:.1f} % or more, 9 times out of 10"
+
+
+def _way_out(judgement: Judgement) -> Iterator[str]:
+    """How a number that is right is accepted."""
+    if judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
+        yield (
+            "  accept     if this is how fast it is from now on: --dlperf-update-baselines "
+            "--dlperf-reason 'TEXT'"
+        )
+
+
+def _runs(measurement: Measurement, name: str, *, told: str) -> Iterator[str]:
     """The runs with their logs; a reason that was told above is not told again."""
     yield (
-        f"  {measurement.case_id}: median {numbers.throughput(measurement.median)}, "
+        f"  {name}: median {numbers.throughput(measurement.median)}, "
         f"mean {numbers.throughput(measurement.mean)} {measurement.unit}, "
         f"spread {numbers.spread(measurement.spread)}"
     )

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.logs.tree import IgnoredLog
-    from pytest_dlperf.measurement import Estimator
+    from pytest_dlperf.measurement import Estimator, Measurement
+    from pytest_dlperf.reports.accepted import AcceptedChange
     from pytest_dlperf.session import CaseResult
 
 SCHEMA: Final = 1
@@ -38,13 +40,14 @@ def write_json(
     facts: SessionFacts,
     results: Iterable[CaseResult],
     ignored_logs: Iterable[IgnoredLog],
+    changes: Iterable[AcceptedChange] = (),
 ) -> None:
     """Write the results of a session.
 
     Raises:
         OSError: The file cannot be written.
     """
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "cluster": facts.cluster,
         "estimator": facts.estimator.value,
@@ -53,6 +56,9 @@ def write_json(
         "cases": [_case(result, facts) for result in results],
         "ignored_logs": [{"log": item.log, "reason": item.reason} for item in ignored_logs],
     }
+    accepted = [change.to_plain() for change in changes]
+    if accepted:
+        document["baseline_changes"] = accepted
     write_whole(file, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
@@ -83,4 +89,26 @@ def _case(result: CaseResult, facts: SessionFacts) -> dict[str, Any]:
             quantity.value: verdict.value if (verdict := result.verdict(quantity)) else None
             for quantity in Quantity
         },
+        "gate": {
+            quantity.value: _gate(judgement) if judgement else None
+            for quantity in Quantity
+            for judgement in [result.judgements.get(quantity)]
+        },
+        **_taken_on(measurement),
+        **({"in_turn": result.in_turn.to_plain()} if result.in_turn else {}),
     }
+
+
+def _gate(judgement: Judgement) -> dict[str, Any]:
+    """How a verdict came about: the judgement without what stands elsewhere."""
+    plain = judgement.to_plain()
+    for key in ("quantity", "verdict", "measured", "baseline"):
+        del plain[key]
+    return plain
+
+
+def _taken_on(measurement: Measurement | None) -> dict[str, Any]:
+    """Machine, software and hosts, where somebody could look."""
+    if measurement is None or measurement.fingerprint is None:
+        return {}
+    return {"fingerprint": measurement.fingerprint.to_plain()}

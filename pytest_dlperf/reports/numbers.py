@@ -24,6 +24,11 @@ def signed_percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:+.1f} %"
 
 
+def percent(value: float | None) -> str:
+    """One decimal without a sign."""
+    return ABSENT if value is None else f"{value:.1f} %"
+
+
 def spread(value: float | None) -> str:
     """A coefficient of variation in percent."""
     return ABSENT if value is None else f"{value * 100:.1f} %"

@@ -22,8 +22,10 @@ FILE_INTERVAL_S: Final = 10.0
 def progress_line(progress: RunProgress) -> str:
     """One run: case, which of its repeats, how many steps, how fast, how long to go."""
     now = progress.progress
+    at_most = "at most " if progress.may_be_fewer else ""
+    arm = f" of {progress.arm}" if progress.arm else ""
     parts = [
-        f"{progress.case.id}  run {progress.run} of {progress.runs}",
+        f"{progress.case.id}  run {progress.run} of {at_most}{progress.runs}{arm}",
         f"step {now.step} of {now.steps}",
     ]
     if now.throughput is not None:
@@ -54,12 +56,12 @@ class ProgressFile:
         self._path = folder / FILE
         self._who = who
         self._clock = clock
-        self._last: tuple[tuple[str, int], float] | None = None
-        self._done: tuple[str, int] | None = None
+        self._last: tuple[tuple[str, int, str | None], float] | None = None
+        self._done: tuple[str, int, str | None] | None = None
 
     def show(self, progress: RunProgress) -> None:
         """Write a run down: when it begins, every few seconds, and when it has its steps."""
-        run = (progress.case.id, progress.run)
+        run = (progress.case.id, progress.run, progress.arm)
         now = self._clock()
         is_done = progress.progress.step >= progress.progress.steps
         due = self._last is None or self._last[0] != run or now - self._last[1] >= FILE_INTERVAL_S

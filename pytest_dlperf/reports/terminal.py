@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.cases import Topology
+    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.logs.tree import IgnoredLog
     from pytest_dlperf.session import CaseResult
 
@@ -32,6 +33,7 @@ _HEADINGS: Final = (
     "diff",
     "verdict",
 )
+_LEGEND: Final = "sees: the smallest loss that the gate finds, 9 times out of 10"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,11 @@ def _only_skipped(result: CaseResult) -> bool:
 
 
 def _worst(result: CaseResult) -> Verdict | None:
-    verdicts = [judgement.verdict for judgement in result.judgements.values()]
+    """The worst verdict; one that was accepted is none to worry about any more."""
+    verdicts = [
+        Verdict.IMPROVED if judgement.recorded else judgement.verdict
+        for judgement in result.judgements.values()
+    ]
     return min(verdicts, key=lambda verdict: verdict.gravity, default=None)
 
 
@@ -94,11 +100,24 @@ def _table(results: Sequence[CaseResult], *, width: int, with_runs: bool) -> Ite
     for result, cells in zip(results, rows, strict=True):
         markup = _markup(_worst(result))
         if not fits:
-            yield Line(f"{cells[case]}  {cells[verdict]}", ("bold", *markup))
+            for text in _heads(cells[case], cells[verdict], width):
+                yield Line(text, ("bold", *markup))
         yield Line(_row(cells, widths, fits=fits), markup)
         if with_runs and result.measurement is not None:
             for text in _runs(result, width):
                 yield Line(text)
+    if any(j.smallest_visible_percent for result in results for j in result.judgements.values()):
+        yield Line(_LEGEND)
+
+
+def _heads(case: str, verdict: str, width: int) -> Iterator[str]:
+    """Case and verdict in one line where they fit, else below each other."""
+    head = f"{case}  {verdict}"
+    if len(head) <= width:
+        yield head
+        return
+    yield case
+    yield from (f"  {part}" for part in verdict.split("; "))
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], *, fits: bool) -> str:
@@ -135,21 +154,40 @@ def _cells(result: CaseResult) -> tuple[str, ...]:
 
 
 def _verdict_words(result: CaseResult) -> str:
-    words = {
-        quantity: judgement.verdict.value + (", recorded" if judgement.recorded else "")
-        for quantity, judgement in result.judgements.items()
-    }
+    """The verdicts, each with the smallest loss that it would have seen."""
+    judgements = result.judgements
+    words = {quantity: _words(judgement) for quantity, judgement in judgements.items()}
     if not words:
         return "not judged"
-    if len(set(words.values())) == 1 and len(words) == len(Quantity):
-        return next(iter(words.values()))
     if list(words) == [Quantity.THROUGHPUT]:
-        return words[Quantity.THROUGHPUT]
-    return "; ".join(f"{quantity.value} {word}" for quantity, word in sorted(words.items()))
+        judgement = judgements[Quantity.THROUGHPUT]
+        return words[Quantity.THROUGHPUT] + _sees([judgement])
+    if len(set(words.values())) == 1 and len(words) == len(Quantity):
+        both = [judgements[Quantity.THROUGHPUT], judgements[Quantity.SPEEDUP]]
+        return words[Quantity.THROUGHPUT] + _sees(both)
+    return "; ".join(
+        f"{quantity.value} {word}{_sees([judgements[quantity]])}"
+        for quantity, word in sorted(words.items())
+    )
+
+
+def _words(judgement: Judgement) -> str:
+    if not judgement.recorded:
+        return judgement.verdict.value
+    # What passes for want of a number is recorded; one that stood is given up for another.
+    how = "recorded" if judgement.verdict is Verdict.PASS else "accepted"
+    return f"{judgement.verdict.value}, {how}"
+
+
+def _sees(judgements: Sequence[Judgement]) -> str:
+    visible = [judgement.smallest_visible_percent for judgement in judgements]
+    if None in visible:
+        return ""
+    return f" (sees {' and '.join(map(numbers.percent, visible))})"
 
 
 def _markup(worst: Verdict | None) -> tuple[str, ...]:
-    if worst is None or worst is Verdict.SKIPPED:
+    if worst in (None, Verdict.SKIPPED, Verdict.ENVIRONMENT_SHIFT):
         return ("yellow",)
     return ("green",) if worst.passes else ("red",)
 
@@ -173,6 +211,9 @@ def _runs(result: CaseResult, width: int) -> Iterator[str]:
             yield f"    run {run.run}, attempt {number}: {attempt.status.value}{reason}"
         if run.reason:
             yield f"    run {run.run}: {numbers.in_short(run.reason)}"
+    for judgement in result.judgements.values():
+        for note in judgement.notes:
+            yield f"    {judgement.quantity.value}: {numbers.in_short(note)}"
 
 
 def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:

@@ -16,6 +16,10 @@ class Repeats(Protocol):
     def at_most(self) -> int | None:
         """The largest number of runs; ``None`` for all that there are."""
 
+    @property
+    def may_be_fewer(self) -> bool:
+        """Whether some runs may suffice before the largest number is reached."""
+
     def is_enough(self, throughputs: Sequence[float]) -> bool:
         """Whether runs with these throughputs, in the order in which they were run, suffice."""
 
@@ -26,6 +30,11 @@ class FixedRepeats:
     """A fixed number of runs; ``None`` for all that there are."""
 
     at_most: int | None
+
+    @property
+    def may_be_fewer(self) -> bool:
+        """They may not."""
+        return False
 
     def is_enough(self, throughputs: Sequence[float]) -> bool:
         """Whether the number is reached."""

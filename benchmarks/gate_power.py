@@ -1,0 +1,435 @@
+"""What the gate sees and how often it cries wolf, by simulation of the gate itself.
+
+Baselines and nights are drawn from models of noise and given to the project's own functions, the
+same that a session calls: they choose the rule, ask for one more run or decide, and judge the
+control arm. The tables are printed, and the exit code is 1 if a target below them is missed.
+
+    python benchmarks/gate_power.py [--trials 100000] [--processes 2]
+
+A trial takes some 0.1 ms. The seeds are fixed: the same number of trials gives the same tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import random
+import sys
+import time
+import zlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.baselines.entry import AcceptedSession, Baseline
+from pytest_dlperf.gate.control import confirm_throughput
+from pytest_dlperf.gate.judge import judge_throughput
+from pytest_dlperf.gate.rules import rule_for
+from pytest_dlperf.gate.verdict import RuleName, Verdict
+from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pytest_dlperf.gate.rule import Rule
+    from pytest_dlperf.gate.verdict import Judgement
+
+THROUGHPUT: Final = 1000.0
+SESSIONS: Final = 6
+RUNS_PER_SESSION: Final = 5
+TOLERANCE_PERCENT: Final = 5.0
+CHUNK: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """A model of noise: everything is a part of the throughput.
+
+    ``deviation`` is that between runs, ``strays`` the part of runs that are 20 to 75 % slow,
+    ``modes`` the distance between two modes that runs are in by chance, ``nights`` the deviation
+    between nights.
+    """
+
+    deviation: float
+    strays: float = 0.0
+    modes: float = 0.0
+    nights: float = 0.0
+
+    def night(self, choose: random.Random) -> float:
+        """The throughput of one night."""
+        return THROUGHPUT * (1 + choose.gauss(0.0, self.nights)) if self.nights else THROUGHPUT
+
+    def run(self, level: float, choose: random.Random) -> float:
+        """The throughput of one run in a night of this level."""
+        value = level * (1 + choose.gauss(0.0, self.deviation))
+        if self.modes:
+            value *= 1 + choose.choice((-0.5, 0.5)) * self.modes
+        if self.strays and choose.random() < self.strays:
+            value *= 1 - choose.uniform(0.20, 0.75)
+        return value
+
+
+QUIET: Final = {
+    "cv .3": Noise(0.003),
+    "cv 1": Noise(0.01),
+    "cv 2.5": Noise(0.025),
+    "strays": Noise(0.01, strays=0.1),
+    "modes": Noise(0.003, modes=0.03),
+}
+NIGHTS: Final = {
+    "cv 1, nights .5": Noise(0.01, nights=0.005),
+    "cv 1, nights 1": Noise(0.01, nights=0.01),
+    "cv 1, nights 2": Noise(0.01, nights=0.02),
+    "cv 2.5, nights 1": Noise(0.025, nights=0.01),
+}
+LOUD: Final = {"cv 1.5": Noise(0.015), "cv 4": Noise(0.04)}
+NOISES: Final = {**QUIET, **NIGHTS, **LOUD}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """How the gate is asked: by which rule, with which tolerance, and whether there is a control.
+
+    ``baseline_sessions`` of ``baseline_runs`` runs each are accepted.
+    """
+
+    name: str
+    forced: RuleName | None
+    tolerance_percent: float = TOLERANCE_PERCENT
+    baseline_sessions: int = 1
+    baseline_runs: int = 10
+    control: bool = False
+
+
+ITSELF: Final = Gate("sequential, 3 to 9 runs", None, 5.0, SESSIONS, RUNS_PER_SESSION)
+CONTROLLED: Final = replace(ITSELF, name="with control", control=True)
+TOLERANCES: Final = tuple(
+    Gate(f"median, -{percent:g} %", RuleName.TOLERANCE, percent) for percent in (5.0, 3.0, 2.0)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One field of a table: a gate, the name of a noise, and the loss of the candidate.
+
+    ``None`` for the loss is exactly the one that the rule says it sees nine times out of ten.
+    """
+
+    gate: Gate
+    noise: str
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a cell's nights: verdicts before and after the control arm, and runs taken.
+
+    ``visible_percent`` is the sum of the losses that the gate said it would see.
+    """
+
+    trials: int
+    first: Counter[Verdict]
+    final: Counter[Verdict]
+    runs: int
+    visible_percent: float
+
+    def __add__(self, other: Outcome) -> Outcome:
+        """Both together."""
+        return Outcome(
+            self.trials + other.trials,
+            self.first + other.first,
+            self.final + other.final,
+            self.runs + other.runs,
+            self.visible_percent + other.visible_percent,
+        )
+
+    def first_alarms(self) -> float:
+        """Part of the nights that were called regressed, before the control arm."""
+        return self.first[Verdict.REGRESSED] / self.trials
+
+    def alarms(self) -> float:
+        """Part of the nights that were called regressed in the end."""
+        return self.final[Verdict.REGRESSED] / self.trials
+
+    def runs_each(self) -> float:
+        """Runs that a night took."""
+        return self.runs / self.trials
+
+
+NOTHING: Final = Outcome(0, Counter(), Counter(), 0, 0.0)
+
+
+def baseline_of(sessions: Sequence[Sequence[float]]) -> Baseline:
+    """A baseline as accepted from the first session, the others added."""
+    pinned, *later = sessions
+    return Baseline(
+        throughput=median(pinned),
+        speedup=None,
+        unit="samples/s",
+        estimator=Estimator.STEADY,
+        tolerance_percent=None,
+        mean=None,
+        runs=dict(enumerate(pinned, 1)),
+        strays={},
+        note=None,
+        place="simulation",
+        sessions=tuple(AcceptedSession(at="", runs=tuple(runs)) for runs in later),
+    )
+
+
+def measurement(throughputs: Iterable[float]) -> Measurement:
+    """A measurement with these runs."""
+    runs = tuple(
+        Run(run=number, throughput=throughput, status=RunStatus.OK)
+        for number, throughput in enumerate(throughputs, 1)
+    )
+    return Measurement(
+        case_id="tiny-trainer-fp32-b1-1n1g",
+        unit="samples/s",
+        estimator=Estimator.STEADY,
+        runs=runs,
+    )
+
+
+def one_night(
+    cell: Cell, choose: random.Random, make_rule: Callable[..., Rule]
+) -> tuple[Verdict, Verdict, int, float]:
+    """One night: the verdict, the verdict after the control arm, runs taken, loss that is seen."""
+    gate, noise = cell.gate, NOISES[cell.noise]
+    sessions = [
+        [noise.run(level, choose) for _ in range(gate.baseline_runs)]
+        for level in [noise.night(choose) for _ in range(gate.baseline_sessions)]
+    ]
+    baseline = baseline_of(sessions)
+    rule = make_rule(baseline, tolerance_percent=gate.tolerance_percent, forced=gate.forced)
+    visible = 0.0
+    loss = cell.loss
+    if loss is None:
+        told = rule.decide([THROUGHPUT] * rule.at_most, is_last=True)
+        if told is None or told.smallest_visible_percent is None:
+            raise AssertionError("the rule does not say what it sees")
+        visible = told.smallest_visible_percent
+        loss = visible / 100
+    # The control is the accepted software: it has the night's level, without the loss.
+    tonight = noise.night(choose)
+    level = tonight * (1 - loss)
+    runs: list[float] = []
+    decision = None
+    while decision is None:
+        runs.append(noise.run(level, choose))
+        decision = rule.decide(runs, is_last=False)
+    if not gate.control or decision.verdict is not Verdict.REGRESSED:
+        return decision.verdict, decision.verdict, len(runs), visible
+    judgement = judge_throughput(
+        measurement(runs), baseline, tolerance_percent=gate.tolerance_percent, forced=gate.forced
+    )
+    confirmed = confirmed_in_turn(judgement, baseline, noise, (level, tonight), len(runs), choose)
+    return judgement.verdict, confirmed.verdict, 3 * len(runs), visible
+
+
+def confirmed_in_turn(  # noqa: PLR0913, PLR0917 - a night has so many sides
+    judgement: Judgement,
+    baseline: Baseline,
+    noise: Noise,
+    levels: tuple[float, float],
+    pairs: int,
+    choose: random.Random,
+) -> Judgement:
+    """The judgement after candidate and control, of these levels, have run in turn."""
+    candidate, control = (
+        measurement(noise.run(level, choose) for _ in range(pairs)) for level in levels
+    )
+    return confirm_throughput(judgement, InTurn(candidate=candidate, control=control), baseline)
+
+
+def nights(
+    cell: Cell, trials: int, seed: str, make_rule: Callable[..., Rule] = rule_for
+) -> Outcome:
+    """So many nights of a cell."""
+    choose = random.Random(zlib.crc32(f"{cell}{seed}".encode()))  # noqa: S311 - a simulation
+    first: Counter[Verdict] = Counter()
+    final: Counter[Verdict] = Counter()
+    taken, visible = 0, 0.0
+    for _ in range(trials):
+        before, after, runs, seen = one_night(cell, choose, make_rule)
+        first[before] += 1
+        final[after] += 1
+        taken += runs
+        visible += seen
+    return Outcome(trials, first, final, taken, visible)
+
+
+def _chunk(task: tuple[Cell, int, str]) -> tuple[Cell, Outcome]:
+    cell, trials, seed = task
+    return cell, nights(cell, trials, seed)
+
+
+def simulate(cells: Iterable[Cell], trials: int, processes: int) -> dict[Cell, Outcome]:
+    """All cells, spread over processes; the number of processes changes no figure."""
+    tasks = [
+        (cell, min(CHUNK, trials - start), f"/{start}")
+        for cell in dict.fromkeys(cells)
+        for start in range(0, trials, CHUNK)
+    ]
+    outcomes: dict[Cell, Outcome] = {}
+    if processes == 1:
+        done: Iterable[tuple[Cell, Outcome]] = map(_chunk, tasks)
+        for cell, outcome in done:
+            outcomes[cell] = outcomes.get(cell, NOTHING) + outcome
+        return outcomes
+    with multiprocessing.Pool(processes) as pool:
+        for cell, outcome in pool.imap_unordered(_chunk, tasks):
+            outcomes[cell] = outcomes.get(cell, NOTHING) + outcome
+    return outcomes
+
+
+# ------------------------------------------------------------------------------- tables
+
+RULE_COLUMNS: Final = (
+    ("FA cv .3", "cv .3", 0.0),
+    ("FA cv 1", "cv 1", 0.0),
+    ("FA cv 2.5", "cv 2.5", 0.0),
+    ("FA strays", "strays", 0.0),
+    ("FA modes", "modes", 0.0),
+    ("FA night", "cv 1, nights 1", 0.0),
+    ("3 % cv 1", "cv 1", 0.03),
+    ("5 % cv 2.5", "cv 2.5", 0.05),
+)
+VISIBLE_ROWS: Final = ("cv .3", "cv 1", "cv 1.5", "cv 2.5", "cv 4")
+CONTROL_ROWS: Final = ("cv 1", "cv 2.5", "strays", *NIGHTS)
+CONTROL_LOSSES: Final = (0.0, 0.03, 0.05)
+
+
+def all_cells() -> list[Cell]:
+    """Every field of every table."""
+    return [
+        *(
+            Cell(gate, noise, loss)
+            for gate in (*TOLERANCES, ITSELF)
+            for _, noise, loss in RULE_COLUMNS
+        ),
+        *(Cell(ITSELF, noise, None) for noise in VISIBLE_ROWS),
+        *(Cell(CONTROLLED, noise, loss) for noise in CONTROL_ROWS for loss in CONTROL_LOSSES),
+    ]
+
+
+def percent(part: float) -> str:
+    """A part in percent, with as many decimals as its size deserves."""
+    return f"{100 * part:.2f}" if part < 0.1 else f"{100 * part:.1f}"  # noqa: PLR2004
+
+
+def tables(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
+    """All tables, line by line."""
+    yield "Alarms in %: when nothing changed (FA), and after a loss"
+    yield ""
+    yield f"{'rule':<26}" + "".join(f"{name:>11}" for name, _, _ in RULE_COLUMNS)
+    for gate in (*TOLERANCES, ITSELF):
+        row = (outcomes[Cell(gate, noise, loss)] for _, noise, loss in RULE_COLUMNS)
+        yield f"{gate.name:<26}" + "".join(f"{percent(outcome.alarms()):>11}" for outcome in row)
+    runs = (outcomes[Cell(ITSELF, noise, loss)] for _, noise, loss in RULE_COLUMNS)
+    yield f"{'  runs it takes':<26}" + "".join(f"{outcome.runs_each():>11.2f}" for outcome in runs)
+    yield ""
+    yield "The loss that the sequential rule says it sees nine times out of ten, and how often"
+    yield ""
+    for noise in VISIBLE_ROWS:
+        seen = outcomes[Cell(ITSELF, noise, None)]
+        visible = seen.visible_percent / seen.trials
+        yield f"{noise:<26}{visible:>9.1f} %{percent(seen.alarms()):>9} %"
+    yield ""
+    yield "With a control arm after a fail: first fail -> after control, and runs a night"
+    yield ""
+    heads = ("no loss", "3 % loss", "5 % loss")
+    yield f"{'noise':<20}" + "".join(f"{head:>24}" for head in heads)
+    for noise in CONTROL_ROWS:
+        fields = []
+        for loss in CONTROL_LOSSES:
+            outcome = outcomes[Cell(CONTROLLED, noise, loss)]
+            before, after = percent(outcome.first_alarms()), percent(outcome.alarms())
+            fields.append(f"{before} -> {after} ({outcome.runs_each():.1f})")
+        yield f"{noise:<20}" + "".join(f"{field:>24}" for field in fields)
+
+
+# ------------------------------------------------------------------------------ targets
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What has to hold of a cell: alarms (as a part of nights) or runs, at most or at least."""
+
+    name: str
+    cell: Cell
+    at_most: float | None = None
+    at_least: float | None = None
+    most_runs: float | None = None
+
+    def missed(self, outcome: Outcome) -> str | None:
+        """How it is missed by more than chance: three standard errors; ``None`` if it holds."""
+        if self.most_runs is not None:
+            runs = outcome.runs_each()
+            return f"{runs:.2f} runs" if runs > self.most_runs else None
+        alarms = outcome.alarms()
+        for limit, sign in ((self.at_most, 1), (self.at_least, -1)):
+            if limit is None:
+                continue
+            chance = 3 * math.sqrt(limit * (1 - limit) / outcome.trials)
+            if sign * (alarms - limit) > chance:
+                return f"{percent(alarms)} % of {outcome.trials} nights"
+        return None
+
+
+TARGETS: Final = (
+    *(
+        Target(f"at most 0.5 % false alarms, {noise}", Cell(ITSELF, noise, 0.0), at_most=0.005)
+        for noise in ("cv .3", "cv 1", "cv 2.5", "strays")
+    ),
+    Target("3 % seen at cv 1 in 95 %", Cell(ITSELF, "cv 1", 0.03), at_least=0.95),
+    Target("5 % seen at cv 2.5 in 95 %", Cell(ITSELF, "cv 2.5", 0.05), at_least=0.95),
+    *(
+        Target(f"at most 3.5 runs, {noise}", Cell(ITSELF, noise, 0.0), most_runs=3.5)
+        for noise in ("cv .3", "cv 1", "cv 2.5", "strays")
+    ),
+    *(
+        Target(f"what it says it sees, {noise}", Cell(ITSELF, noise, None), at_least=0.90)
+        for noise in VISIBLE_ROWS
+    ),
+)
+
+
+def check_targets(
+    outcomes: dict[Cell, Outcome], targets: Sequence[Target] = TARGETS
+) -> tuple[list[str], bool]:
+    """A line for each target, and whether all of them hold."""
+    lines = []
+    holds = True
+    for target in targets:
+        missed = target.missed(outcomes[target.cell])
+        lines.append(
+            f"{'missed' if missed else 'holds ':<8}{target.name}"
+            + (f": {missed}" if missed else "")
+        )
+        holds = holds and missed is None
+    return lines, holds
+
+
+def main() -> int:
+    """Simulate and print; 1 if a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--trials", type=int, default=20_000, help="nights of each field")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    if options.trials < 1 or options.processes < 1:
+        parser.error("--trials and --processes are at least 1")
+    started = time.perf_counter()
+    outcomes = simulate(all_cells(), options.trials, options.processes)
+    for line in tables(outcomes):
+        print(line)
+    lines, holds = check_targets(outcomes)
+    print("", *lines, sep="\n")
+    print(f"\n{options.trials} nights a field, {time.perf_counter() - started:.0f} s")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

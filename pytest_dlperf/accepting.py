@@ -1,0 +1,265 @@
+"""What of a session's numbers becomes a baseline: asked when a case is judged, done at the end.
+
+Nothing is written here. A judgement that is marked as recorded passes its test, and becomes a
+change of a baseline once the whole session has been judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.baselines.entry import Acceptance
+from pytest_dlperf.baselines.recording import Change, ChangeKind
+from pytest_dlperf.gate.noise import STRAY_RADIUS_NOISE, median, noise
+from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.logs.digest import digest_of_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_dlperf.baselines.entry import Baseline
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.gate.verdict import Judgement
+    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.options import Settings
+    from pytest_dlperf.session import CaseResult
+
+_ACCEPTABLE = (Verdict.IMPROVED, Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
+"""Verdicts on a number that lies outside its tolerance, and was measured soundly."""
+
+
+_LEAST_RUNS_TO_TELL = 3
+"""Fewer runs do not say how far runs lie apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What holds for all numbers that a session accepts.
+
+    ``at`` is when it began, ISO 8601 with its zone.
+    """
+
+    at: str
+    commit: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A case that a session was to accept or add to, and does not."""
+
+    case: Case
+    why: str
+
+
+# ------------------------------------------------------------------- when a case is judged
+
+
+def marked(
+    judgement: Judgement,
+    measurement: Measurement,
+    baseline: Baseline | None,
+    settings: Settings,
+    *,
+    tolerance_percent: float,
+) -> Judgement:
+    """The judgement, marked as recorded if the session accepts its number.
+
+    A number that is missing is recorded with create and update, one outside its tolerance with
+    update. Where it was asked for and cannot be, the reason says why. ``tolerance_percent`` is the
+    system's.
+    """
+    is_missing = judgement.verdict is Verdict.NO_BASELINE and _lacks(judgement, baseline)
+    is_wanted = settings.update_baselines or (settings.create_baselines and is_missing)
+    is_other = judgement.verdict is Verdict.NO_BASELINE and _is_comparable(measurement, baseline)
+    if not is_wanted or not (is_missing or is_other or judgement.verdict in _ACCEPTABLE):
+        return judgement
+    own = baseline.tolerance_percent if baseline is not None else None
+    problem = _scatter_problem(
+        measurement.throughputs,
+        tolerance_percent=tolerance_percent if own is None else own,
+    )
+    if problem is None and _lowers(judgement, baseline) and settings.reason is None:
+        problem = "it would lower the accepted number, which needs --dlperf-reason 'TEXT'"
+    if problem is not None:
+        return replace(judgement, reason=_joined(judgement.reason, f"not accepted: {problem}"))
+    if judgement.verdict is Verdict.NO_BASELINE:
+        # What stood in the way of a comparison is worth knowing still.
+        notes = (*judgement.notes, *filter(None, [judgement.reason]))
+        return replace(judgement, verdict=Verdict.PASS, reason=None, notes=notes, recorded=True)
+    return replace(judgement, recorded=True)
+
+
+def _scatter_problem(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
+    """Why runs are too far apart to rest a number on: by what the case tolerates."""
+    if len(runs) < _LEAST_RUNS_TO_TELL:
+        return None
+    deviation = noise(runs)
+    if 100 * deviation > tolerance_percent:
+        return (
+            f"its runs differ by {100 * deviation:.1f} %, which is more than the tolerance of "
+            f"{tolerance_percent:g} %"
+        )
+    middle = median(runs)
+    radius = middle * max(STRAY_RADIUS_NOISE * deviation, tolerance_percent / 100)
+    far = sum(abs(run - middle) > radius for run in runs)
+    if 3 * far > len(runs):
+        return f"{far} of its {len(runs)} runs lie far from the others"
+    return None
+
+
+def _accepted_number(quantity: Quantity, baseline: Baseline | None) -> float | None:
+    if baseline is None:
+        return None
+    return baseline.throughput if quantity is Quantity.THROUGHPUT else baseline.speedup
+
+
+def _lacks(judgement: Judgement, baseline: Baseline | None) -> bool:
+    return _accepted_number(judgement.quantity, baseline) is None
+
+
+def _is_comparable(measurement: Measurement, baseline: Baseline | None) -> bool:
+    """Whether the numbers are of one kind: then it is the machine that is another."""
+    return baseline is not None and (measurement.unit, measurement.estimator) == (
+        baseline.unit,
+        baseline.estimator,
+    )
+
+
+def _lowers(judgement: Judgement, baseline: Baseline | None) -> bool:
+    accepted = _accepted_number(judgement.quantity, baseline)
+    return accepted is not None and judgement.measured is not None and judgement.measured < accepted
+
+
+def _joined(first: str | None, second: str) -> str:
+    return f"{first}; {second}" if first else second
+
+
+# ---------------------------------------------------------------- when all has been judged
+
+
+def changes_of(
+    results: Sequence[CaseResult],
+    baseline_of: Callable[[Case], Baseline | None],
+    settings: Settings,
+    provenance: Provenance,
+) -> Iterator[Change | Refusal]:
+    """What the session's results change in baselines, and what they were to change and do not."""
+    bad = {
+        result.case.id
+        for result in results
+        if not all(judgement.passes for judgement in result.judgements.values())
+    }
+    for result in sorted(results, key=lambda result: (result.case.variant, result.case.topology)):
+        case = result.case
+        if result.measurement is None:
+            continue
+        kind = _kind(result, baseline_of(case), settings)
+        if isinstance(kind, Refusal):
+            yield kind
+        elif kind is not None:
+            if {case.id, case.single_device.id} & bad:
+                # A speedup over a reference that has failed is none to keep either.
+                yield Refusal(case, "a part of the case, or its single device, did not pass")
+            elif not _stands(result, baseline_of(case)):
+                yield Refusal(
+                    case,
+                    "another session has changed its baseline meanwhile; run again to be held "
+                    "against that",
+                )
+            else:
+                yield _change(kind, result, baseline_of(case), provenance)
+
+
+def _kind(
+    result: CaseResult, baseline: Baseline | None, settings: Settings
+) -> ChangeKind | Refusal | None:
+    measurement = result.measurement
+    if measurement is None or measurement.median is None or measurement.broken_runs:
+        return None
+    for judgement in result.judgements.values():
+        # A test that fails says so itself; one that passes would hide what was asked for.
+        is_left = judgement.verdict in _ACCEPTABLE and not judgement.recorded
+        if settings.update_baselines and is_left and judgement.passes:
+            return Refusal(result.case, judgement.reason or "it was not asked for in time")
+    if any(judgement.recorded for judgement in result.judgements.values()):
+        if baseline is None:
+            return ChangeKind.CREATE
+        only_speedup = not _records(result, Quantity.THROUGHPUT)
+        return (
+            ChangeKind.SPEEDUP if only_speedup and baseline.speedup is None else ChangeKind.ACCEPT
+        )
+    return _extension(result, baseline, measurement) if settings.extend_baselines else None
+
+
+def _extension(
+    result: CaseResult, baseline: Baseline | None, measurement: Measurement
+) -> ChangeKind | Refusal | None:
+    """Whether a case's runs join those that later sessions are held against."""
+    judged = result.judgements.get(Quantity.THROUGHPUT)
+    if judged is None or baseline is None or judged.baseline is None:
+        return None
+    if judged.verdict is Verdict.IMPROVED:
+        return Refusal(
+            result.case, "it has improved: accept the number with --dlperf-update-baselines first"
+        )
+    if judged.verdict is not Verdict.PASS:
+        return None
+    # What counts is the larger of what the case allows and what the rule allowed tonight.
+    allowed = max(baseline.tolerance_percent or 0.0, judged.tolerance_percent or 0.0)
+    problem = _scatter_problem(measurement.throughputs, tolerance_percent=allowed)
+    return ChangeKind.EXTEND if problem is None else Refusal(result.case, problem)
+
+
+def _records(result: CaseResult, quantity: Quantity) -> bool:
+    judgement = result.judgements.get(quantity)
+    return judgement is not None and judgement.recorded
+
+
+def _stands(result: CaseResult, baseline: Baseline | None) -> bool:
+    """Whether the baseline is still the one that the case was held against."""
+    judged = result.accepted
+    if judged is None or baseline is None:
+        return judged is None and baseline is None
+    return (judged.throughput, judged.speedup) == (baseline.throughput, baseline.speedup)
+
+
+def _change(
+    kind: ChangeKind,
+    result: CaseResult,
+    baseline: Baseline | None,
+    provenance: Provenance,
+) -> Change:
+    measurement = result.measurement
+    if measurement is None or measurement.median is None:
+        raise AssertionError("a case that was not measured changes nothing")
+    is_new = kind is ChangeKind.CREATE
+    throughput = measurement.median if is_new or _records(result, Quantity.THROUGHPUT) else None
+    speedup = result.speedup if is_new or _records(result, Quantity.SPEEDUP) else None
+    over = result.single_device
+    taken_on = measurement.fingerprint
+    acceptance = None
+    if kind in (ChangeKind.CREATE, ChangeKind.ACCEPT):
+        logs = [run.log for run in measurement.runs if run.log is not None]
+        acceptance = Acceptance(
+            at=provenance.at,
+            commit=provenance.commit,
+            reason=provenance.reason,
+            hosts=taken_on.hosts if taken_on else (),
+            software=taken_on.software if taken_on else {},
+            logs=digest_of_logs(logs),
+            # Of a number that stays nobody could check what it was taken over.
+            single_device=over.median if over and None not in (throughput, speedup) else None,
+        )
+    return Change(
+        kind=kind,
+        case=result.case,
+        known=baseline,
+        throughput=throughput,
+        speedup=speedup,
+        runs={run.run: run.throughput for run in measurement.runs if run.throughput is not None},
+        at=provenance.at,
+        acceptance=acceptance,
+        machine=taken_on.machine if taken_on else {},
+    )

@@ -1,0 +1,212 @@
+"""Looks through a cluster's files without measuring: are they whole, and do the numbers add up?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pytest_dlperf import numeric
+from pytest_dlperf.baselines.cluster import CLUSTER_FILE
+from pytest_dlperf.baselines.entry import ROLLING_SESSIONS
+from pytest_dlperf.baselines.reading import load_baselines, read_time
+from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
+from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
+from pytest_dlperf.yamlfile import YamlError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.baselines.cluster import Cluster
+    from pytest_dlperf.baselines.entry import Baseline
+    from pytest_dlperf.cases import Case
+
+COARSE_TOLERANCE_PERCENT: Final = 10.0
+"""An own tolerance above this is pointed out: losses that a reader would call large pass."""
+
+_NAMES_SHOWN: Final = 5
+# What a number exactly between two digits may be off beside.
+_FLOATING_POINT: Final = 1.0001
+
+
+class DeclaredSystem(Protocol):
+    """What is needed of a system: its cases, and the unit of its throughput."""
+
+    @property
+    def cases(self) -> Sequence[Case]:
+        """The cases that it declares."""
+
+    @property
+    def unit(self) -> str:
+        """What its throughput counts, per second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that was found in a cluster's files; a fault has to be put right.
+
+    ``place`` is the file and line.
+    """
+
+    place: str
+    message: str
+    is_fault: bool = True
+
+    def __str__(self) -> str:
+        """One line: where, then what."""
+        return f"{self.place}: {self.message}"
+
+
+def check_cluster(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> list[Finding]:
+    """Check all baselines of a cluster against the systems that are declared.
+
+    A case without baseline is a fault where the cluster says that it runs the system, or has a
+    file of it; else one finding for each system tells that it has none.
+    """
+    return list(_findings(cluster, systems))
+
+
+def _findings(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> Iterator[Finding]:
+    cluster_file = cluster.directory / CLUSTER_FILE
+    listed = cluster.systems
+    for name in listed or ():
+        if name not in systems:
+            message = f"the system {name!r} is declared by no system file{nearest(name, systems)}"
+            yield Finding(place=f"{cluster_file}:1", message=message)
+    files = {file.stem: file for file in sorted(cluster.directory.glob("*.yaml"))}
+    files.pop(cluster_file.stem, None)
+    for file in files.values():
+        yield from _file(file, cluster, systems)
+    for name in systems if listed is None else listed:
+        if name in systems and name not in files:
+            count = len(systems[name].cases)
+            yield Finding(
+                place=f"{cluster_file}:1",
+                message=f"{name}: none of its {count} cases has a baseline",
+                is_fault=listed is not None,
+            )
+
+
+def _file(file: Path, cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> Iterator[Finding]:
+    """What is wrong with the baselines of one system."""
+    name = file.stem
+    try:
+        baselines = load_baselines(cluster, name)
+    except YamlError as error:
+        yield from _mistakes(error)
+        return
+    if name not in systems:
+        message = f"no system file declares {name!r}{nearest(name, systems)}"
+        yield Finding(place=f"{file}:1", message=f"{message}; delete it if there is none any more")
+    else:
+        if cluster.systems is not None and name not in cluster.systems:
+            message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
+            yield Finding(place=f"{file}:1", message=message)
+        yield from _coverage(file, cluster, systems[name], baselines)
+    for (variant, topology), baseline in baselines.items():
+        for message, is_fault in _entry(baseline):
+            where = f"{name}-{variant}-{topology}"
+            yield Finding(place=baseline.place, message=f"{where}: {message}", is_fault=is_fault)
+
+
+def _mistakes(error: YamlError) -> list[Finding]:
+    return [
+        Finding(
+            place=f"{problem.file}:{problem.line}", message=f"{problem.path}: {problem.message}"
+        )
+        for problem in error.problems
+    ]
+
+
+def _coverage(
+    file: Path,
+    cluster: Cluster,
+    system: DeclaredSystem,
+    baselines: Mapping[tuple[str, str], Baseline],
+) -> Iterator[Finding]:
+    """What a file has too much, what it lacks, and what can never be compared."""
+    cases = {(case.variant, str(case.topology)): case for case in system.cases}
+    for key, baseline in baselines.items():
+        if key not in cases:
+            name = "-".join(key)
+            near = nearest(name, ["-".join(other) for other in cases if other not in baselines])
+            message = f"stale: {file.stem} has no case {name}{near}; delete the entry"
+            yield Finding(place=baseline.place, message=message)
+    missing = [case.id for key, case in cases.items() if key not in baselines]
+    if missing:
+        names = ", ".join(missing[:_NAMES_SHOWN])
+        more = f" and {len(missing) - _NAMES_SHOWN} more" if len(missing) > _NAMES_SHOWN else ""
+        have = "1 case has" if len(missing) == 1 else f"{len(missing)} cases have"
+        message = f"{have} no baseline: {names}{more} (--dlperf-create-baselines records them)"
+        yield Finding(place=f"{file}:1", message=message)
+    for baseline in list(baselines.values())[:1]:
+        if baseline.unit != system.unit:
+            message = f"the unit is {baseline.unit!r}, that of the system {system.unit!r}"
+            yield Finding(place=f"{file}:1", message=f"{message}; they are never compared")
+        if baseline.estimator is not cluster.estimator:
+            message = (
+                f"the estimator is {baseline.estimator.value}, that of the cluster "
+                f"{cluster.estimator.value}; they are never compared"
+            )
+            yield Finding(place=f"{file}:1", message=message)
+
+
+def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:
+    """What is wrong within one entry, and whether it is a fault."""
+    yield from ((message, True) for message in _arithmetic(baseline))
+    yield from ((message, True) for message in _dates(baseline))
+    if len(baseline.sessions) > ROLLING_SESSIONS:
+        count = len(baseline.sessions)
+        message = f"{count} sessions; the last {ROLLING_SESSIONS} count, delete the older ones"
+        yield message, True
+    tolerance = baseline.tolerance_percent
+    if tolerance is not None and tolerance > COARSE_TOLERANCE_PERCENT:
+        yield f"the own tolerance is {tolerance:g} %: any loss up to it passes", False
+
+
+def _arithmetic(baseline: Baseline) -> Iterator[str]:
+    """Numbers that do not follow from those they rest on."""
+    values = [*baseline.runs.values(), *baseline.strays.values()]
+    published = baseline.estimator is Estimator.PUBLISHED
+    of = "runs and strays" if baseline.strays else "runs"
+    if baseline.runs:
+        figures = [("throughput", baseline.throughput, "median", numeric.median(values))]
+        if baseline.mean is not None:
+            figures.append(("mean", baseline.mean, "mean", numeric.mean(values)))
+        for name, number, statistic, exact in figures:
+            if not _follows(number, exact, number + max(values), published=published):
+                shown = f"{exact:.{PUBLISHED_DECIMALS}f}" if published else f"{significant(exact)}"
+                yield (
+                    f"the {name} {number!r} does not follow from its runs: the {statistic} of "
+                    f"{len(values)} {of} is {shown}"
+                )
+    single = baseline.accepted.single_device if baseline.accepted else None
+    if single is not None and baseline.speedup is not None:
+        exact = baseline.throughput / single
+        if not _follows(baseline.speedup, exact, 3 * exact, published=published):
+            yield (
+                f"the speedup {baseline.speedup!r} does not follow from its numbers: "
+                f"{baseline.throughput:g} over {single:g} is {significant(exact)}"
+            )
+
+
+def _follows(number: float, exact: float, sizes: float, *, published: bool) -> bool:
+    """Whether a number in a file can be this one, as far as the file's digits tell.
+
+    ``sizes`` is the sum of all rounded numbers that it can be wrong by, this one included, in its
+    own unit: each is off by half of its last digit at most.
+    """
+    rounding = 0.5 * 10.0 ** (1 - SIGNIFICANT_DIGITS) * sizes
+    if published:
+        rounding += 0.5 * 10.0**-PUBLISHED_DECIMALS
+    return abs(number - exact) <= rounding * _FLOATING_POINT
+
+
+def _dates(baseline: Baseline) -> Iterator[str]:
+    """Sessions that do not stand in the order of time."""
+    times = [("the accepted number", baseline.accepted.at)] if baseline.accepted else []
+    times += [("a session", session.at) for session in baseline.sessions]
+    for (earlier, before), (later, after) in pairwise(times):
+        if not read_time(before) < read_time(after):
+            yield f"{later} of {after} stands behind {earlier} of {before}; the oldest goes first"

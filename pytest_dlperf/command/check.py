@@ -1,0 +1,267 @@
+"""``pytest-dlperf check``: the mistakes in a project's YAML files, each with its file and line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.baselines.checking import Finding, check_cluster
+from pytest_dlperf.baselines.cluster import (
+    CLUSTER_FILE,
+    Cluster,
+    UnknownClusterError,
+    find_cluster,
+)
+from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
+from pytest_dlperf.command.project import read_project
+from pytest_dlperf.command.style import Style, counted
+from pytest_dlperf.command.unread import with_unread
+from pytest_dlperf.launch.variables import VariableError, check_assignments
+from pytest_dlperf.locks import write_whole
+from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.options import LOCAL_CLUSTER
+from pytest_dlperf.reports.numbers import in_full, printable
+from pytest_dlperf.systems import load_systems
+from pytest_dlperf.yamlfile import YamlError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from pytest_dlperf.command.project import Project
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.systems import System
+    from pytest_dlperf.yamlfile import Problem
+
+SCHEMA: Final = 1
+_CLUSTERS_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What was looked at, and what was found.
+
+    ``system_files`` counts files, ``cases`` those of the systems that could be read.
+    """
+
+    system_files: int
+    cases: int
+    clusters: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def faults(self) -> int:
+        """How many of the findings are faults; the others are worth knowing."""
+        return sum(finding.is_fault for finding in self.findings)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The document that ``--json`` writes."""
+        return {
+            "schema": SCHEMA,
+            "system_files": self.system_files,
+            "cases": self.cases,
+            "clusters": list(self.clusters),
+            "faults": self.faults,
+            "findings": [
+                {
+                    "place": finding.place,
+                    "message": finding.message,
+                    "fault": finding.is_fault,
+                }
+                for finding in self.findings
+            ],
+        }
+
+
+def check(options: argparse.Namespace) -> int:
+    """Check the project in this folder, print what was found, and give the exit code.
+
+    Raises:
+        MisuseError: There is nothing to check, or what was asked for is not there.
+    """
+    checked = check_project(read_project(options), options.cluster)
+    style = Style(sys.stdout)
+    for finding in checked.findings:
+        print(_line(finding, style))  # noqa: T201 - a command prints
+    print(_summary(checked, style))  # noqa: T201
+    if options.json is not None:
+        _write(Path(options.json), checked)
+    return FAULTS if checked.faults else FINE
+
+
+# ---------------------------------------------------------------------------- looking
+
+
+def check_project(project: Project, only_clusters: Sequence[str] | None) -> Checked:
+    """Look at the system files and at all clusters, or at those that were named.
+
+    Raises:
+        MisuseError: There is nothing to check, or no such cluster.
+    """
+    files = project.system_files
+    systems, findings = _systems(project, files)
+    names = _cluster_names(project, only_clusters)
+    if not files and not names:
+        folders = ", ".join(map(str, project.settings.systems_directories))
+        raise MisuseError(
+            f"there is nothing to check: no system file (*.yaml) in {folders}, and no cluster "
+            f"below {project.settings.baselines_directory}. Start it in the folder in which "
+            "sessions of pytest are started, or name the folders with --systems and --baselines"
+        )
+    all_are_read = not findings
+    for name in names:
+        findings += _cluster(project, name, systems, all_are_read=all_are_read)
+    return Checked(
+        system_files=len(files),
+        cases=sum(len(system.cases) for system in systems.values()),
+        clusters=tuple(names),
+        findings=tuple(findings),
+    )
+
+
+def _systems(project: Project, files: Sequence[Path]) -> tuple[dict[str, System], list[Finding]]:
+    """The systems of all files that can be read, and the mistakes in the others."""
+    findings: list[Finding] = []
+    left = list(files)
+    while True:
+        systems, problems = _read(left, project.formats)
+        if not problems:
+            return systems, findings
+        findings += map(_of_problem, problems)
+        # The others again: what they say stands, and they may contradict each other.
+        broken = {problem.file for problem in problems}
+        left = [file for file in left if file not in broken]
+
+
+def _read(
+    files: Sequence[Path], formats: Mapping[str, LogFormat]
+) -> tuple[dict[str, System], tuple[Problem, ...]]:
+    """The systems of the files, or what is wrong with them."""
+    try:
+        return load_systems(files, formats), ()
+    except YamlError as error:
+        return {}, error.problems
+
+
+def _cluster_names(project: Project, only: Sequence[str] | None) -> list[str]:
+    directory = project.settings.baselines_directory
+    if only is not None:
+        return list(dict.fromkeys(only))
+    # Also those without a cluster.yaml: that is a finding of its own.
+    names = {file.parent.name for file in directory.glob("*/*.y*ml")}
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def _cluster(
+    project: Project, name: str, systems: Mapping[str, System], *, all_are_read: bool
+) -> list[Finding]:
+    """What is wrong with one cluster.
+
+    Raises:
+        MisuseError: It was asked for by name and is not there.
+    """
+    directory = project.settings.baselines_directory
+    try:
+        cluster = find_cluster(directory, name, local=LOCAL_CLUSTER)
+    except YamlError as error:
+        return [*map(_of_problem, error.problems), *_unreadable_baselines(directory / name)]
+    except UnknownClusterError as error:
+        if not any((directory / name).glob("*.y*ml")):
+            raise MisuseError(str(error)) from error
+        message = f"there are baselines, but no {CLUSTER_FILE}: to sessions it is no cluster"
+        return [
+            Finding(place=str(directory / name), message=message, is_fault=True),
+            *_unreadable_baselines(directory / name),
+        ]
+    if not all_are_read:
+        return check_cluster(*with_unread(cluster, systems))
+    return check_cluster(cluster, systems) + _assignments(cluster, systems)
+
+
+def _unreadable_baselines(folder: Path) -> list[Finding]:
+    """The mistakes in a folder's YAML, where its cluster.yaml does not say what it has to hold."""
+    cluster = Cluster(name=folder.name, directory=folder, estimator=Estimator.STEADY)
+    findings: list[Finding] = []
+    for file in sorted(folder.glob("*.yaml")):
+        if file.name == CLUSTER_FILE:
+            continue
+        try:
+            load_baselines(cluster, file.stem)
+        except YamlError as error:
+            findings += map(_of_problem, error.problems)
+    return findings
+
+
+def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Finding]:
+    """What the cluster sets for launches, and no system takes."""
+    control = cluster.control.assignments if cluster.control is not None else ()
+    specs = {name: system.launch for name, system in systems.items()}
+    try:
+        check_assignments(specs, (cluster.assignments, control))
+    except VariableError as error:
+        return [_placed(line) for line in str(error).splitlines()]
+    return []
+
+
+def _placed(line: str) -> Finding:
+    """A line of the form ``file:line: message``."""
+    place, _, message = line.partition(": ")
+    return Finding(place=place, message=message, is_fault=True)
+
+
+def _of_problem(problem: Problem) -> Finding:
+    return Finding(
+        place=f"{problem.file}:{problem.line}",
+        message=f"{problem.path}: {problem.message}",
+        is_fault=True,
+    )
+
+
+# ----------------------------------------------------------------------------- telling
+
+
+def _line(finding: Finding, style: Style) -> str:
+    place = printable(_shortened(finding.place))
+    message = in_full(finding.message, 4)
+    if finding.is_fault:
+        return f"{style(f'{place}:', 'bold', 'red')} {message}"
+    return f"{style(f'{place}:', 'bold')} {style('note:', 'yellow')} {message}"
+
+
+def _shortened(place: str) -> str:
+    """A place in this folder without the way to it."""
+    return place.removeprefix(f"{Path.cwd()}{os.sep}")
+
+
+def _summary(checked: Checked, style: Style) -> str:
+    names = ", ".join(checked.clusters[:_CLUSTERS_NAMED])
+    more = ", ..." if len(checked.clusters) > _CLUSTERS_NAMED else ""
+    looked_at = (
+        f"{counted(checked.system_files, 'system file')} ({counted(checked.cases, 'case')}), "
+        + (
+            f"{counted(len(checked.clusters), 'cluster')} ({names}{more})"
+            if names
+            else "no cluster"
+        )
+    )
+    notes = len(checked.findings) - checked.faults
+    found = [
+        style(counted(checked.faults, "fault"), "bold", "red")
+        if checked.faults
+        else style("no faults", "bold", "green")
+    ]
+    if notes:
+        found.append(style(counted(notes, "note"), "yellow"))
+    return f"{looked_at}: {', '.join(found)}"
+
+
+def _write(file: Path, checked: Checked) -> None:
+    try:
+        write_whole(file, json.dumps(checked.to_plain(), indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        raise MisuseError(f"--json: {file}: {error.strerror or error}") from error

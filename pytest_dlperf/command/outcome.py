@@ -1,0 +1,13 @@
+"""How the command ends: its exit codes, and the end before anything was done."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FINE: Final = 0
+FAULTS: Final = 1
+MISUSE: Final = 2
+
+
+class MisuseError(Exception):
+    """The command cannot do what was asked for; the message says what to change."""

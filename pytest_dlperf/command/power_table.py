@@ -1,0 +1,106 @@
+"""The table of what the gate sees: one row per case, in a narrow terminal two lines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.command.style import wrapped
+from pytest_dlperf.reports import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_dlperf.command.style import Style
+    from pytest_dlperf.gate.qualification import Qualification
+
+_HEADINGS: Final = (
+    "runs",
+    "sessions",
+    "noise",
+    "alarms",
+    "at 1/2",
+    "at 1",
+    "at 2",
+    "sees",
+    "tolerance",
+    "least",
+)
+_LEGEND: Final = (
+    "noise      standard deviation between runs",
+    "alarms     verdicts 'regressed' when nothing has changed",
+    "at 1/2..2  the same when so many tolerances are lost: so often it is seen",
+    "sees       the smallest loss that is seen 9 times out of 10",
+    "least      the smallest tolerance that the noise allows",
+)
+_GAP: Final = "  "
+_INDENT: Final = "    "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One qualified case, with its tolerance in percent."""
+
+    case_id: str
+    tolerance_percent: float
+    qualification: Qualification
+
+
+def table_lines(rows: Sequence[Row], style: Style) -> Iterator[str]:
+    """The table, the cases in their order, below each refused one the reason."""
+    cells = [_cells(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, strict=True)]
+    names = max(len("case"), *(len(row.case_id) for row in rows))
+    rules = max(len("rule"), *(len(row.qualification.rule.value) for row in rows))
+    head = f"{'case'.ljust(names)}{_GAP}{'rule'.ljust(rules)}"
+    fits = len(head) + sum(len(_GAP) + width for width in widths) <= style.width
+    if fits:
+        yield style(f"{head}{_GAP}{_right(_HEADINGS, widths)}", "bold")
+    else:
+        yield style(head.rstrip(), "bold")
+        yield style(f"{_GAP}{_right(_HEADINGS, widths)}", "bold")
+    for row, numbers_of_row in zip(rows, cells, strict=True):
+        found = row.qualification
+        markup = ("green",) if found.fault is None else ("red",)
+        name = f"{row.case_id.ljust(names)}{_GAP}{found.rule.value.ljust(rules)}"
+        if fits:
+            yield style(f"{name}{_GAP}{_right(numbers_of_row, widths)}", *markup)
+        else:
+            yield style(name.rstrip(), *markup)
+            yield style(f"{_GAP}{_right(numbers_of_row, widths)}", *markup)
+        if found.fault is not None:
+            for line in wrapped(f"refused: {found.fault}", style.width - len(_INDENT)):
+                yield style(f"{_INDENT}{line}", *markup)
+
+
+def legend_lines(*, trials: int, seed: int) -> Iterator[str]:
+    """What the headings mean, and how the numbers were found."""
+    yield from _LEGEND
+    yield f"From noise on, all in percent; {trials} trials of each loss, seed {seed}."
+
+
+def _right(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    found = row.qualification
+    half, once, twice = found.power
+    return (
+        str(found.runs),
+        str(found.sessions),
+        f"{found.noise_percent:.2f}",
+        f"{100 * found.false_alarms:.1f}",
+        f"{100 * half:.1f}",
+        f"{100 * once:.1f}",
+        f"{100 * twice:.1f}",
+        _percent(found.smallest_visible_percent),
+        f"{row.tolerance_percent:g}",
+        # Rounded up: with the next smaller number the tolerance would be refused.
+        _percent(math.ceil(10 * found.smallest_tolerance_percent) / 10),
+    )
+
+
+def _percent(value: float | None) -> str:
+    return numbers.ABSENT if value is None else f"{value:.1f}"

@@ -1,0 +1,142 @@
+"""The user's project as a session would find it: settings, system files and log formats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_dlperf.command.outcome import MisuseError
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.options import Settings, read_settings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Generator, Iterable, Mapping
+
+    from pytest_dlperf.logs.formats import LogFormat
+
+SUITE_FOLDER: Final = "bench_tests"
+"""Given to pytest where the user gives nothing, as the documented sessions do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """What sessions in this folder work with.
+
+    ``more_files`` and ``more_formats`` are what other plugins and ``conftest.py`` files add.
+    """
+
+    settings: Settings
+    more_files: tuple[Path, ...]
+    more_formats: tuple[LogFormat, ...]
+
+    @property
+    def system_files(self) -> list[Path]:
+        """All system files, in the order in which a session reads them."""
+        return [
+            *(
+                file
+                for folder in self.settings.systems_directories
+                for file in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml")))
+            ),
+            *self.more_files,
+        ]
+
+    @property
+    def formats(self) -> Mapping[str, LogFormat]:
+        """The log formats by name.
+
+        Raises:
+            MisuseError: A plugin adds one that there is.
+        """
+        formats = dict(BUILTIN_FORMATS)
+        for item in self.more_formats:
+            if item.name in formats:
+                raise MisuseError(f"a plugin adds the log format {item.name!r}, which there is")
+            formats[item.name] = item
+        return formats
+
+
+def read_project(options: argparse.Namespace) -> Project:
+    """Start pytest as far as its configuration, and read the project from that.
+
+    So options come from the same ini file, environment, ``addopts``, plugins and ``conftest.py``
+    files as those of a session, and in the same order. No test is collected.
+
+    Raises:
+        MisuseError: pytest did not come so far; it has printed why.
+    """
+    reader = _Reader()
+    code = pytest.main(
+        [
+            # There without being looked for, in case the user's environment loads no plugins.
+            *("-p", "pytest_dlperf.plugin"),
+            # This package has been imported by the command, which is pytest's only reason to warn.
+            *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
+            *_named(options),
+            *(options.for_pytest or _usual_arguments()),
+        ],
+        plugins=[reader],
+    )
+    if reader.project is None:
+        raise MisuseError(
+            f"pytest could not be configured (its exit code is {int(code)}); what it says stands "
+            "above"
+        )
+    return reader.project
+
+
+def _named(options: argparse.Namespace) -> list[str]:
+    """What the command's own options are called in a session."""
+    arguments = [f"--dlperf-systems={folder}" for folder in options.systems or ()]
+    if options.baselines is not None:
+        arguments.append(f"--dlperf-baselines={options.baselines}")
+    if getattr(options, "gate", None) is not None:
+        arguments.append(f"--dlperf-gate={options.gate}")
+    return arguments
+
+
+def _usual_arguments() -> list[str]:
+    return [SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else []
+
+
+class _Reader:
+    """Reads the project in the moment in which a session would begin, and has none begin."""
+
+    def __init__(self) -> None:
+        self.project: Project | None = None
+
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+        """Have the last word on options, which whoever is registered last has."""
+        early_config.pluginmanager.register(_InOneProcess(), "dlperf-command-in-one-process")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int:
+        """Read settings and what plugins add, instead of running a session."""
+        hook = config.hook
+        self.project = Project(
+            settings=read_settings(config),
+            more_files=_flat(hook.pytest_dlperf_system_files(config=config)),
+            more_formats=_flat(hook.pytest_dlperf_log_formats(config=config)),
+        )
+        return int(pytest.ExitCode.OK)
+
+
+class _InOneProcess:
+    """Sets what would make a session look at its hosts: they may be out of reach from here."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
+        """Have no workers, neither as many as there are hosts nor any other number."""
+        config.option.numprocesses = None
+        config.option.tx = []
+        config.option.dist = "no"
+        config.option.maxschedchunk = 1
+        return (yield)
+
+
+def _flat(lists: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    return tuple(item for items in lists for item in items)

@@ -1,0 +1,257 @@
+"""``pytest-dlperf qualify``: what the gate sees of a cluster's cases, by their recorded runs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
+from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
+from pytest_dlperf.command.project import read_project
+from pytest_dlperf.command.style import Style, counted, wrapped
+from pytest_dlperf.gate.qualification import LEAST_RUNS, qualify
+from pytest_dlperf.gate.rules import rule_maker, tolerance_of
+from pytest_dlperf.options import ControlArm
+from pytest_dlperf.suite import Suite, SuiteError
+from pytest_dlperf.yamlfile import nearest
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator, Sequence
+    from multiprocessing.connection import Connection
+
+    from pytest_dlperf.baselines.entry import Baseline
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.gate.verdict import RuleName
+
+_CASES_WORTH_PROCESSES: Final = 4
+_WATCH_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One case to qualify; may go to another process.
+
+    ``tolerance_percent`` and ``default_repeats`` are the system's. ``forced`` is the rule and
+    ``repeats`` the number of runs that the user asked for. Each loss is judged ``trials`` times.
+    """
+
+    case: Case
+    baseline: Baseline
+    tolerance_percent: float
+    default_repeats: int
+    forced: RuleName | None
+    repeats: int | None
+    trials: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What can be qualified, and how many of the cases that were asked for cannot be.
+
+    ``without_baseline`` counts those without an accepted number, ``with_few_runs`` those whose
+    number rests on too few runs.
+    """
+
+    tasks: tuple[Task, ...]
+    without_baseline: int
+    with_few_runs: int
+
+
+def qualify_cluster(options: argparse.Namespace) -> int:
+    """Qualify the cases of a cluster, print what the gate sees, and give the exit code.
+
+    Raises:
+        MisuseError: The suite cannot be read, or no case has the name that was asked for.
+    """
+    suite = _suite(options)
+    try:
+        selection = _select(suite, options)
+    except SuiteError as error:
+        raise MisuseError(str(error)) from error
+    style = Style(sys.stdout)
+    rows = list(_qualified(selection.tasks))
+    if rows:
+        _print(table_lines(rows, style))
+        _print(("", *legend_lines(trials=options.trials, seed=options.seed), ""))
+    _print(_summary(suite.cluster.name, rows, selection, style))
+    return FINE if rows and not any(row.qualification.fault for row in rows) else FAULTS
+
+
+# --------------------------------------------------------------------- choosing cases
+
+
+def _suite(options: argparse.Namespace) -> Suite:
+    """The suite as a session of this cluster has it.
+
+    Raises:
+        MisuseError: It has mistakes, or there is no such cluster.
+    """
+    project = read_project(options)
+    settings = replace(
+        project.settings,
+        cluster=options.cluster or project.settings.cluster,
+        control=ControlArm.NEVER,  # nothing is run, so no cluster needs one
+    )
+    try:
+        suite = Suite(settings, more_files=project.more_files, more_formats=project.more_formats)
+    except SuiteError as error:
+        raise MisuseError(str(error)) from error
+    if not suite.cases:
+        folders = ", ".join(map(str, settings.systems_directories))
+        raise MisuseError(
+            f"there are no cases: no system file (*.yaml) in {folders}. Start it in the folder in "
+            "which sessions of pytest are started, or name the folder with --systems"
+        )
+    return suite
+
+
+def _select(suite: Suite, options: argparse.Namespace) -> Selection:
+    tasks: list[Task] = []
+    without_baseline = with_few_runs = 0
+    for case in _named(suite.cases, options.cases, suite.cluster.name):
+        baseline = suite.baseline(case)
+        if baseline is None:
+            without_baseline += 1
+        elif sum(map(len, baseline.rolling)) < LEAST_RUNS:
+            with_few_runs += 1
+        else:
+            tasks.append(_task(suite, case, baseline, options))
+    return Selection(
+        tasks=tuple(tasks), without_baseline=without_baseline, with_few_runs=with_few_runs
+    )
+
+
+def _named(cases: Sequence[Case], patterns: Sequence[str], cluster: str) -> list[Case]:
+    """The cases that the patterns name, in their own order.
+
+    Raises:
+        MisuseError: A pattern names none: it is misspelt, and less would be qualified than meant.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(case.id, pattern) for case in cases):
+            known = dict.fromkeys(name for case in cases for name in (case.id, f"{case.system}-*"))
+            close = nearest(pattern, known) or "; * stands for anything, as in *-1n8g"
+            raise MisuseError(f"no case of cluster {cluster} has the id {pattern!r}{close}")
+    if not patterns:
+        return list(cases)
+    return [case for case in cases if any(fnmatchcase(case.id, name) for name in patterns)]
+
+
+def _task(suite: Suite, case: Case, baseline: Baseline, options: argparse.Namespace) -> Task:
+    system = suite.system_of(case)
+    return Task(
+        case=case,
+        baseline=baseline,
+        tolerance_percent=system.tolerance_percent,
+        default_repeats=system.repeats,
+        forced=suite.settings.gate,
+        repeats=suite.fixed_repeats,
+        trials=options.trials,
+        # Of its own for each case: a case qualified alone comes out as it does among others.
+        seed=crc32(f"{options.seed} {case.id}".encode()),
+    )
+
+
+# ------------------------------------------------------------------------ qualifying
+
+
+def _qualified(tasks: Sequence[Task]) -> Iterator[Row]:
+    """Qualify each case, in their order, on all processors where that is worth it."""
+    processors = len(os.sched_getaffinity(0))
+    if len(tasks) < _CASES_WORTH_PROCESSES or processors == 1:
+        yield from map(_qualify, tasks)
+        return
+    context = multiprocessing.get_context("fork")  # they have all imports already
+    count = min(processors, len(tasks))
+    receivers = []
+    for number in range(count):
+        receiver, sender = context.Pipe(duplex=False)
+        share = tasks[number::count]
+        # Daemons are ended with this process, should an error end it.
+        process = context.Process(target=_work, args=(share, sender, os.getpid()), daemon=True)
+        process.start()
+        # The process has its own end: when that closes, nothing more will come.
+        sender.close()
+        receivers.append(receiver)
+    for index, task in enumerate(tasks):
+        yield _received(receivers[index % count], task)
+
+
+def _received(receiver: Connection, task: Task) -> Row:
+    try:
+        row: Row = receiver.recv()
+    except EOFError as error:
+        raise RuntimeError(f"the process that qualifies {task.case.id} has died") from error
+    return row
+
+
+def _work(tasks: Sequence[Task], sender: Connection, parent: int) -> None:
+    """Qualify a share of the cases in a process of its own, as long as its parent lives."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(FAULTS)
+
+    threading.Thread(target=watch, daemon=True).start()
+    for task in tasks:
+        sender.send(_qualify(task))
+
+
+def _qualify(task: Task) -> Row:
+    make_rule = rule_maker(
+        task.baseline,
+        tolerance_percent=task.tolerance_percent,
+        forced=task.forced,
+        repeats=task.repeats,
+        default_repeats=task.default_repeats,
+    )
+    tolerance = tolerance_of(task.baseline, task.tolerance_percent)
+    return Row(
+        case_id=task.case.id,
+        tolerance_percent=tolerance,
+        qualification=qualify(
+            task.baseline.rolling, make_rule, tolerance, trials=task.trials, seed=task.seed
+        ),
+    )
+
+
+# --------------------------------------------------------------------------- telling
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)  # noqa: T201 - a command prints
+
+
+def _summary(
+    cluster: str, rows: Sequence[Row], selection: Selection, style: Style
+) -> Iterator[str]:
+    if rows:
+        refused = sum(row.qualification.fault is not None for row in rows)
+        markup = ("bold", "red" if refused else "green")
+        found = style(f"{refused or 'none'} refused", *markup)
+        yield f"cluster {cluster}: {counted(len(rows), 'case')} qualified, {found}"
+    else:
+        yield f"cluster {cluster}: {style('no case can be qualified', 'bold', 'red')}"
+    if selection.with_few_runs:
+        yield from wrapped(
+            f"{counted(selection.with_few_runs, 'case')} left out with fewer than {LEAST_RUNS} "
+            "recorded runs; --dlperf-extend-baselines adds those of sessions that pass",
+            style.width,
+        )
+    if selection.without_baseline:
+        yield from wrapped(
+            f"{counted(selection.without_baseline, 'case')} left out without baseline; "
+            "--dlperf-create-baselines records what is measured",
+            style.width,
+        )

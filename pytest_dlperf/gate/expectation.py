@@ -1,0 +1,30 @@
+"""How many alarms a whole night gives if nothing has changed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_dlperf.gate.verdict import Judgement
+
+
+class ExpectedAlarms(NamedTuple):
+    """Alarms to expect in a night in which nothing has changed.
+
+    ``number`` is the sum of the probabilities of ``judged`` judgements; of ``unknown`` further
+    ones nobody can say, for their baselines have too few runs.
+    """
+
+    number: float
+    judged: int
+    unknown: int
+
+
+def expected_false_alarms(judgements: Iterable[Judgement]) -> ExpectedAlarms:
+    """Add up the false alarms that judgements risk; those without comparison risk none."""
+    compared = [judgement for judgement in judgements if judgement.rule is not None]
+    known = [j.false_alarm for j in compared if j.false_alarm is not None]
+    return ExpectedAlarms(math.fsum(known), len(known), len(compared) - len(known))

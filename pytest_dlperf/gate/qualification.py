@@ -1,0 +1,227 @@
+"""What the gate sees of a case, tried out on the case's own recorded runs."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate.noise import location, median, noise
+from pytest_dlperf.gate.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_dlperf.gate.rule import Decision, Rule
+    from pytest_dlperf.gate.verdict import RuleName
+
+    RuleMaker = Callable[[Sequence[Sequence[float]]], Rule]
+
+LEAST_RUNS: Final = 5
+"""Fewer recorded runs do not tell their noise, and cannot be split."""
+
+MOST_FALSE_ALARMS: Final = 0.005
+"""What a gate may give when nothing has changed, of all nights."""
+
+LEAST_POWER: Final = 0.5
+"""Below this, a loss of two tolerances is more often missed than seen."""
+
+_TOLERANCES: Final = (0.5, 1.0, 2.0)
+_LEAST_TRIALS_OF_TOLERANCE: Final = 1000
+_MOST_TRIALS_OF_VISIBLE: Final = 250
+_NINE_OF_TEN: Final = 0.9
+_LARGEST_LOSS: Final = 0.6
+_SMOOTHING: Final = 0.9
+"""Width of the kernel that smooths drawn runs, in deviations, for a single run (Silverman)."""
+
+_RESOLUTION: Final = 0.0005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qualification:
+    """What the gate sees of a case.
+
+    ``runs`` of ``sessions`` were there to try it on; ``noise_percent`` is their deviation.
+    ``false_alarms`` and ``power`` are parts of all trials: alarms when nothing was lost, and when
+    1/2, 1 and 2 tolerances were. ``smallest_visible_percent`` is the loss that is seen nine times
+    out of ten (``None``: none is), ``smallest_tolerance_percent`` the tolerance below which the
+    noise alone gives more than 0.5 % of alarms. ``fault`` is why the gate is not to be trusted.
+    """
+
+    runs: int
+    sessions: int
+    rule: RuleName
+    noise_percent: float
+    false_alarms: float
+    power: tuple[float, float, float]
+    smallest_visible_percent: float | None
+    smallest_tolerance_percent: float
+    fault: str | None
+
+
+def qualify(
+    sessions: Sequence[Sequence[float]],
+    make_rule: RuleMaker,
+    tolerance_percent: float,
+    *,
+    trials: int = 500,
+    seed: int = 0,
+) -> Qualification:
+    """Try a case's rule on the case's own runs, with and without a loss.
+
+    In each trial the runs are split at random into halves. A baseline as large as the real one is
+    drawn from one half, tonight's runs from the other, and both are given to the rule that
+    ``make_rule`` makes from the baseline's sessions. ``tolerance_percent`` is the case's.
+
+    Raises:
+        ValueError: There are fewer than five runs, or no trial is asked for.
+    """
+    runs = [run for session in sessions for run in session]
+    if len(runs) < LEAST_RUNS or trials < 1:
+        raise ValueError(f"{len(runs)} runs and {trials} trials; it takes {LEAST_RUNS} and 1")
+    draw = _Draw(sessions, make_rule, random.Random(seed))  # noqa: S311 - trials, no secret
+    drawn = [draw() for _ in range(trials)]
+    losses = [part * tolerance_percent / 100 for part in _TOLERANCES]
+    quiet = [_night(rule, candidate, 0.0) for rule, candidate in drawn]
+    lossy = [[_night(rule, candidate, loss) for rule, candidate in drawn] for loss in losses]
+    more = [draw() for _ in range(max(_LEAST_TRIALS_OF_TOLERANCE - trials, 0))]
+    smallest = _smallest_tolerance([*drawn, *more])
+    false_alarms = _share(quiet, Verdict.REGRESSED)
+    half, once, twice = (_share(night, Verdict.REGRESSED) for night in lossy)
+    rule = make_rule(sessions)
+    return Qualification(
+        runs=len(runs),
+        sessions=len(sessions),
+        rule=rule.name,
+        noise_percent=100 * noise(runs),
+        false_alarms=false_alarms,
+        power=(half, once, twice),
+        smallest_visible_percent=_smallest_visible(drawn[:_MOST_TRIALS_OF_VISIBLE]),
+        smallest_tolerance_percent=smallest,
+        fault=_inconclusive(rule, runs)
+        or _turned_round(false_alarms, twice, _share(lossy[-1], Verdict.IMPROVED))
+        or _too_strict(tolerance_percent, smallest)
+        or _blind(twice, 2 * tolerance_percent),
+    )
+
+
+class _Draw:
+    """Draws baselines and nights from the halves of a case's runs, and makes the rules."""
+
+    def __init__(
+        self, sessions: Sequence[Sequence[float]], make_rule: RuleMaker, choose: random.Random
+    ) -> None:
+        self._runs = [run for session in sessions for run in session]
+        self._sizes = [len(session) for session in sessions]
+        self._at_most = make_rule(sessions).at_most
+        self._noise = noise(self._runs)
+        self._level = location(self._runs, self._noise)
+        self._make_rule = make_rule
+        self._choose = choose
+
+    def __call__(self) -> tuple[Rule, list[float]]:
+        """A rule made from a drawn baseline, and a night as long as it may become."""
+        runs = self._runs
+        self._choose.shuffle(runs)
+        middle = len(runs) // 2
+        accepted, tonight = self._centred(runs[middle:]), self._centred(runs[:middle])
+        sessions = [self._drawn(accepted, size) for size in self._sizes]
+        return self._make_rule(sessions), self._drawn(tonight, self._at_most)
+
+    def _centred(self, half: Sequence[float]) -> list[float]:
+        # Nothing differs between the halves but chance. Left in, it would count twice: drawing
+        # from them brings as much of it as a baseline and a night of these sizes have.
+        middle = location(half, self._noise)
+        return [run * self._level / middle for run in half]
+
+    def _drawn(self, half: Sequence[float], size: int) -> list[float]:
+        # Runs drawn more than once are moved apart a little, and all of them together by as
+        # much, so that they differ as before. Equal runs would have a noise of nothing.
+        width = _SMOOTHING * len(half) ** -0.2
+        shrunk = 1 / math.sqrt(1 + width * width)
+        level, step, normal = self._level, width * self._noise * self._level, self._choose.gauss
+        return [
+            level + shrunk * (run - level + normal(0.0, step))
+            for run in self._choose.choices(half, k=size)
+        ]
+
+
+def _night(rule: Rule, candidate: Sequence[float], loss: float) -> Verdict:
+    """The verdict on a night that lost so much, with as many runs as the rule asks for."""
+    slower = [run * (1 - loss) for run in candidate]
+    for count in range(1, len(slower)):
+        decision = rule.decide(slower[:count], is_last=False)
+        if decision is not None:
+            return decision.verdict
+    return _last(rule, slower).verdict
+
+
+def _last(rule: Rule, throughputs: Sequence[float]) -> Decision:
+    decision = rule.decide(throughputs, is_last=True)
+    if decision is None:
+        raise AssertionError(f"the {rule.name.value} rule did not decide by its last run")
+    return decision
+
+
+def _share(verdicts: Sequence[Verdict], of: Verdict) -> float:
+    return verdicts.count(of) / len(verdicts)
+
+
+def _smallest_tolerance(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float:
+    """The tolerance in percent at which nights without loss give the alarms that are allowed."""
+    losses = sorted(
+        (-(_last(rule, candidate).difference_percent or 0.0) for rule, candidate in drawn),
+        reverse=True,
+    )
+    return max(losses[int(MOST_FALSE_ALARMS * len(losses))], 0.0)
+
+
+def _smallest_visible(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float | None:
+    """The loss in percent that is seen nine times out of ten, by halving the range."""
+
+    def is_seen(loss: float) -> bool:
+        verdicts = [_night(rule, candidate, loss) for rule, candidate in drawn]
+        return _share(verdicts, Verdict.REGRESSED) >= _NINE_OF_TEN
+
+    unseen, seen = 0.0, _LARGEST_LOSS
+    if not is_seen(seen):
+        return None
+    while seen - unseen > _RESOLUTION:
+        middle = (seen + unseen) / 2
+        unseen, seen = (unseen, middle) if is_seen(middle) else (middle, seen)
+    return 100 * seen
+
+
+def _inconclusive(rule: Rule, runs: Sequence[float]) -> str | None:
+    """Why the rule decides nothing even about a night in which every run is as usual."""
+    decision = _last(rule, [median(runs)] * rule.at_most)
+    return decision.reason if decision.verdict is Verdict.INCONCLUSIVE else None
+
+
+def _turned_round(false_alarms: float, alarms: float, improvements: float) -> str | None:
+    if alarms >= false_alarms and improvements <= alarms:
+        return None
+    return (
+        "the comparison is turned round: a loss of two tolerances gives "
+        f"{100 * alarms:.1f} % of alarms and {100 * improvements:.1f} % of improvements, no loss "
+        f"{100 * false_alarms:.1f} % of alarms"
+    )
+
+
+def _too_strict(tolerance_percent: float, smallest: float) -> str | None:
+    if tolerance_percent >= smallest:
+        return None
+    return (
+        f"the tolerance of {tolerance_percent:g} % is below what the noise allows: from "
+        f"{smallest:.1f} % on, at most {100 * MOST_FALSE_ALARMS:g} % of nights give an alarm "
+        "without a loss"
+    )
+
+
+def _blind(alarms: float, loss_percent: float) -> str | None:
+    if alarms >= LEAST_POWER:
+        return None
+    return (
+        f"a loss of {loss_percent:g} %, two tolerances, is seen in {100 * alarms:.0f} % of nights"
+    )

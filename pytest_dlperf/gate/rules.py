@@ -1,0 +1,179 @@
+"""Which rule a case is judged by, and how many runs that rule asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, final
+
+from pytest_dlperf.baselines.entry import AcceptedSession
+from pytest_dlperf.gate.noise import median
+from pytest_dlperf.gate.sequential import (
+    FIRST_LOOK,
+    LEAST_BASELINE_RUNS,
+    LEAST_BASELINE_SESSIONS,
+    SequentialRule,
+)
+from pytest_dlperf.gate.tolerance import ToleranceRule
+from pytest_dlperf.gate.verdict import RuleName
+from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
+from pytest_dlperf.repeats import FixedRepeats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_dlperf.baselines.entry import Baseline
+    from pytest_dlperf.gate.rule import Rule
+    from pytest_dlperf.repeats import Repeats
+
+MOST_TOLERANCE_PERCENT: Final = 10.0
+"""A larger tolerance says that the noise is beyond what the sequential rule decides."""
+
+USUAL_REPEATS: Final = 5
+"""Runs that the tolerance rule expects where nobody says how many there are."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RepeatsByRule:
+    """As many runs as the rule needs that will judge them, and ``at_least`` so many."""
+
+    rule: Rule
+    at_least: int = 1
+
+    @property
+    def at_most(self) -> int:
+        """The largest number of runs."""
+        return max(self.rule.at_most, self.at_least)
+
+    @property
+    def may_be_fewer(self) -> bool:
+        """Whether the rule may decide before the largest number is reached."""
+        return self.rule.name is RuleName.SEQUENTIAL
+
+    def is_enough(self, throughputs: Sequence[float]) -> bool:
+        """Whether the rule decides by these runs."""
+        if len(throughputs) < max(self.at_least, 1):
+            return False
+        return self.rule.decide(throughputs, is_last=False) is not None
+
+
+def tolerance_of(baseline: Baseline | None, tolerance_percent: float) -> float:
+    """The tolerance of a case in percent: its own, else its system's."""
+    own = baseline.tolerance_percent if baseline is not None else None
+    return tolerance_percent if own is None else own
+
+
+def rule_name(
+    baseline: Baseline,
+    *,
+    tolerance_percent: float,
+    forced: RuleName | None = None,
+    repeats: int | None = None,
+) -> RuleName:
+    """The rule that judges a case: the forced one, else sequential as soon as it can decide.
+
+    ``tolerance_percent`` is the system's; ``repeats`` is the number of runs that the user fixed.
+    """
+    if forced is not None:
+        return forced
+    sessions = baseline.rolling
+    if (
+        sum(map(len, sessions)) >= LEAST_BASELINE_RUNS
+        and len(sessions) >= LEAST_BASELINE_SESSIONS
+        and tolerance_of(baseline, tolerance_percent) <= MOST_TOLERANCE_PERCENT
+        and (repeats is None or repeats >= FIRST_LOOK)
+    ):
+        return RuleName.SEQUENTIAL
+    return RuleName.TOLERANCE
+
+
+def rule_for(
+    baseline: Baseline,
+    *,
+    tolerance_percent: float,
+    forced: RuleName | None = None,
+    repeats: int | None = None,
+    default_repeats: int | None = None,
+) -> Rule:
+    """The rule that judges a case.
+
+    ``tolerance_percent`` and ``default_repeats`` are the system's, ``repeats`` is the number of
+    runs that the user fixed. A baseline without any run is judged by the tolerance, also if the
+    sequential rule is forced: there is nothing that it could go by.
+    """
+    name = rule_name(baseline, tolerance_percent=tolerance_percent, forced=forced, repeats=repeats)
+    sessions = baseline.rolling
+    tolerance = tolerance_of(baseline, tolerance_percent)
+    if name is RuleName.SEQUENTIAL and any(sessions):
+        return SequentialRule.of(
+            sessions,
+            pinned=baseline.throughput,
+            pinned_at=baseline.accepted.at if baseline.accepted else None,
+            tolerance_percent=tolerance,
+            least_loss_percent=baseline.tolerance_percent,
+            repeats=repeats,
+        )
+    return ToleranceRule(
+        accepted=baseline.throughput,
+        accepted_runs=tuple(baseline.runs.values()),
+        tolerance_percent=tolerance,
+        at_most=repeats or default_repeats or USUAL_REPEATS,
+        decimals=PUBLISHED_DECIMALS if baseline.estimator is Estimator.PUBLISHED else None,
+    )
+
+
+def rule_maker(
+    baseline: Baseline,
+    *,
+    tolerance_percent: float,
+    forced: RuleName | None = None,
+    repeats: int | None = None,
+    default_repeats: int | None = None,
+) -> Callable[[Sequence[Sequence[float]]], Rule]:
+    """A function that makes a case's rule as if its baseline held other sessions."""
+    # By the name that the real baseline has, so that a few runs less are no other rule.
+    name = rule_name(baseline, tolerance_percent=tolerance_percent, forced=forced, repeats=repeats)
+
+    def make(sessions: Sequence[Sequence[float]]) -> Rule:
+        pinned, *later = sessions
+        other = replace(
+            baseline,
+            throughput=median(pinned),
+            runs=dict(enumerate(pinned, 1)),
+            sessions=tuple(AcceptedSession(at="", runs=tuple(runs)) for runs in later),
+        )
+        return rule_for(
+            other,
+            tolerance_percent=tolerance_percent,
+            forced=name,
+            repeats=repeats,
+            default_repeats=default_repeats,
+        )
+
+    return make
+
+
+def repeats_for(  # noqa: PLR0913 - the user's wishes and the system's, by name
+    baseline: Baseline | None,
+    *,
+    tolerance_percent: float,
+    forced: RuleName | None,
+    repeats: int | None,
+    default_repeats: int | None,
+    at_least: int | None = None,
+) -> Repeats:
+    """How many runs of a case are taken.
+
+    ``tolerance_percent`` and ``default_repeats`` are the system's (``None``: all runs that there
+    are), ``repeats`` is the number that the user fixed, which nothing changes. ``at_least`` is
+    what a session needs that records baselines.
+    """
+    if repeats is not None:
+        return FixedRepeats(repeats)
+    if baseline is not None:
+        rule = rule_for(baseline, tolerance_percent=tolerance_percent, forced=forced)
+        if rule.name is RuleName.SEQUENTIAL:
+            return RepeatsByRule(rule=rule, at_least=at_least or 1)
+    if default_repeats is None:
+        return FixedRepeats(None)
+    return FixedRepeats(max(default_repeats, at_least or 1))

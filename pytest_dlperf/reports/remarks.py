@@ -1,0 +1,68 @@
+"""What only all cases together show: where a loss comes from, odd scaling, alarms to expect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate.expectation import expected_false_alarms
+from pytest_dlperf.gate.scaling import oddities, where_lost
+from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.reports import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_dlperf.cases import Topology
+    from pytest_dlperf.session import CaseResult
+
+_SLOWER: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
+
+
+def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
+    """One line for each thing worth saying of a whole session."""
+    results = list(results)
+    by_training: dict[tuple[str, str], list[CaseResult]] = {}
+    for result in results:
+        if result.measurement is not None and not result.measurement.broken_runs:
+            by_training.setdefault((result.case.system, result.case.variant), []).append(result)
+    for (system, variant), members in by_training.items():
+        yield from _of_training(f"{system}-{variant}", members)
+    yield from _alarms(results)
+
+
+def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
+    losses: dict[Topology, float | None] = {}
+    throughputs = {}
+    speedups = {}
+    for result in results:
+        judged = result.judgements.get(Quantity.THROUGHPUT)
+        topology = result.case.topology
+        if judged is not None and judged.difference_percent is not None:
+            is_slower = judged.verdict in _SLOWER and not judged.recorded
+            losses[topology] = -judged.difference_percent if is_slower else None
+        if result.measurement is not None and result.measurement.median is not None:
+            throughputs[topology] = result.measurement.median
+        if result.speedup is not None:
+            speedups[topology] = result.speedup
+    place = where_lost(losses)
+    if place is not None:
+        yield f"{name}: the loss is in {place}"
+    for oddity in oddities(throughputs, speedups):
+        yield f"{name}: {numbers.printable(oddity)}"
+
+
+def _alarms(results: Iterable[CaseResult]) -> Iterator[str]:
+    """How many alarms such a session gives where nothing has changed."""
+    expected = expected_false_alarms(
+        judgement for result in results for judgement in result.judgements.values()
+    )
+    if expected.judged:
+        unknown = f"; {expected.unknown} more have too few runs to say" if expected.unknown else ""
+        yield (
+            f"false alarms to expect where nothing has changed: {_few(expected.number)} in a "
+            f"session of these {expected.judged} verdicts{unknown}"
+        )
+
+
+def _few(number: float) -> str:
+    return "fewer than 0.01" if number < 0.01 else f"{number:.2g}"  # noqa: PLR2004 - what is printed

@@ -1,0 +1,71 @@
+"""Logs of whole nights of the tiny system, with the throughputs that a test wants."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import log_makers
+from trainers import SYSTEM, TinySystem
+
+from pytest_dlperf.cases import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from suites import Suite
+
+BATCH = 4
+STEPS = 10
+TOPOLOGIES = ("1n1g", "1n2g")
+LEVELS = {"1n1g": 400.0, "1n2g": 760.0}
+"""Samples per second on a usual night."""
+
+
+class Nights:
+    """A suite whose tiny system is judged from logs, one folder per night."""
+
+    def __init__(self, suite: Suite, topologies: Sequence[str] = TOPOLOGIES) -> None:
+        self.suite = suite
+        TinySystem(suite, topologies=topologies)
+        self._topologies = topologies
+
+    def night(self, name: str, runs: Mapping[str, Sequence[float]]) -> list[str]:
+        """Write the logs of a night and give the arguments that judge them.
+
+        ``runs`` are the throughputs of the runs by topology, in samples/s.
+        """
+        folder = self.suite.path / "nights" / name
+        for topology, throughputs in runs.items():
+            world_size = Topology.parse(topology).world_size
+            for number, throughput in enumerate(throughputs, 1):
+                times = [BATCH * world_size / throughput] * STEPS
+                log = folder / topology / f"mlp_b{BATCH}_fp32_{number}.log"
+                log.parent.mkdir(parents=True, exist_ok=True)
+                log.write_text(log_makers.dlperf([times] * world_size), encoding="utf-8")
+        return ["-k", "tiny", "--dlperf-logs", f"{SYSTEM}={folder}"]
+
+    def usual(self, name: str, *, runs: int = 5, **factors: float) -> list[str]:
+        """A night at the usual level, or at so many times it; runs differ by about 1 %."""
+        draw = random.Random(name)  # noqa: S311 - the same night every time
+        return self.night(
+            name,
+            {
+                topology: [
+                    LEVELS[topology] * factors.get(f"of_{topology}", 1.0) * draw.gauss(1, 0.008)
+                    for _ in range(runs)
+                ]
+                for topology in self._topologies
+            },
+        )
+
+    @property
+    def file(self) -> Path:
+        """The system's accepted numbers on this machine."""
+        return self.suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
+
+    @property
+    def text(self) -> str:
+        """What stands in that file, line ends as they are."""
+        return self.file.read_bytes().decode("utf-8")

@@ -1,0 +1,138 @@
+"""Baselines whose session is killed, or not alone: the old file stands, or the new one does."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from nights import Nights
+from sessions import in_background
+
+from pytest_dlperf.baselines.cluster import find_cluster
+from pytest_dlperf.baselines.reading import load_baselines
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+CREATE, UPDATE = "--dlperf-create-baselines", "--dlperf-update-baselines"
+
+# Kills the process that writes, just before or just after its n-th file takes its place.
+KILLER = """\
+import os, pathlib, signal
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        return
+    moment, number = os.environ["DIE"].split()
+    replace, count = pathlib.Path.replace, 0
+
+    def replace_or_die(self, target):
+        nonlocal count
+        if "baselines" not in str(target):
+            return replace(self, target)
+        count += 1
+        if moment == "before" and count == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(self, target)
+        if moment == "after" and count == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    pathlib.Path.replace = replace_or_die
+"""
+
+
+def accepted(suite: Suite) -> dict[str, float]:
+    """The numbers as the loader reads them, by topology."""
+    cluster = find_cluster(suite.path / "baselines", "local", local="local")
+    found = load_baselines(cluster, "tiny-mlp")
+    return {topology: baseline.throughput for (_, topology), baseline in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("option", [CREATE, UPDATE])
+def test_a_session_killed_between_two_writes_leaves_a_whole_file(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, workers: list[str], moment: str, option: str
+) -> None:
+    nights = Nights(suite)
+    usual = nights.usual("usual")
+    if option == UPDATE:
+        suite.run(*nights.usual("first", of_1n1g=0.8, of_1n2g=0.8), CREATE)
+    old = accepted(suite)
+    (suite.path / "killer.py").write_text(KILLER, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(suite.path))
+    for number in range(1, 10):
+        monkeypatch.setenv("DIE", f"{moment} {number}")
+        result = suite.run(*usual, *workers, option, "-p", "killer")
+        now = accepted(suite)
+        assert now == old or set(now) == {"1n1g", "1n2g"}
+        if result.ret == 0:
+            break
+        assert result.ret == -9
+        if now != old:
+            break  # the last of the files was written: there is nothing to be killed at any more
+    else:
+        pytest.fail("no session came to its end")
+    # A killed session is no obstacle to the next one, and in the end the numbers are there.
+    assert suite.run(*usual, option).ret == 0
+    assert suite.run(*usual).ret == 0
+    assert accepted(suite)["1n1g"] == pytest.approx(400, rel=0.02)
+
+
+def test_two_sessions_at_once_both_accept_their_cases(suite: Suite) -> None:
+    nights = Nights(suite, ["1n1g", "1n2g", "2n1g"][:2])
+    suite.run(*nights.usual("first", of_1n1g=0.8, of_1n2g=0.8), CREATE)
+    usual = nights.usual("usual")
+
+    with ExitStack() as stack:
+        sessions = [
+            stack.enter_context(
+                in_background(suite, *usual, UPDATE, "-k", f"throughput and tiny and {topology}")
+            )
+            for topology in ("1n1g", "1n2g")
+        ]
+        assert [session.result() for session in sessions] == [0, 0]
+
+    assert suite.run(*usual, "-k", "tiny and throughput").ret == 0
+    numbers = accepted(suite)
+    assert numbers["1n1g"] == pytest.approx(400, rel=0.02)
+    assert numbers["1n2g"] == pytest.approx(760, rel=0.02)
+
+
+def test_of_two_sessions_that_accept_one_case_only_one_does(suite: Suite) -> None:
+    nights = Nights(suite, ["1n1g"])
+    suite.run(*nights.usual("first", of_1n1g=0.8), CREATE)
+    faster = nights.usual("faster")
+    fastest = nights.usual("fastest", of_1n1g=1.2)
+
+    with ExitStack() as stack:
+        sessions = [
+            stack.enter_context(in_background(suite, *night, UPDATE)) for night in (faster, fastest)
+        ]
+        codes = [session.result() for session in sessions]
+        outputs = [session.output for session in sessions]
+
+    number = accepted(suite)["1n1g"]
+    entry = yaml.safe_load(nights.text)["entries"]["fp32-b4"]["1n1g"]
+    assert sorted(entry["runs"].values())[2] == number
+    assert 0 in codes
+    # Who comes later is refused, or was held already against what the first has accepted.
+    for code, output in zip(codes, outputs, strict=True):
+        if code:
+            assert "another session has changed" in output or "needs --dlperf-reason" in output
+
+
+def test_an_interrupted_session_changes_nothing(suite: Suite) -> None:
+    nights = Nights(suite)
+    usual = nights.usual("usual")
+    (suite.path / "bench_tests" / "test_zz_interrupt.py").write_text(
+        "def test_tiny_interrupt():\n    raise KeyboardInterrupt\n", encoding="utf-8"
+    )
+
+    result = suite.run(*usual, CREATE)
+
+    assert result.ret == 2
+    result.stdout.fnmatch_lines(["no baseline was changed: the session was interrupted"])
+    assert not nights.file.exists()

@@ -1,0 +1,442 @@
+"""What a change does to the bytes of a baseline file: its own lines change, and no other."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from baseline_texts import (
+    ACCEPTANCE,
+    MACHINE,
+    NIGHT,
+    TEXT,
+    accept,
+    case,
+    cluster_in,
+    create,
+    do,
+    extend,
+    known,
+    read,
+    write,
+)
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from pytest_dlperf.baselines.recording import Change, ChangeKind
+from pytest_dlperf.yamlfile import YamlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_dlperf.baselines.cluster import Cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return cluster_in(tmp_path)
+
+
+def changed_lines(before: str, after: str) -> list[str]:
+    """Lines that went (``-``) and came (``+``), each with its line end."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return [
+        f"{line[0]} {line[1:]}"
+        for line in difflib.unified_diff(old, new, n=0)
+        if line[0] in "-+" and line[:3] not in {"---", "+++"}
+    ]
+
+
+def result_of(cluster: Cluster, change: Change) -> list[str]:
+    file = cluster.directory / "paddle-resnet50.yaml"
+    before = file.read_bytes().decode()
+    assert do(cluster, [change]).done == (change,)
+    return changed_lines(before, file.read_bytes().decode())
+
+
+def test_an_accepted_number_changes_the_lines_that_it_must(cluster: Cluster) -> None:
+    write(cluster)
+
+    change = accept(
+        cluster, "fp32-b128-1n1g", throughput=360.25001, acceptance=ACCEPTANCE, machine=MACHINE
+    )
+
+    assert result_of(cluster, change) == [
+        "-       throughput: 352.72   # measured on a Sunday\n",
+        "+       throughput: 360.25   # measured on a Sunday\n",
+        "-       runs: {1: 352.0, 2: 353.44}  # two of them\n",
+        "+       runs: {1: 360.0, 2: 361.5, 3: 359.25, 4: 360.5}  # two of them\n",
+        "+       accepted:\n",
+        '+         at: "2026-11-21T03:00:00+00:00"\n',
+        '+         commit: "0123456789abcdef0123456789abcdef01234567"\n',
+        '+         reason: "the loader reads \\"ahead\\": 2 %"\n',
+        '+         hosts: [node-1, "node 2"]\n',
+        '+         software: {driver: "440.33.01", nccl: "2.7.3", paddlepaddle-gpu: "1.8.3"}\n',
+        f'+         logs: "sha256:{"0" * 64}"\n',
+        (
+            '+       machine: {device: "Tesla V100-SXM2-16GB", devices_per_node: "8", '
+            "interconnect: nvlink}\n"
+        ),
+    ]
+    now = known(cluster, "fp32-b128-1n1g")
+    assert now is not None
+    assert (now.accepted, now.machine) == (ACCEPTANCE, MACHINE)
+    assert now.note == "Slower # than it looks"
+
+
+def test_what_was_of_the_old_number_goes_with_it(cluster: Cluster) -> None:
+    write(cluster)
+
+    change = accept(cluster, "fp32-b128-1n8g", throughput=2700.0, runs={1: 2699.0, 2: 2701.0})
+
+    assert result_of(cluster, change) == [
+        "-       runs:\n",
+        "-         1: 2625.0   # first\n",
+        "-         2: 2626.0\n",
+        "-         3: 2700.0\n",
+        "-       throughput: 2626\n",
+        "-       mean:   2650.33\n",
+        "-       strays: {9: 26.0}\n",
+        "-       sessions:\n",
+        '-         - {at: "2026-11-01T03:00:00+00:00", runs: [2620.0, 2630.0]}\n',
+        "-         # the night of the storm\n",
+        '-         - at: "2026-11-02T03:00:00+00:00"\n',
+        "-           runs: [2621.0,\n",
+        "-                  2631.0]\n",
+        "+       runs: {1: 2699.0, 2: 2701.0}\n",
+        "+       throughput: 2700.0\n",
+        "+       mean:   2700.0\n",
+    ]
+    now = known(cluster, "fp32-b128-1n8g")
+    assert now is not None
+    assert (now.sessions, now.strays, now.tolerance_percent) == ((), {}, 3.0)
+
+
+def test_a_speedup_alone_leaves_the_throughput_and_what_it_rests_on(cluster: Cluster) -> None:
+    write(cluster)
+
+    change = accept(cluster, "fp32-b128-4n8g", speedup=25.123456789, acceptance=ACCEPTANCE)
+
+    assert result_of(cluster, change) == [
+        "-         speedup: 26.5\n",
+        "+         speedup: 25.1235\n",
+        '-             at: "2026-10-01T03:00:00+00:00"\n',
+        "-             reason: first\n",
+        "-             single_device: 352.72\n",
+        '+           at: "2026-10-01T03:00:00+00:00"\n',
+        f'+           reason: "speedup of {NIGHT}: the loader reads \\"ahead\\": 2 %"\n',
+    ]
+
+
+def test_a_session_is_one_more_line(cluster: Cluster) -> None:
+    write(cluster)
+
+    assert result_of(cluster, extend(cluster, "fp32-b128-1n8g")) == [
+        f'+         - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n'
+    ]
+    assert result_of(cluster, extend(cluster, "fp32-b128-1n1g")) == [
+        "+       sessions:\n",
+        f'+         - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n',
+    ]
+
+
+def test_beyond_six_sessions_the_oldest_goes(cluster: Cluster) -> None:
+    file = write(cluster)
+    for night in range(3, 9):
+        before = file.read_bytes().decode()
+        change = extend(cluster, "fp32-b128-1n8g", at=f"2026-11-{night:02}T03:00:00+00:00")
+        do(cluster, [change])
+
+    now = known(cluster, "fp32-b128-1n8g")
+    assert now is not None
+    assert [session.at[8:10] for session in now.sessions] == ["03", "04", "05", "06", "07", "08"]
+    assert len(now.rolling) == 6
+    # The comment on the storm is nobody's, so it stays.
+    assert changed_lines(before, file.read_bytes().decode()) == [
+        '-         - at: "2026-11-02T03:00:00+00:00"\n',
+        "-           runs: [2621.0,\n",
+        "-                  2631.0]\n",
+        '+         - {at: "2026-11-08T03:00:00+00:00", runs: [360.0, 361.5, 359.25, 360.5]}\n',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "before_it", "behind_it"),
+    [
+        ("fp32-b128-1n2g", "        # than it looks\n    1n2g:", "\n\n    # two nodes were never"),
+        ("fp32-b128-2n8g", "      recorded: 2026-10-01\n    2n8g:", "\n    # after it"),
+        ("fp32-b128-8n8g", "        machine: {device: old}\n    8n8g:", "\n  # the other one"),
+        ("fp16-b256-1n1g", "      throughput: 9\n  fp16-b256:\n    1n1g:", "\n# the end"),
+        ("fp16-b64-1n1g", "entries:\n  fp16-b64:\n    1n1g:", "\n  # The paper's."),
+    ],
+    ids=["below the first", "in the middle", "at the end", "a group behind", "a group in front"],
+)
+def test_a_new_entry_stands_behind_the_smaller_ones(
+    cluster: Cluster, name: str, before_it: str, behind_it: str
+) -> None:
+    old = TEXT.replace("1n1g: {throughput: 1034.64}", "1n1g:\n      throughput: 9")
+    file = write(cluster, old)
+
+    do(cluster, [create(name)])
+
+    text = file.read_text(encoding="utf-8")
+    entry = '\n      throughput: 1000.0\n      runs: {1: 1000.0}\n      recorded: "2026-11-21"'
+    assert f"{before_it}{entry}{behind_it}" in text
+    assert {line[0] for line in changed_lines(old, text)} == {"+"}
+    assert known(cluster, name) is not None
+
+
+def test_entries_are_created_in_the_order_of_their_topologies(cluster: Cluster) -> None:
+    names = ["fp32-b128-4n8g", "fp32-b64-1n1g", "fp32-b128-1n16g", "fp16-b128-1n1g"]
+    do(cluster, [create(name) for name in [*names, "fp32-b128-1n8g"]])
+
+    assert ["-".join(key) for key in read(cluster)] == [
+        "fp16-b128-1n1g",
+        "fp32-b64-1n1g",
+        "fp32-b128-1n8g",
+        "fp32-b128-1n16g",
+        "fp32-b128-4n8g",
+    ]
+
+
+# ------------------------------------------------------------------------- what cannot be done
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TEXT, r"48: \$\.entries\.fp16-b224\.1n1g: the entry is written in braces; write its"),
+        (
+            TEXT.replace("{throughput: 1034.64}", "&one\n      throughput: 1034.64"),
+            r"48: \$: the file has an anchor or alias \(& or \*\)",
+        ),
+        (
+            TEXT.replace("  fp16-b224:\n    1n1g: {", "  fp16-b224: {1n1g: {").replace(
+                "1034.64}", "1034.64}}"
+            ),
+            r"47: \$\.entries\.fp16-b224: a baseline can be added only to entries written one",
+        ),
+    ],
+    ids=["entry in braces", "anchor", "group in braces"],
+)
+def test_what_cannot_be_changed_line_by_line_is_refused(
+    cluster: Cluster, text: str, message: str
+) -> None:
+    file = write(cluster, text)
+    change = accept(cluster, "fp16-b224-1n1g", throughput=1000.0)
+
+    with pytest.raises(YamlError, match=message):
+        do(cluster, [change])
+
+    assert file.read_bytes().decode() == text
+
+
+# ------------------------------------------------------------------- whatever the file is like
+
+PLACES = ("fp32-b128-1n1g", "fp32-b128-1n8g", "fp32-b128-4n8g")
+CHANGES: dict[str, Callable[[Cluster, str], Change]] = {
+    "accept": lambda c, name: accept(c, name, throughput=777.0, acceptance=ACCEPTANCE),
+    "accept a speedup": lambda c, name: accept(c, name, speedup=7.0),
+    "accept both": lambda c, name: accept(c, name, throughput=777.0, speedup=7.0, machine=MACHINE),
+    "extend": extend,
+}
+
+
+def own_lines(text: str, name: str) -> set[int]:
+    """The indices of an entry's lines, from its key to the last one that is its own."""
+    lines = text.splitlines()
+    topology = name.rpartition("-")[2]
+    start = next(i for i, line in enumerate(lines) if line.strip().startswith(f"{topology}:"))
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    found = {start}
+    for index in range(start + 1, len(lines)):
+        line = lines[index]
+        is_key = line.strip() and not line.strip().startswith("#")
+        if is_key and len(line) - len(line.lstrip()) <= indent:
+            break
+        found.add(index)
+    return found
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(PLACES)), min_size=1, max_size=6
+    ),
+    line_end=st.sampled_from(["\n", "\r\n"]),
+    ends=st.booleans(),
+    more=st.lists(
+        st.sampled_from(["", "# \u2028 no line of ours", "      # deep", "# café 😀", "  "]),
+        max_size=4,
+    ),
+    at=st.lists(st.integers(0, 40), min_size=4, max_size=4),
+)
+@example(
+    steps=[("extend", "fp32-b128-1n1g")], line_end="\r\n", ends=False, more=[], at=[0, 0, 0, 0]
+)
+def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - what a file may be like
+    cluster: Cluster,
+    steps: list[tuple[str, str]],
+    line_end: str,
+    ends: bool,
+    more: list[str],
+    at: list[int],
+) -> None:
+    lines = TEXT.replace("# the end\n", "").splitlines()
+    for comment, line in zip(more, at, strict=False):
+        # Not within the note, whose text it would become.
+        if not 14 <= line <= 19 and "\u2028" not in comment:
+            lines.insert(line, comment)
+    file = write(cluster, line_end.join(lines) + (line_end if ends else ""))
+    for kind, name in steps:
+        before = file.read_bytes().decode()
+        standing = read(cluster)
+        change = CHANGES[kind](cluster, name)
+
+        assert do(cluster, [change]).done == (change,)
+
+        after = file.read_bytes().decode()
+        assert after.count("\r\n") == (after.count("\n") if line_end == "\r\n" else 0)
+        assert after.endswith(line_end) == ends
+        old, new = before.splitlines(), after.splitlines()
+        own_old, own_new = own_lines(before, name), own_lines(after, name)
+        assert [line for i, line in enumerate(old) if i not in own_old] == [
+            line for i, line in enumerate(new) if i not in own_new
+        ]
+        if kind == "extend" and len(standing[change.key].sessions) < 6:
+            kept = iter(new)
+            assert all(line in kept for line in old)
+        now = read(cluster)
+        for key in now:
+            if key != change.key:
+                one, other = now[key], standing[key]
+                assert (one.throughput, one.sessions) == (other.throughput, other.sessions)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(PLACES)),
+        unique_by=lambda step: step[1],
+    ),
+    more=st.lists(
+        st.sampled_from(
+            ["fp32-b128-1n2g", "fp32-b128-1n4g", "fp32-b128-8n8g", "fp16-b8-1n1g", "fp64-b8-1n1g"]
+        ),
+        unique=True,
+    ),
+)
+def test_changes_at_once_are_the_changes_one_by_one(
+    cluster: Cluster, steps: list[tuple[str, str]], more: list[str]
+) -> None:
+    file = write(cluster, TEXT.replace("1n1g: {throughput: 1034.64}", "1n1g:\n      throughput: 9"))
+    before = file.read_bytes()
+    changes = [CHANGES[kind](cluster, name) for kind, name in steps]
+    changes += [create(name, float(index + 1)) for index, name in enumerate(more)]
+
+    assert len(do(cluster, changes).done) == len(changes)
+    at_once = file.read_bytes()
+    file.write_bytes(before)
+    for change in reversed(changes):
+        assert do(cluster, [change]).done == (change,)
+
+    assert file.read_bytes() == at_once
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(reason=st.text(st.characters(codec="utf-8"), max_size=30), host=st.text(max_size=8))
+@example(reason="yes", host="1e5")
+@example(reason="a: b # c\n- d", host="\x85\u2028\x00\udcff")
+def test_any_text_is_read_back_as_it_was(cluster: Cluster, reason: str, host: str) -> None:
+    write(cluster)
+    accepted = ACCEPTANCE.__class__(at=NIGHT, reason=reason, hosts=(host, "b"))
+
+    do(cluster, [accept(cluster, "fp32-b128-1n1g", throughput=1.0, acceptance=accepted)])
+
+    now = known(cluster, "fp32-b128-1n1g")
+    assert now is not None
+    assert now.accepted is not None
+    assert now.accepted.reason == (reason.strip() or None)
+    assert now.accepted.hosts[-1] == "b"
+
+
+# ------------------------------------------------------------------------------------ branches
+
+
+def git(folder: Path, *arguments: str) -> str:
+    found = shutil.which("git")
+    assert found is not None
+    names = ["-c", "user.name=x", "-c", "user.email=x"]
+    done = subprocess.run(
+        [found, *names, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"git {' '.join(arguments)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+STANDING = ("1n1g", "1n2g", "1n8g", "4n8g")
+BRANCHES: dict[str, Callable[[Cluster], list[Change]]] = {
+    "update": lambda c: [
+        accept(c, "fp32-b128-1n2g", throughput=120.0, acceptance=ACCEPTANCE, machine=MACHINE)
+    ],
+    "update another": lambda c: [
+        accept(c, "fp32-b128-1n8g", throughput=120.0, acceptance=ACCEPTANCE)
+    ],
+    "extend": lambda c: [extend(c, "fp32-b128-1n1g"), extend(c, "fp32-b128-4n8g")],
+    "add below": lambda _: [create("fp32-b128-1n4g"), create("fp16-b64-1n1g")],
+    "add above": lambda _: [create("fp32-b128-2n8g"), create("fp64-b64-1n1g")],
+}
+PAIRS = [
+    (one, other) for index, one in enumerate(BRANCHES) for other in list(BRANCHES)[index + 1 :]
+]
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.parametrize(("one", "other"), PAIRS, ids=[" and ".join(pair) for pair in PAIRS])
+def test_branches_that_change_different_cases_merge(cluster: Cluster, one: str, other: str) -> None:
+    do(cluster, [create(f"fp32-b128-{topology}", 100.0) for topology in STANDING])
+    folder = cluster.directory
+    git(folder, "init", "-q", "-b", "main")
+    (folder / ".gitignore").write_text(".lock\n", encoding="utf-8")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "base")
+    keys = set()
+    for branch in (one, other):
+        git(folder, "checkout", "-q", "-b", branch.replace(" ", "-"), "main")
+        changes = BRANCHES[branch](cluster)
+        assert len(do(cluster, changes).done) == len(changes)
+        git(folder, "commit", "-qam", branch)
+        keys |= {change.key for change in changes}
+
+    git(folder, "merge", "-q", "--no-edit", one.replace(" ", "-"))
+
+    now = read(cluster)
+    assert keys <= set(now)
+    untouched = {("fp32-b128", name) for name in STANDING} - keys
+    assert all((now[key].throughput, now[key].sessions) == (100.0, ()) for key in untouched)
+    for key in keys & {("fp32-b128", "1n2g"), ("fp32-b128", "1n8g")}:
+        assert now[key].throughput == 120.0
+
+
+def test_a_change_of_a_kind_needs_its_numbers(cluster: Cluster) -> None:
+    with pytest.raises(ValueError, match=r"the change 'extend' of .* does not fit its numbers"):
+        Change(kind=ChangeKind.EXTEND, case=case("fp32-b128-1n1g"), throughput=1.0, at=NIGHT)
+    write(cluster)
+    with pytest.raises(ValueError, match=r"speedup 2\.0, 0 runs, a known baseline"):
+        Change(
+            kind=ChangeKind.SPEEDUP,
+            case=case("fp32-b128-1n1g"),
+            known=known(cluster, "fp32-b128-1n1g"),
+            speedup=2.0,
+            at=NIGHT,
+        )

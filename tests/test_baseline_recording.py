@@ -1,0 +1,315 @@
+"""Changes to accepted numbers: who was quicker stands, and a file is the old one or the new one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from baseline_texts import (
+    ACCEPTANCE,
+    MACHINE,
+    NIGHT,
+    SYSTEM,
+    TEXT,
+    accept,
+    case,
+    cluster_in,
+    create,
+    do,
+    extend,
+    known,
+    read,
+    write,
+)
+
+from pytest_dlperf.baselines.cluster import Cluster, find_cluster
+from pytest_dlperf.baselines.recording import Change, ChangeKind, record
+from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.yamlfile import YamlError
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return cluster_in(tmp_path)
+
+
+# ------------------------------------------------------------------------------------ life
+
+
+def test_a_number_lives_through_its_changes(cluster: Cluster) -> None:
+    name = "fp32-b128-4n8g"
+    do(cluster, [create(name, 100.0, speedup=3.9, acceptance=ACCEPTANCE, machine=MACHINE)])
+    first = known(cluster, name)
+    assert first is not None
+    assert first.rolling == ((100.0,),)
+    assert (first.accepted, first.machine) == (ACCEPTANCE, MACHINE)
+
+    do(cluster, [extend(cluster, name)])
+    extended = known(cluster, name)
+    assert extended is not None
+    assert replace(extended, sessions=()) == first
+    assert extended.rolling == ((100.0,), (360.0, 361.5, 359.25, 360.5))
+
+    later = replace(ACCEPTANCE, at="2026-12-01T03:00:00+00:00", single_device=90.1234567)
+    do(cluster, [accept(cluster, name, throughput=360.25, speedup=3.99723, acceptance=later)])
+    accepted = known(cluster, name)
+    assert accepted is not None
+    assert (accepted.throughput, accepted.speedup, accepted.sessions) == (360.25, 3.99723, ())
+    assert accepted.accepted == replace(later, single_device=90.1235)
+    # Nobody could look at the machine of this session.
+    assert accepted.machine == {}
+
+
+def test_a_speedup_joins_an_entry_that_has_none(cluster: Cluster) -> None:
+    do(cluster, [create("fp32-b128-4n8g")])
+    before = known(cluster, "fp32-b128-4n8g")
+    assert before is not None
+
+    change = Change(
+        kind=ChangeKind.SPEEDUP, case=case("fp32-b128-4n8g"), known=before, speedup=3.9, at=NIGHT
+    )
+    do(cluster, [change])
+
+    now = known(cluster, "fp32-b128-4n8g")
+    assert now == replace(before, speedup=3.9)
+
+
+def test_one_session_may_change_a_case_twice(cluster: Cluster) -> None:
+    write(cluster)
+    changes = [
+        accept(cluster, "fp32-b128-1n1g", speedup=1.5),
+        extend(cluster, "fp32-b128-1n1g"),
+    ]
+
+    assert do(cluster, changes).done == tuple(changes)
+
+    now = known(cluster, "fp32-b128-1n1g")
+    assert now is not None
+    assert (now.speedup, len(now.sessions)) == (1.5, 1)
+
+
+def test_a_single_device_is_kept_only_beside_what_was_taken_over_it(cluster: Cluster) -> None:
+    write(cluster)
+    taken = replace(ACCEPTANCE, single_device=352.0)
+
+    do(cluster, [accept(cluster, "fp32-b128-4n8g", throughput=9000.0, acceptance=taken)])
+
+    now = known(cluster, "fp32-b128-4n8g")
+    assert now is not None
+    assert now.speedup == 26.5
+    assert now.accepted == ACCEPTANCE
+
+
+def test_what_the_cluster_says_of_its_machine_is_not_said_again(tmp_path: Path) -> None:
+    cluster = cluster_in(tmp_path, machine={**MACHINE, "network": "infiniband"})
+
+    do(
+        cluster,
+        [
+            create("fp32-b128-1n1g", machine=MACHINE),
+            create("fp32-b128-4n8g", machine={**MACHINE, "network": "ethernet"}),
+        ],
+    )
+
+    text = (cluster.directory / f"{SYSTEM}.yaml").read_text(encoding="utf-8")
+    assert text.count("machine:") == 1
+    machines = {key[1]: baseline.machine for key, baseline in read(cluster).items()}
+    assert machines["1n1g"]["network"] == "infiniband"
+    assert machines["4n8g"]["network"] == "ethernet"
+
+
+def test_new_files_name_the_schemas_that_lie_beside_the_clusters(cluster: Cluster) -> None:
+    do(cluster, [create("fp32-b128-1n1g")])
+
+    for name, kind in ((SYSTEM, "baselines"), ("cluster", "cluster")):
+        file = cluster.directory / f"{name}.yaml"
+        first_line = file.read_text(encoding="utf-8").splitlines()[0]
+        way = first_line.removeprefix("# yaml-language-server: $schema=")
+        shipped = TESTS.parent / "pytest_dlperf" / "schemas" / f"{kind}.json"
+        assert (file.parent / way).read_bytes() == shipped.read_bytes()
+    assert find_cluster(cluster.directory.parent, "mine", local="local").name == "mine"
+
+
+def test_schemas_are_brought_up_to_date_and_never_laid_where_nobody_asks(cluster: Cluster) -> None:
+    folder = cluster.directory.parent / ".schema"
+    write(cluster, TEXT.replace("../.schema/", "../../schemas/"))
+    do(cluster, [extend(cluster, "fp32-b128-1n1g")])
+    assert not folder.exists()
+
+    write(cluster)
+    folder.mkdir()
+    (folder / "baselines.json").write_text("{}", encoding="utf-8")
+    do(cluster, [extend(cluster, "fp32-b128-1n1g")])
+    assert '"sessions"' in (folder / "baselines.json").read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------- who was quicker
+
+
+def test_a_session_that_was_judged_against_other_numbers_changes_nothing(cluster: Cluster) -> None:
+    file = write(cluster)
+    late = [
+        accept(cluster, "fp32-b128-1n1g", throughput=1.0),
+        extend(cluster, "fp32-b128-1n8g"),
+        extend(cluster, "fp32-b128-4n8g"),
+        create("fp64-b1-1n1g"),
+    ]
+    do(cluster, [accept(cluster, "fp32-b128-1n1g", throughput=360.0)])
+    do(cluster, [extend(cluster, "fp32-b128-1n8g")])
+    do(cluster, [create("fp64-b1-1n1g", 5.0)])
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("    4n8g:\n", "    2n8g:\n"), encoding="utf-8")
+    before = file.read_bytes()
+
+    result = do(cluster, late)
+
+    assert result.done == ()
+    assert [change for change, _ in result.refused] == late
+    reasons = [reason.replace(str(file), "FILE") for _, reason in result.refused]
+    assert reasons[0].endswith(
+        " was changed meanwhile (from 352.72 to 360 images/s); run again to be held against it"
+    )
+    assert f" was changed meanwhile (a session of {NIGHT} was added); run again" in reasons[1]
+    assert reasons[2].startswith("the entry that this session was judged against is gone from FILE")
+    assert reasons[3].startswith("another session has recorded 5 at FILE:")
+    assert file.read_bytes() == before
+
+
+def test_lines_that_moved_are_no_change(cluster: Cluster) -> None:
+    file = write(cluster)
+    change = extend(cluster, "fp32-b128-1n1g")
+    file.write_text("# one more\n" + TEXT, encoding="utf-8")
+
+    assert do(cluster, [change]).done == (change,)
+
+
+def test_a_file_of_another_unit_or_estimator_is_left_alone(cluster: Cluster) -> None:
+    file = write(cluster)
+    change = extend(cluster, "fp32-b128-1n1g")
+
+    [(_, reason)] = record(cluster, SYSTEM, "tokens/s", [change], provenance={}).refused
+    assert reason.endswith("is steady in images/s, this session measured steady in tokens/s")
+    other = replace(cluster, estimator=Estimator.PUBLISHED)
+    [(_, reason)] = record(other, SYSTEM, "images/s", [change], provenance={}).refused
+    assert reason.endswith("this session measured published in images/s")
+    assert file.read_bytes().decode() == TEXT
+
+
+def test_a_text_that_would_be_read_otherwise_is_not_kept(cluster: Cluster) -> None:
+    # Without its line end the text ends otherwise, which shows once something stands behind it.
+    text = TEXT[: TEXT.index("entries:")] + (
+        "entries:\n  fp32-b128:\n    1n1g:\n      throughput: 1.0\n      note: |\n        a"
+    )
+    file = write(cluster, text)
+
+    with pytest.raises(YamlError, match="it would change what is read of fp32-b128-1n1g"):
+        do(cluster, [create("fp32-b128-1n2g")])
+
+    assert file.read_bytes().decode() == text
+
+
+def test_a_file_that_is_no_text_is_told(cluster: Cluster) -> None:
+    file = write(cluster)
+    change = extend(cluster, "fp32-b128-1n1g")
+    file.write_bytes(b"\xff" + TEXT.encode())
+    with pytest.raises(YamlError, match=r"yaml:1: \$: is not UTF-8: invalid start byte at byte 0"):
+        do(cluster, [change])
+
+
+# ---------------------------------------------------------------------------- processes
+
+
+def program(text: str, folder: Path) -> Any:
+    """Run a program that uses what this module uses; it prints one line of JSON."""
+    imports = "import itertools, json, os, signal, sys\nfrom pathlib import Path\n"
+    mine = "from baseline_texts import *\ncluster = cluster_in(Path.cwd())\n"
+    source = f"sys.path.insert(0, {str(TESTS)!r})\n{mine}{textwrap.dedent(text)}"
+    done = subprocess.run(
+        [sys.executable, "-c", imports + source],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_of_sessions_at_once_one_extends_and_all_create(tmp_path: Path) -> None:
+    counts = program(
+        """
+        do(cluster, [create("fp32-b128-1n1g", 5.0)])
+        one = extend(cluster, "fp32-b128-1n1g")  # all were judged against the same
+        children = []
+        for number in range(8):
+            child = os.fork()
+            if not child:
+                result = do(cluster, [one, create(f"fp32-b128-{number + 2}n8g")])
+                os._exit(len(result.done) * 10 + len(result.refused))
+            children.append(child)
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) for c in children]))
+        """,
+        tmp_path,
+    )
+
+    assert sorted(counts) == [11] * 7 + [20]
+    now = read(cluster_in(tmp_path))
+    assert len(now) == 9
+    assert len(now["fp32-b128", "1n1g"].sessions) == 1
+
+
+KILLED = """
+before = {text!r}
+def attempt(at):
+    seen = itertools.count(1)
+    steps = {{"open", "write", "flush", "fsync", "close", "chmod", "replace", "rename", "mkdir"}}
+    def perhaps_die(frame, event, function):  # before and after each step
+        if event.startswith("c_") and function.__name__ in steps and next(seen) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    changes = [create("fp32-b128-2n8g")]
+    if before:
+        changes += [extend(cluster, "fp32-b128-1n1g"), accept(cluster, "fp32-b128-4n8g", speedup=2)]
+    sys.setprofile(perhaps_die)
+    do(cluster, changes)
+    os._exit(0)
+
+found = []
+for at in itertools.count(1):
+    os.system("rm -rf mine .schema")
+    file = cluster.directory / (SYSTEM + ".yaml")
+    if before:
+        write(cluster, before)
+    child = os.fork()
+    if not child:
+        attempt(at)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    text = file.read_bytes().decode() if file.exists() else None
+    again = do(cluster, [create("fp64-b1-1n1g")])  # no lock is left
+    found.append([status, text, len(again.done)])
+    if status != -signal.SIGKILL:
+        break
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, None], ids=["a file that stands", "a new file"])
+def test_killed_at_any_moment_the_file_is_the_old_or_the_new_one(
+    tmp_path: Path, text: str | None
+) -> None:
+    found = program(KILLED.format(text=text), tmp_path)
+
+    *killed, (status, new, _) = found
+    assert status == 0
+    assert new not in {text, None}
+    assert len(killed) > 10
+    assert {one for _, one, _ in killed} == {text, new}
+    assert {done for *_, done in found} == {1}

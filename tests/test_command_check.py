@@ -1,0 +1,407 @@
+"""``pytest-dlperf check``: mistakes in a project's files, without a run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.command.main import main
+from pytest_dlperf.command.style import Style
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
+PADDLE = "baselines/dlperf-v100/paddle-resnet50.yaml"
+SMALL_SYSTEM = """\
+framework: tiny
+model: mlp
+unit: samples/s
+log: {name: tiny, format: dllogger}
+window: {warmup_steps: 2, measured_steps: 5}
+cases:
+  - {precision: fp32, batch_per_device: 4, topologies: [1n1g]}
+"""
+SMALL_BASELINES = """\
+system: tiny-mlp
+unit: samples/s
+estimator: steady
+entries:
+  fp32-b4:
+    1n1g:
+      throughput: 101.0
+      runs: {1: 100.0, 2: 101.0, 3: 102.0}
+"""
+
+
+def check(suite: Suite, *arguments: str) -> pytest.RunResult:
+    return suite.pytester.run(SCRIPT, "check", *arguments)
+
+
+def line_of(suite: Suite, file: str, text: str) -> int:
+    """The number of the first line that holds the text."""
+    lines = (suite.path / file).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def edit(suite: Suite, file: str, old: str, new: str) -> int:
+    """Replace the first such text in a file; its line."""
+    line = line_of(suite, file, old)
+    path = suite.path / file
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    return line
+
+
+def test_the_published_baselines_have_no_faults(suite: Suite) -> None:
+    before = {path for path in suite.path.rglob("*") if path.is_file()}
+
+    result = check(suite)
+
+    assert result.ret == 0
+    assert result.outlines[-1].startswith("6 system files (")
+    assert result.outlines[-1].endswith("1 cluster (dlperf-v100): no faults")
+    # Nothing is run and nothing written; pytester keeps what the command printed.
+    new = {path.name for path in suite.path.rglob("*") if path.is_file() and path not in before}
+    assert new <= {"stdout", "stderr"} | {name for name in new if name.endswith(".pyc")}
+
+
+def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite) -> None:
+    edit(suite, PADDLE, "throughput: 352.72", "throughput: 362.72")
+    entry = line_of(suite, PADDLE, "1n1g:")
+
+    result = check(suite)
+
+    assert result.ret == 1
+    (fault,) = [line for line in result.outlines if line.startswith(PADDLE)]
+    assert fault.split(":")[1] in {str(entry), str(entry + 1)}
+    assert "362.72" in fault
+    assert "352.72" in fault
+    assert result.outlines[-1].endswith(": 1 fault")
+
+
+def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(suite: Suite) -> None:
+    system = "bench_tests/systems/paddle-arcface_r50.yaml"
+    in_system = edit(suite, system, "unit:", "unti:")
+    baselines = "baselines/dlperf-v100/tensorflow-bert_base.yaml"
+    in_baselines = edit(suite, baselines, "throughput:", "throughput: [")
+    in_cluster = edit(suite, "baselines/dlperf-v100/cluster.yaml", "estimator: ", "estimator: x")
+    suite.path.joinpath("baselines/other").mkdir()
+    suite.path.joinpath("baselines/other/cluster.yaml").write_bytes(b"description: \xff\n")
+
+    result = check(suite)
+
+    assert result.ret == 1
+    assert not result.errlines
+    output = result.stdout.str()
+    assert f"{system}:{in_system}: " in output
+    assert "did you mean 'unit'?" in output
+    # Where YAML gives up on the bracket, which is not before the next line.
+    assert re.search(rf"^{baselines}:{in_baselines + 1}: \$: not YAML: ", output, re.MULTILINE)
+    assert f"baselines/dlperf-v100/cluster.yaml:{in_cluster}: " in output
+    assert "baselines/other/cluster.yaml:1: $: is not UTF-8" in output
+    assert "no system file" not in output  # it is there, and broken
+
+
+def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(suite: Suite) -> None:
+    system = suite.path / "bench_tests/systems/paddle-resnet50.yaml"
+    system.write_text("framework: [", encoding="utf-8")
+    changed = edit(suite, PADDLE, "throughput: 352.72", "throughput: 362.72")
+
+    result = check(suite)
+
+    assert result.ret == 1
+    broken, number, _ = result.outlines
+    assert broken.startswith("bench_tests/systems/paddle-resnet50.yaml:")
+    assert ": $: not YAML: " in broken
+    # What has to do with no system is looked at all the same.
+    assert number.startswith(f"{PADDLE}:{changed}: ")
+
+
+def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite) -> None:
+    file = suite.path / "baselines/dlperf-v100/cluster.yaml"
+    with file.open("a", encoding="utf-8") as opened:
+        opened.write("vars:\n  paddle-resnet50:\n    chekout: /data\n")
+    line = len(file.read_text(encoding="utf-8").splitlines())
+
+    result = check(suite)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [f"baselines/dlperf-v100/cluster.yaml:{line}: *did you mean 'checkout'*"]
+    )
+
+
+def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite) -> None:
+    folder = suite.path / "baselines" / "forgotten"
+    folder.mkdir()
+    (folder / "tiny-mlp.yaml").write_text(SMALL_BASELINES, encoding="utf-8")
+
+    result = check(suite)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["baselines/forgotten: *no cluster.yaml*"])
+
+
+def test_an_entry_without_case_and_a_file_without_system_are_found(suite: Suite) -> None:
+    edit(suite, "bench_tests/systems/paddle-resnet50.yaml", "4n8g", "8n8g")
+    stale = line_of(suite, PADDLE, "4n8g:") + 1
+    lost = suite.path / "baselines/dlperf-v100/lost-model.yaml"
+    lost.write_text(SMALL_BASELINES.replace("tiny-mlp", "lost-model"), encoding="utf-8")
+
+    result = check(suite)
+
+    assert result.ret == 1
+    output = result.stdout.str()
+    assert f"{PADDLE}:{stale}: " in output
+    assert "baselines/dlperf-v100/lost-model.yaml:" in output
+
+
+def test_the_local_cluster_needs_no_files(suite: Suite) -> None:
+    result = check(suite, "--cluster", "local")
+
+    assert result.ret == 0
+    assert (
+        result.outlines[-1].endswith("1 cluster (local): no faults")
+        or "note" in (result.outlines[-1])
+    )
+
+
+def test_an_unknown_cluster_is_misuse(suite: Suite) -> None:
+    result = check(suite, "--cluster", "dlperf-v1000")
+
+    assert result.ret == 2
+    assert not result.outlines
+    result.stderr.fnmatch_lines(["pytest-dlperf check: there is no cluster 'dlperf-v1000'*"])
+
+
+def test_a_folder_with_nothing_to_check_is_misuse(suite: Suite) -> None:
+    empty = suite.pytester.mkdir("empty")
+
+    result = check(suite, "--systems", str(empty), "--baselines", str(empty))
+
+    assert result.ret == 2
+    result.stderr.fnmatch_lines(["pytest-dlperf check: there is nothing to check*--systems*"])
+
+
+def test_baselines_without_any_system_file_are_faults(suite: Suite) -> None:
+    empty = suite.pytester.mkdir("empty")
+
+    result = check(suite, "--systems", str(empty))
+
+    assert result.ret == 1
+    assert not result.errlines
+    assert result.outlines[-1].startswith("0 system files (0 cases), 1 cluster")
+
+
+def test_systems_without_any_baselines_have_no_faults(suite: Suite) -> None:
+    empty = suite.pytester.mkdir("empty")
+
+    result = check(suite, "--baselines", str(empty))
+
+    assert result.ret == 0
+    assert result.outlines[-1].endswith("no cluster: no faults")
+
+
+def test_findings_are_written_as_json(suite: Suite) -> None:
+    edit(suite, PADDLE, "throughput: 352.72", "throughput: 362.72")
+
+    result = check(suite, "--json", "found/findings.json")
+
+    assert result.ret == 1
+    document = json.loads((suite.path / "found/findings.json").read_text(encoding="utf-8"))
+    assert document["schema"] == 1
+    assert document["faults"] == 1
+    assert document["clusters"] == ["dlperf-v100"]
+    (fault,) = [finding for finding in document["findings"] if finding["fault"]]
+    assert fault["place"].startswith(str(suite.path / PADDLE))
+    assert "362.72" in fault["message"]
+
+
+def test_findings_that_cannot_be_written_are_misuse(suite: Suite) -> None:
+    result = check(suite, "--json", "tox.ini/found.json")
+
+    assert result.ret == 2
+    result.stderr.fnmatch_lines(["pytest-dlperf check: --json: tox.ini/found.json: *"])
+
+
+# ------------------------------------------------------------- the project as sessions see it
+
+
+def test_settings_come_from_the_ini_file_of_sessions(suite: Suite) -> None:
+    (suite.path / "baselines").rename(suite.path / "numbers")
+    suite.pytester.makeini("[pytest]\ndlperf_baselines = numbers\nfilterwarnings = error\n")
+    edit(suite, PADDLE.replace("baselines", "numbers", 1), "throughput: 352.72", "throughput: 1.5")
+
+    result = check(suite)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["numbers/dlperf-v100/paddle-resnet50.yaml:*"])
+
+
+def test_systems_that_a_conftest_adds_are_known(suite: Suite) -> None:
+    (suite.path / "tiny.yaml").write_text(SMALL_SYSTEM, encoding="utf-8")
+    suite.path.joinpath("bench_tests/conftest.py").write_text(
+        "from pathlib import Path\n"
+        "def pytest_dlperf_system_files(config):\n"
+        "    return [Path(__file__).parent.parent / 'tiny.yaml']\n",
+        encoding="utf-8",
+    )
+    file = suite.path / "baselines/local/tiny-mlp.yaml"
+    file.parent.mkdir()
+    file.write_text(SMALL_BASELINES, encoding="utf-8")
+
+    assert check(suite, "--cluster", "local").ret == 0
+
+    suite.path.joinpath("bench_tests/conftest.py").unlink()
+    without = check(suite, "--cluster", "local")
+    assert without.ret == 1
+    without.stdout.fnmatch_lines(["baselines/local/tiny-mlp.yaml:*"])
+
+
+def test_hosts_and_workers_of_sessions_do_not_matter(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.pytester.makeini("[pytest]\naddopts = -n auto\nfilterwarnings = error\n")
+    monkeypatch.setenv("DLPERF_HOSTS", "@/there/is/no/such/file")
+
+    assert check(suite).ret == 0
+
+
+def test_what_pytest_cannot_read_is_misuse(suite: Suite) -> None:
+    suite.pytester.makeini("[pytest]\ndlperf_strict = quark\n")
+
+    result = check(suite)
+
+    assert result.ret == 2
+    result.stderr.fnmatch_lines(
+        ["ERROR: ini key dlperf_strict='quark'*", "pytest-dlperf check: pytest could not be *"]
+    )
+
+
+def test_arguments_after_two_dashes_go_to_pytest(suite: Suite) -> None:
+    other = suite.path / "other.ini"
+    other.write_text("[pytest]\ndlperf_baselines = nowhere\n", encoding="utf-8")
+
+    result = check(suite, "--", "-c", "other.ini")
+
+    assert result.ret == 0
+    assert result.outlines[-1].endswith("no cluster: no faults")
+
+
+# --------------------------------------------------------------------- the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: COMMAND"),
+        (["chekc"], "invalid choice: 'chekc'"),
+        (["check", "--systems", "nowhere"], "argument --systems: there is no folder 'nowhere'"),
+        (["check", "--baselines", ""], "argument --baselines: it is empty"),
+        (["check", "--json", "."], "argument --json: '.' is a folder"),
+        (["check", "--clust", "local"], "unrecognized arguments: --clust"),
+        (["qualify", "--trials", "0"], "argument --trials: '0' is no whole number of at least"),
+        (["qualify", "--seed", "-1"], "--seed"),
+        (["qualify", "--gate", "strict"], "argument --gate: invalid choice: 'strict'"),
+    ],
+)
+def test_a_malformed_command_line_ends_with_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["check"], ["qualify"]])
+def test_help_imports_nothing_but_the_command(command: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from pytest_dlperf.command.main import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit:\n    print('IMPORTED', *sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = set(done.stdout.rpartition("IMPORTED")[2].split())
+    assert not imported & {"pytest", "_pytest", "yaml", "numpy", "filelock"}
+    assert {name for name in imported if name.startswith("pytest_dlperf")} == {
+        "pytest_dlperf",
+        "pytest_dlperf.command",
+        "pytest_dlperf.command.main",
+        "pytest_dlperf.command.outcome",
+    }
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_crash(suite: Suite) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [SCRIPT, "check"],
+            cwd=suite.path,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert not done.stderr
+
+
+def test_a_terminal_gets_colours(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\033[1;32mno faults\033[0m" in on_a_terminal(suite)
+    assert "\033" not in check(suite).stdout.str()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033" not in on_a_terminal(suite)
+
+
+def on_a_terminal(suite: Suite) -> str:
+    """What ``check`` prints there."""
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run([SCRIPT, "check"], cwd=suite.path, stdout=theirs, check=True)
+        return os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_names_that_the_encoding_lacks_are_written_with_backslashes(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    folder = suite.path / "baselines" / "größer"
+    folder.mkdir()
+    (folder / "tiny-mlp.yaml").write_text(SMALL_BASELINES, encoding="utf-8")
+
+    result = check(suite)
+
+    assert result.ret == 1
+    assert not result.errlines
+    assert "gr\\xf6\\xdfer" in result.stdout.str()
+
+
+def test_output_into_a_file_is_80_columns_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert Style(io.StringIO()).width == 80
+    monkeypatch.setenv("COLUMNS", "132")
+    assert Style(io.StringIO()).width == 132

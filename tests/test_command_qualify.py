@@ -1,0 +1,349 @@
+"""``pytest-dlperf qualify``: what the gate sees of recorded runs, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sysconfig
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from clusters.processes import wait_until
+
+from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
+from pytest_dlperf.command.style import Style
+from pytest_dlperf.gate.qualification import Qualification
+from pytest_dlperf.gate.verdict import RuleName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from suites import Suite
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
+SYSTEM = """\
+framework: tiny
+model: mlp
+unit: samples/s
+log: {name: tiny, format: dllogger}
+window: {warmup_steps: 2, measured_steps: 5}
+cases:
+  - {precision: fp32, batch_per_device: 4, topologies: [1n1g, 1n2g, 1n4g, 1n8g, 2n8g]}
+"""
+
+
+class TinyCluster:
+    """The local cluster of a system whose recorded runs a test writes."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._suite = suite
+        self.file = suite.path / "baselines" / "local" / "tiny-mlp.yaml"
+        self.file.parent.mkdir()
+        suite.system_file(SYSTEM, "tiny.yaml")
+        head = "system: tiny-mlp\nunit: samples/s\nestimator: steady\nentries:\n  fp32-b4:\n"
+        self.file.write_text(head, encoding="utf-8")
+
+    def record(
+        self,
+        topology: str,
+        sessions: Sequence[Sequence[float]],
+        tolerance_percent: float | None = None,
+    ) -> None:
+        """Add a case with the runs of its accepted session, and of those since."""
+        pinned, *later = sessions
+        lines = [f"    {topology}:", f"      throughput: {sorted(pinned)[len(pinned) // 2]}"]
+        if tolerance_percent is not None:
+            lines.append(f"      tolerance_percent: {tolerance_percent}")
+        runs = ", ".join(f"{number}: {run}" for number, run in enumerate(pinned, 1))
+        lines.append(f"      runs: {{{runs}}}")
+        if later:
+            lines.append("      sessions:")
+        for day, session in enumerate(later, 1):
+            at = f"2026-11-{day:02}T02:00:00+00:00"
+            lines.append(f'        - {{at: "{at}", runs: {list(session)}}}')
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+
+    def qualify(self, *arguments: str) -> pytest.RunResult:
+        """Run the command, with few trials unless the arguments say how many."""
+        few = [] if "--trials" in arguments else ["--trials", "100"]
+        return self._suite.pytester.run(SCRIPT, "qualify", *few, *arguments)
+
+
+@pytest.fixture
+def tiny(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> TinyCluster:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return TinyCluster(suite)
+
+
+def sessions_of(count: int, noise_percent: float, *, each: int = 5) -> list[list[float]]:
+    """Runs about 100 samples/s, the same each time."""
+    choose = random.Random(f"{count} {noise_percent}")  # noqa: S311 - noise, no secret
+    return [[round(choose.gauss(100, noise_percent), 3) for _ in range(each)] for _ in range(count)]
+
+
+def rows_of(result: pytest.RunResult) -> dict[str, list[str]]:
+    """The cells of each case, by topology; the case's own are its rule."""
+    lines = result.outlines
+    return {
+        line.split()[0].rpartition("-")[2]: [*line.split()[1:], *lines[number + 1].split()]
+        for number, line in enumerate(lines)
+        if line.startswith("tiny-mlp-")
+    }
+
+
+def test_a_quiet_case_qualifies_and_a_tolerance_below_the_noise_is_refused(
+    tiny: TinyCluster,
+) -> None:
+    tiny.record("1n1g", sessions_of(6, 0.5))
+    tiny.record("1n2g", sessions_of(1, 3.0, each=12), tolerance_percent=1)
+
+    result = tiny.qualify()
+
+    assert result.ret == 1
+    rows = rows_of(result)
+    rule, runs, sessions, noise, alarms, half, once, twice, sees, tolerance, least = rows["1n1g"]
+    assert (rule, runs, sessions, tolerance) == ("sequential", "30", "6", "5")
+    assert 0.3 < float(noise) < 0.7
+    assert float(alarms) == 0
+    assert float(half) > 90  # 2.5 %
+    assert (once, twice) == ("100.0", "100.0")
+    assert 2 <= float(sees) <= 3
+    assert float(least) < 2
+    assert rows["1n2g"][0] == "tolerance"
+    assert float(rows["1n2g"][4]) > 5  # alarms without a loss
+    assert float(rows["1n2g"][-1]) > 2
+    result.stdout.fnmatch_lines(
+        [
+            "    refused: the tolerance of 1 % is below what the noise allows*",
+            "cluster local: 2 cases qualified, 1 refused",
+            "* left out without baseline*",
+        ]
+    )
+
+
+def test_alone_and_with_the_same_seed_a_case_comes_out_the_same(tiny: TinyCluster) -> None:
+    for topology in ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g"):
+        tiny.record(topology, sessions_of(1, 2.0, each=10))
+
+    among_others = rows_of(tiny.qualify())
+    alone = tiny.qualify("*-1n4g")
+    otherwise = tiny.qualify("*-1n4g", "--seed", "7")
+
+    assert list(among_others) == ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"]
+    assert rows_of(alone) == {"1n4g": among_others["1n4g"]}
+    assert rows_of(otherwise) != rows_of(alone)
+    # Of equal runs, each case gets trials of its own.
+    assert among_others["1n1g"] != among_others["1n4g"]
+
+
+def test_the_rule_can_be_forced(tiny: TinyCluster) -> None:
+    tiny.record("1n1g", sessions_of(6, 0.5))
+
+    result = tiny.qualify("--gate", "tolerance", "*-1n1g")
+
+    assert result.ret == 0
+    assert rows_of(result)["1n1g"][0] == "tolerance"
+
+
+def test_a_rule_that_can_decide_nothing_is_refused(tiny: TinyCluster) -> None:
+    tiny.record("1n1g", sessions_of(1, 0.5))
+
+    result = tiny.qualify("--gate", "sequential", "*-1n1g")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["    refused: *5 runs*sequential rule needs 20*"])
+
+
+def test_cases_without_enough_runs_cannot_be_qualified(tiny: TinyCluster) -> None:
+    tiny.record("1n1g", sessions_of(1, 0.5, each=4))
+
+    result = tiny.qualify("tiny-*")
+
+    assert result.ret == 1
+    assert result.outlines == [
+        "cluster local: no case can be qualified",
+        "1 case left out with fewer than 5 recorded runs; --dlperf-extend-baselines adds",
+        "those of sessions that pass",
+        "4 cases left out without baseline; --dlperf-create-baselines records what is",
+        "measured",
+    ]
+
+
+def test_a_local_cluster_without_files_says_what_to_do(suite: Suite) -> None:
+    result = suite.pytester.run(SCRIPT, "qualify")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["cluster local: no case can be qualified", "*--dlperf-create-baselines*"]
+    )
+
+
+def test_the_published_cluster_qualifies_in_80_columns(suite: Suite) -> None:
+    # Quiet cases, some of them with the longest ids.
+    cases = ["tensorflow-*", "pytorch-resnet50-fp32-b128-dali+workers8-1n1g"]
+
+    result = suite.pytester.run(
+        SCRIPT, "qualify", "--cluster", "dlperf-v100", "--trials", "100", *cases
+    )
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["cluster dlperf-v100: * cases qualified, none refused"])
+    assert max(map(len, result.outlines)) <= 80
+    assert not any(line != line.rstrip() for line in result.outlines)
+
+
+def test_the_cluster_is_that_of_sessions(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLPERF_CLUSTER", "dlperf-v100")
+    result = suite.pytester.run(
+        SCRIPT, "qualify", "--trials", "100", "paddle-resnet50-fp32-b128-1n1g"
+    )
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["cluster dlperf-v100: 1 case qualified, none refused"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tiny-mpl*"], "no case of cluster local has the id 'tiny-mpl*'; did you mean"),
+        (["*-1n1g", "nothing"], "no case of cluster local has the id 'nothing'; * stands for"),
+        (["--cluster", "nowhere"], "there is no cluster 'nowhere'"),
+    ],
+)
+def test_what_names_nothing_is_misuse(
+    tiny: TinyCluster, arguments: list[str], message: str
+) -> None:
+    result = tiny.qualify(*arguments)
+
+    assert result.ret == 2
+    assert not result.outlines
+    assert f"pytest-dlperf qualify: {message}" in result.stderr.str()
+
+
+def test_files_with_mistakes_are_told_and_not_qualified(tiny: TinyCluster) -> None:
+    tiny.file.write_text("system: [", encoding="utf-8")
+
+    result = tiny.qualify()
+
+    assert result.ret == 2
+    assert "Traceback" not in result.stderr.str()
+    result.stderr.fnmatch_lines(["*mistakes in baselines:", "*baselines/local/tiny-mlp.yaml:*"])
+
+
+def test_a_folder_without_suite_is_misuse(pytester: pytest.Pytester) -> None:
+    result = pytester.run(SCRIPT, "qualify")
+
+    assert result.ret == 2
+    result.stderr.fnmatch_lines(["pytest-dlperf qualify: there are no cases: *--systems"])
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
+def test_nothing_is_left_of_a_command_that_is_ended(suite: Suite, how: signal.Signals) -> None:
+    arguments = ["qualify", "--cluster", "dlperf-v100", "--trials", "1000000"]
+    errors = suite.path / "errors.txt"
+    with (
+        errors.open("wb") as opened,
+        subprocess.Popen([SCRIPT, *arguments], cwd=suite.path, stderr=opened) as command,
+    ):
+        try:
+            alone = len(os.sched_getaffinity(0)) == 1
+            wait_until(lambda: children(command.pid) or alone, what="the first process", limit_s=30)
+            time.sleep(0.2)
+            begun = children(command.pid)
+            command.send_signal(how)
+            command.wait(30)
+            wait_until(lambda: not any(map(lives, begun)), what="the end of all", limit_s=10)
+        finally:
+            command.kill()
+    assert command.returncode == -how
+    assert not errors.read_text(encoding="utf-8")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(child) for child in text.split()]
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there, and no zombie that nobody has asked after yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+# ------------------------------------------------------------------------------ the table
+
+
+def row(case_id: str = "tiny-mlp-fp32-b4-1n1g", *, fault: str | None = None) -> Row:
+    return Row(
+        case_id=case_id,
+        tolerance_percent=5.0,
+        qualification=Qualification(
+            runs=30,
+            sessions=6,
+            rule=RuleName.SEQUENTIAL,
+            noise_percent=1.0,
+            false_alarms=0.002,
+            power=(0.5, 0.99, 1.0),
+            smallest_visible_percent=None if fault else 2.6,
+            smallest_tolerance_percent=2.01,
+            fault=fault,
+        ),
+    )
+
+
+class Plain(Style):
+    """A stream of a given width without colours."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def __call__(self, text: str, *markup: str) -> str:
+        del markup
+        return text
+
+
+def test_a_wide_terminal_has_one_line_for_each_case() -> None:
+    line = (
+        "tiny-mlp-fp32-b4-1n1g  sequential    30         6   1.00     0.2    50.0  99.0  100.0"
+        "   2.6          5    2.1"
+    )
+    rows = [row("tiny-mlp-fp32-b4-1n1g")]
+
+    assert list(table_lines(rows, Plain(len(line))))[1:] == [line]
+    assert len(list(table_lines(rows, Plain(len(line) - 1)))) == 4
+
+
+def test_a_narrow_terminal_has_two_lines_for_each_case_and_whole_option_names() -> None:
+    fault = (
+        "the baseline has 6 runs, the sequential rule needs 20: then --dlperf-extend-baselines "
+        "adds those of sessions that pass"
+    )
+    lines = list(table_lines([row(), row("tiny-mlp-fp32-b4-1n2g", fault=fault)], Plain(80)))
+
+    assert lines == [
+        "case                   rule",
+        "  runs  sessions  noise  alarms  at 1/2  at 1   at 2  sees  tolerance  least",
+        "tiny-mlp-fp32-b4-1n1g  sequential",
+        "    30         6   1.00     0.2    50.0  99.0  100.0   2.6          5    2.1",
+        "tiny-mlp-fp32-b4-1n2g  sequential",
+        "    30         6   1.00     0.2    50.0  99.0  100.0     -          5    2.1",
+        "    refused: the baseline has 6 runs, the sequential rule needs 20: then",
+        "    --dlperf-extend-baselines adds those of sessions that pass",
+    ]
+
+
+def test_the_legend_explains_each_heading() -> None:
+    legend = "\n".join(legend_lines(trials=500, seed=0))
+    for heading in ("noise", "alarms", "at 1/2", "sees", "least", "500 trials"):
+        assert heading in legend

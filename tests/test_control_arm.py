@@ -1,0 +1,155 @@
+"""The accepted software runs beside what seems slower, and may take a regression back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from trainers import SYSTEM, TinySystem
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+ONE_DEVICE = ["-k", "tiny and 1n1g"]
+SLOWER = ["--dlperf-set", f"{SYSTEM}.env.TINY_SLOWER=1.2"]
+CONTROL = f"""\
+control:
+  description: the software of last month
+  vars:
+    {SYSTEM}:
+      env: {{TINY_SLOWER: "1"}}
+"""
+
+
+def with_control(suite: Suite) -> TinySystem:
+    """A system with accepted numbers, and the accepted software named."""
+    tiny = TinySystem(suite, topologies=["1n1g", "1n2g"])
+    assert suite.run("-k", "tiny", "--dlperf-create-baselines").ret == 0
+    cluster = suite.path / "baselines" / "local" / "cluster.yaml"
+    cluster.write_text(cluster.read_text(encoding="utf-8") + CONTROL, encoding="utf-8")
+    (tiny.folder / "slower.txt").unlink()
+    return tiny
+
+
+def arms(tiny: TinySystem) -> str:
+    """A for each run of what is tested, B for each of the accepted software."""
+    return "".join("B" if line.split()[-1] == "1" else "A" for line in tiny.slower())
+
+
+def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(
+    suite: Suite, workers: list[str]
+) -> None:
+    tiny = with_control(suite)
+
+    result, results = suite.judge(*ONE_DEVICE, *SLOWER, *workers, cluster="local")
+
+    assert result.ret == 1
+    assert arms(tiny) == "AAA" + "ABBAAB"
+    (case,) = results["cases"]
+    assert case["verdict"]["throughput"] == "regressed"
+    assert "confirmed by the control arm" in case["gate"]["throughput"]["reason"]
+    assert [len(case["in_turn"][arm]["runs"]) for arm in ("candidate", "control")] == [3, 3]
+    result.stdout.fnmatch_lines(["  the accepted software: median 400.00, *"])
+
+
+def test_what_the_whole_night_does_is_no_regression(suite: Suite, workers: list[str]) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.012")
+
+    result, results = suite.judge(*ONE_DEVICE, *workers, cluster="local")
+    strict = suite.run(*ONE_DEVICE, *workers, "--dlperf-strict")
+
+    assert [result.ret, strict.ret] == [0, 1]
+    assert results["cases"][0]["verdict"]["throughput"] == "environment_shift"
+    result.stdout.fnmatch_lines(["tiny-mlp-fp32-b4-1n1g*environment_shift"])
+    strict.stdout.fnmatch_lines(["environment_shift: throughput of tiny-mlp-fp32-b4-1n1g"])
+
+
+def test_a_clean_night_runs_no_control(suite: Suite) -> None:
+    tiny = with_control(suite)
+    assert suite.run(*ONE_DEVICE).ret == 0
+    assert len(tiny.slower()) == 3
+
+
+def test_never_leaves_the_regression_as_it_is(suite: Suite) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.012")
+    assert suite.run(*ONE_DEVICE, "--dlperf-control", "never").ret == 1
+    assert len(tiny.slower()) == 3
+
+
+def test_always_finds_a_loss_that_a_good_night_hides(suite: Suite) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.0082")
+
+    assert suite.run(*ONE_DEVICE, *SLOWER).ret == 0
+    found = suite.run(*ONE_DEVICE, *SLOWER, "--dlperf-control", "always")
+
+    assert found.ret == 1
+    found.stdout.fnmatch_lines(["regressed: throughput of *", "*the control arm shows a loss*"])
+
+
+def test_a_control_that_breaks_takes_nothing_back(suite: Suite) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.012 die-at-3-if-1")
+
+    result = suite.run(*ONE_DEVICE, *SLOWER)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["regressed: throughput of *", "*the control arm says nothing: *"])
+
+
+def test_a_control_that_cannot_be_started_takes_nothing_back(suite: Suite) -> None:
+    tiny = with_control(suite)
+    cluster = suite.path / "baselines" / "local" / "cluster.yaml"
+    text = cluster.read_text(encoding="utf-8")
+    cluster.write_text(
+        text.replace('      env: {TINY_SLOWER: "1"}', "      python: /nowhere/python"), "utf-8"
+    )
+    tiny.behave("0.012")
+
+    result = suite.run(*ONE_DEVICE)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*the accepted software could not be run beside it: */nowhere/*"])
+
+
+def test_a_speedup_asks_the_control_at_both_ends(suite: Suite) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.012")
+
+    result = suite.run("-k", "tiny", "--dlperf-control", "always")
+
+    assert result.ret == 0
+    runs = [line.split()[0] for line in tiny.slower()]
+    assert runs.count("1n1g") == runs.count("1n2g") == 3 + 6
+
+
+def test_always_needs_a_control_and_launches(suite: Suite) -> None:
+    TinySystem(suite)
+    without = suite.run(*ONE_DEVICE, "--dlperf-control", "always")
+    from_logs = suite.run("--dlperf-control", "always", "--dlperf-logs", f"{SYSTEM}=.")
+    for result, what in ((without, "no accepted software"), (from_logs, "leave one of them out")):
+        assert result.ret == 4
+        result.stderr.fnmatch_lines([f"*--dlperf-control always*{what}*"])
+
+
+def test_the_control_s_mistakes_are_told_before_anything_runs(suite: Suite) -> None:
+    tiny = with_control(suite)
+    cluster = suite.path / "baselines" / "local" / "cluster.yaml"
+    text = cluster.read_text(encoding="utf-8")
+    cluster.write_text(text.replace("env: {TINY_SLOWER:", "pyton: {TINY_SLOWER:"), "utf-8")
+    result = suite.run(*ONE_DEVICE)
+    assert result.ret == 4
+    assert not tiny.slower()
+
+
+@pytest.mark.parametrize("when", ["on-regression", "never"])
+def test_logs_that_exist_are_judged_without_a_control(suite: Suite, when: str) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.012")
+    suite.run(*ONE_DEVICE, "--dlperf-run-dir", "night", "--dlperf-control", "never")
+    count = len(tiny.slower())
+    logs = ["--dlperf-logs", f"{SYSTEM}=night", "--dlperf-control", when]
+    assert suite.run(*ONE_DEVICE, *logs).ret == 1
+    assert len(tiny.slower()) == count

@@ -1,0 +1,390 @@
+"""What a case was measured on is found out on its hosts and kept with the measurement."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from trainers import CASES, TinySystem, measurer
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.fingerprint import Fingerprint, differences
+from pytest_dlperf.launch import probe
+from pytest_dlperf.launch.fleet import Fleet
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.leases import HostPool
+from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
+from pytest_dlperf.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from suites import Suite
+
+NVLINK = """\
+\tGPU0\tGPU1\tGPU2\tCPU Affinity
+GPU0\t X \tNV1\tSYS\t0-31
+GPU1\tNV1\t X \tNV2\t0-31
+GPU2\tSYS\tNV2\t X \t0-31
+
+Legend:
+  NV#  = Connection traversing a bonded set of # NVLinks
+"""
+PCIE = """\
+\tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity
+GPU0\t X \tPHB\tSYS\tPIX\t0-31
+GPU1\tPHB\t X \tSYS\tPIX\t0-31
+GPU2\tSYS\tSYS\t X \tSYS\t0-31
+NIC0\tPIX\tPIX\tSYS\t X \t
+
+Legend:
+  NV#  = Connection traversing a bonded set of # NVLinks
+"""
+V100 = "Tesla V100-SXM2-16GB"
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def nvidia(
+    folder: Path,
+    *,
+    devices: Sequence[str] = (V100, V100, V100),
+    driver: str = "470.57.02",
+    topology: str = NVLINK,
+) -> Path:
+    """A folder with a stand-in for NVIDIA's tool that shows these devices."""
+    folder.mkdir()
+    (folder / "topology").write_text(topology, encoding="utf-8")
+    listed = "".join(f"GPU {n}: {name} (UUID: GPU-{n})\n" for n, name in enumerate(devices))
+    (folder / "listed").write_text(listed, encoding="utf-8")
+    queried = "".join(f"{name}, {driver}\n" for name in devices)
+    (folder / "queried").write_text(f"name, driver_version\n{queried}", encoding="utf-8")
+    (folder / "shown").write_text(
+        f"| NVIDIA-SMI {driver}    Driver Version: {driver}    CUDA Version: 11.4     |\n",
+        encoding="utf-8",
+    )
+    program(
+        folder / "nvidia-smi",
+        f"""\
+case "$*" in
+-L) exec cat {folder}/listed ;;
+'--query-gpu=name,driver_version --format=csv') exec cat {folder}/queried ;;
+'topo -m') exec cat {folder}/topology ;;
+'') exec cat {folder}/shown ;;
+esac
+""",
+    )
+    return folder
+
+
+def nccl(folder: Path, version: str) -> None:
+    """A stand-in for the tool that lists a system's libraries: NCCL of this version."""
+    library = folder / f"libnccl.so.{version}"
+    library.touch()
+    link = folder / "libnccl.so.2"
+    link.symlink_to(library)
+    shown = f"\\tlibz.so.1 (libc6) => /lib/libz.so.1\\n\\tlibnccl.so.2 (libc6,x86-64) => {link}\\n"
+    program(folder / "ldconfig", f"printf '{shown}'\n")
+
+
+def distribution(folder: Path, name: str, version: str) -> None:
+    """Metadata of a distribution, as pip leaves it in a Python's folder."""
+    metadata = folder / f"{name}-{version}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n",
+        encoding="utf-8",
+    )
+
+
+@dataclass(frozen=True)
+class OwnTools:
+    """A launcher to hosts that are this machine, each with tools of its own on its PATH."""
+
+    tools: dict[str, Path]
+    name: str = "own tools"
+    python: str = sys.executable
+    remote: bool = False
+    queues: bool = False
+
+    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
+        return tuple(hosts)
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        del alongside
+        return ["env", f"PATH={self.tools[host.name]}:{os.environ['PATH']}", *program]
+
+
+def taken_on(
+    tools: dict[str, Path],
+    topology: str,
+    *,
+    python: str = sys.executable,
+    accelerators: bool = True,
+    modules: tuple[str, ...] = (),
+) -> Fingerprint:
+    """The fingerprint of a case on the first hosts of these, as a session finds it."""
+    folder = next(iter(tools.values()))
+    fleet = Fleet(
+        OwnTools(tools),
+        [Host(name=name, address=name) for name in tools],
+        pool=HostPool(folder / "pool"),
+        exclusive=True,
+        lock=os.urandom(8).hex(),
+        shared_folder=None,
+        say=print,
+    )
+    case = Case.parse(f"tiny-mlp-fp32-b4-{topology}")
+    needed = Requirements(python=python, accelerators=accelerators, modules=modules)
+    with fleet.leased(case, needed) as leases:
+        return fleet.fingerprint(case, needed, leases)
+
+
+def test_machine_and_software_are_those_of_the_hosts(tmp_path: Path) -> None:
+    tools = nvidia(tmp_path / "one")
+    nccl(tools, "2.18.5")
+    # The tests' own Python may have frameworks.
+    python = bare_python(tmp_path / "python")
+    found = taken_on({"one": tools}, "1n2g", python=python)
+    assert found == Fingerprint(
+        machine={"device": V100, "devices_per_node": "3", "interconnect": "nvlink"},
+        software={"driver": "470.57.02", "cuda": "11.4", "nccl": "2.18.5"},
+        hosts=("one",),
+    )
+
+
+def test_a_case_is_told_what_it_makes_use_of(tmp_path: Path) -> None:
+    """One device has no link to another, one node none to a network."""
+    tools = {name: nvidia(tmp_path / name, topology=PCIE) for name in ("one", "two")}
+    machines = {
+        topology: taken_on(tools, topology).machine for topology in ("1n1g", "1n2g", "2n1g", "2n2g")
+    }
+    both = {"device": V100, "devices_per_node": "3"}
+    inside = {"interconnect": "pcie"}
+    between = {"network": "ethernet"}
+    assert machines == {
+        "1n1g": both,
+        "1n2g": both | inside,
+        "2n1g": both | between,
+        "2n2g": both | inside | between,
+    }
+
+
+def test_hosts_that_differ_are_all_told(tmp_path: Path) -> None:
+    tools = {
+        "two": nvidia(tmp_path / "two", devices=[V100] * 2, driver="440.33.01", topology=PCIE),
+        "one": nvidia(tmp_path / "one", devices=["Tesla P100"] * 3),
+    }
+    found = taken_on(tools, "2n2g")
+    assert found.hosts == ("two", "one")
+    assert found.machine == {
+        "device": f"Tesla P100 + {V100}",
+        "devices_per_node": "2 + 3",
+        "interconnect": "nvlink + pcie",
+        "network": "ethernet",
+    }
+    assert found.software["driver"] == "440.33.01 + 470.57.02"
+
+
+def test_a_machine_that_is_looked_at_twice_is_the_same(tmp_path: Path) -> None:
+    tools = {name: nvidia(tmp_path / name) for name in ("one", "two")}
+    first, second = taken_on(tools, "2n2g"), taken_on(tools, "2n2g")
+    assert first == second
+    assert differences(first.machine, second.machine) == {}
+
+
+def test_what_no_tool_tells_is_left_out(tmp_path: Path) -> None:
+    """No tool, one that fails, and one that says something else altogether."""
+    (tmp_path / "none").mkdir()
+    tools = {
+        "none": tmp_path / "none",
+        "fails": program(tmp_path / "fails" / "nvidia-smi", "exit 9\n").parent,
+        "other": program(
+            tmp_path / "other" / "nvidia-smi", "echo '4711, a'; echo '4712, b'\n"
+        ).parent,
+    }
+    hosts = [Host(name=name, address=name, devices=2) for name in tools]
+    needed = Requirements(python=sys.executable)
+    reports = look_at_hosts(OwnTools(tools), hosts, needed, lock="")
+    for report in reports.values():
+        assert {"device", "driver", "cuda", "interconnect"}.isdisjoint(report.facts)
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: str) -> None:
+    """Send another program to the hosts, in which one thing differs."""
+    source = Path(probe.__file__).read_text(encoding="utf-8")
+    assert old in source
+    other = folder / "probe.py"
+    other.write_text(source.replace(old, new), encoding="utf-8")
+    monkeypatch.setattr(probe, "__file__", str(other))
+
+
+def test_a_tool_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
+    tools = nvidia(tmp_path / "one")
+    text = (tools / "nvidia-smi").read_text(encoding="utf-8")
+    slow = text.replace("exec cat", "sleep 1; exec cat")
+    (tools / "nvidia-smi").write_text(slow, encoding="utf-8")
+    assert taken_on({"one": tools}, "1n2g").machine["interconnect"] == "nvlink"
+
+
+@pytest.mark.parametrize(
+    ("state", "layer", "network"),
+    [
+        ("4: ACTIVE", "InfiniBand", "infiniband"),
+        ("1: DOWN", "InfiniBand", "ethernet"),
+        ("4: ACTIVE", "Ethernet", "ethernet"),
+    ],
+)
+def test_a_network_is_infiniband_where_a_port_of_it_is_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, layer: str, network: str
+) -> None:
+    port = tmp_path / "infiniband" / "mlx5_0" / "ports" / "1"
+    port.mkdir(parents=True)
+    (port / "state").write_text(f"{state}\n", encoding="utf-8")
+    (port / "link_layer").write_text(f"{layer}\n", encoding="utf-8")
+    patched(monkeypatch, tmp_path, "/sys/class/infiniband", str(tmp_path / "infiniband"))
+    tools = {name: nvidia(tmp_path / name) for name in ("one", "two")}
+    assert taken_on(tools, "2n1g").machine["network"] == network
+
+
+def test_accelerators_of_amd_are_told_as_the_kernel_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for node, (gpu_id, target) in enumerate([(0, 0), (4711, 90010), (4712, 90010)]):
+        folder = tmp_path / "nodes" / str(node)
+        folder.mkdir(parents=True)
+        (folder / "gpu_id").write_text(f"{gpu_id}\n", encoding="utf-8")
+        properties = f"simd_count 304\ngfx_target_version {target}\nvendor_id 4098\n"
+        (folder / "properties").write_text(properties, encoding="utf-8")
+    patched(monkeypatch, tmp_path, "/sys/class/kfd/kfd/topology/nodes", str(tmp_path / "nodes"))
+    tools = program(tmp_path / "one" / "nvidia-smi", "exit 9\n").parent
+    machine = taken_on({"one": tools}, "1n1g").machine
+    assert machine == {"device": "AMD gfx90a", "devices_per_node": "2"}
+
+
+def test_a_tool_that_hangs_costs_what_it_would_have_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = nvidia(tmp_path / "one")
+    text = (tools / "nvidia-smi").read_text(encoding="utf-8")
+    hanging = text.replace(f"exec cat {tools}/topology", "exec sleep 60")
+    assert hanging != text
+    (tools / "nvidia-smi").write_text(hanging, encoding="utf-8")
+    patched(monkeypatch, tmp_path, "_TOOL_LIMIT_S = 8.0", "_TOOL_LIMIT_S = 0.5")
+    assert taken_on({"one": tools}, "1n2g").machine == {"device": V100, "devices_per_node": "3"}
+
+
+def test_a_trainer_without_accelerators_is_measured_on_processors(tmp_path: Path) -> None:
+    tools = nvidia(tmp_path / "one")
+    python = bare_python(tmp_path / "python")
+    found = taken_on({"one": tools}, "1n2g", python=python, accelerators=False)
+    assert set(found.machine) == {"device", "devices_per_node"}
+    assert found.machine["device"] != V100
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    processors = [line for line in lines if line.split(":")[0].strip() == "processor"]
+    assert found.machine["devices_per_node"] == str(len(processors))
+    assert found.software == {}
+
+
+# ---------------------------------------------------------------------------- the trainer's Python
+
+
+def bare_python(path: Path, *folders: Path, version: str | None = None) -> str:
+    """A Python that has nothing but what lies in these folders."""
+    real = sys.executable if version is None else old_python(version)
+    added = "".join(f"sys.path.insert(0, {str(folder)!r}); " for folder in folders)
+    # The program comes as the second argument, behind -c.
+    program(
+        path, f'shift\ncode=$1\nshift\nexec {real} -I -S -c "import sys; {added}\n$code" "$@"\n'
+    )
+    return str(path)
+
+
+def old_python(version: str) -> str:
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = [str(file) for file in pyenv.glob(f"versions/{version}.*/bin/python{version}")]
+    found += filter(None, [shutil.which(f"python{version}")])
+    for file in found:
+        if subprocess.run([file, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return file
+    pytest.skip(f"there is no Python {version} here")
+
+
+@pytest.mark.parametrize("version", [None, "3.6", "3.7", "3.8"])
+def test_versions_of_frameworks_are_read_and_none_is_imported(
+    tmp_path: Path, version: str | None
+) -> None:
+    folder = tmp_path / "packages"
+    distribution(folder, "torch", "1.8.1+cu111")
+    distribution(folder, "paddlepaddle_gpu", "2.1.2.post110")
+    distribution(folder, "nvidia_nccl_cu12", "2.19.3")
+    distribution(folder, "some_other", "1.0")
+    (folder / "torch.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\n")
+    tools = nvidia(tmp_path / "one")
+    nccl(tools, "2.18.5")
+    python = bare_python(tmp_path / "python", folder, version=version)
+    found = taken_on({"one": tools}, "1n1g", python=python)
+    assert found.software == {
+        "driver": "470.57.02",
+        "cuda": "11.4",
+        "nccl": "2.19.3",  # the one that comes with the framework, not the system's
+        "torch": "1.8.1+cu111",
+        "paddlepaddle-gpu": "2.1.2.post110",
+    }
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9"])
+def test_an_old_python_on_the_host_tells_the_same(tmp_path: Path, version: str) -> None:
+    tools = nvidia(tmp_path / "one")
+    nccl(tools, "2.18.5")
+    launcher = OwnTools({"one": tools}, python=old_python(version))
+    hosts = [Host(name="one", address="one")]
+    needed = Requirements(python=sys.executable)
+    report = look_at_hosts(launcher, hosts, needed, lock="")["one"]
+    usual = look_at_hosts(OwnTools({"one": tools}), hosts, needed, lock="")["one"]
+    assert report == usual
+    assert report.facts["interconnect"] == "nvlink"
+
+
+def test_modules_that_a_system_needs_are_told_where_they_have_a_version(tmp_path: Path) -> None:
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    (folder / "frame.py").write_text("__version__ = '1.2'\n", encoding="utf-8")
+    (folder / "plain.py").write_text("", encoding="utf-8")
+    python = bare_python(tmp_path / "python", folder)
+    found = taken_on(
+        {"one": nvidia(tmp_path / "one")},
+        "1n1g",
+        python=python,
+        accelerators=False,
+        modules=("frame", "plain"),
+    )
+    assert found.software == {"frame": "1.2"}
+
+
+# ---------------------------------------------------------------------------- with a measurement
+
+
+def test_a_measurement_says_what_it_was_taken_on(suite: Suite) -> None:
+    TinySystem(suite)
+    one_node = measurer(suite).measure(Case.parse(CASES[0]))
+    two_nodes = measurer(suite).measure(Case.parse(CASES[2]))
+    assert one_node.fingerprint is not None
+    assert two_nodes.fingerprint is not None
+    assert one_node.fingerprint.hosts == two_nodes.fingerprint.hosts == ("localhost",)
+    assert "network" not in one_node.fingerprint.machine
+    # Both nodes are this machine: that is no figure of a network.
+    assert two_nodes.fingerprint.machine["network"] == "loopback"
+    assert Measurement.from_plain(one_node.to_plain()) == one_node

@@ -1,0 +1,215 @@
+"""The control arm: a loss that the accepted software has too is none of the candidate's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_dlperf.baselines.entry import Baseline
+from pytest_dlperf.gate.control import confirm_speedup, confirm_throughput
+from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+
+CASE = "paddle-resnet50-fp32-b128-1n8g"
+SINGLE = "paddle-resnet50-fp32-b128-1n1g"
+
+
+def measured(*throughputs: float, name: str = CASE) -> Measurement:
+    return Measurement(
+        case_id=name,
+        unit="images/s",
+        estimator=Estimator.STEADY,
+        runs=tuple(
+            Run(run=number, throughput=throughput, status=RunStatus.OK)
+            for number, throughput in enumerate(throughputs, 1)
+        ),
+    )
+
+
+def in_turn(candidate: float, control: float, *, runs: int = 7, name: str = CASE) -> InTurn:
+    return InTurn(
+        candidate=measured(*[candidate] * runs, name=name),
+        control=measured(*[control] * runs, name=name),
+    )
+
+
+def baseline(deviation: float = 0.01, runs: int = 30) -> Baseline:
+    steps = [1000 * (1 + deviation * step) for step in (-1.3, -0.7, 0.0, 0.7, 1.3)]
+    return Baseline(
+        throughput=1000.0,
+        speedup=8.0,
+        unit="images/s",
+        estimator=Estimator.STEADY,
+        tolerance_percent=None,
+        mean=None,
+        runs=dict(enumerate((steps * 6)[:runs], 1)),
+        strays={},
+        note=None,
+        place="baselines/x/y.yaml:7",
+    )
+
+
+def judgement(verdict: Verdict, quantity: Quantity = Quantity.THROUGHPUT) -> Judgement:
+    return Judgement(
+        quantity=quantity,
+        verdict=verdict,
+        measured=960.0,
+        baseline=1000.0,
+        difference_percent=-4.0,
+        tolerance_percent=2.0,
+        rule=RuleName.SEQUENTIAL,
+    )
+
+
+def confirmed(verdict: Verdict, arms: InTurn, accepted: Baseline | None = None) -> Judgement:
+    return confirm_throughput(judgement(verdict), arms, accepted or baseline())
+
+
+def test_a_loss_against_the_accepted_software_stands() -> None:
+    found = confirmed(Verdict.REGRESSED, in_turn(960, 1000))
+    assert found.verdict is Verdict.REGRESSED
+    for told in ("confirmed by the control arm", "7 runs each", "4.0 % slower", "1.5 %", "1000"):
+        assert told in (found.reason or "")
+
+
+def test_a_loss_that_the_accepted_software_has_too_is_the_environment() -> None:
+    found = confirmed(Verdict.REGRESSED, in_turn(960, 960))
+    assert found.verdict is Verdict.ENVIRONMENT_SHIFT
+    assert "not confirmed" in (found.reason or "")
+    assert "960, -4.0 % from its baseline" in (found.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "verdict"),
+    [(986.0, Verdict.ENVIRONMENT_SHIFT), (984.0, Verdict.REGRESSED)],
+)
+def test_a_percent_and_a_half_confirms_where_the_noise_is_small(
+    candidate: float, verdict: Verdict
+) -> None:
+    assert confirmed(Verdict.REGRESSED, in_turn(candidate, 1000)).verdict is verdict
+
+
+def test_more_is_needed_where_the_noise_is_large_or_the_runs_are_few() -> None:
+    arms = in_turn(975, 1000)
+    assert confirmed(Verdict.REGRESSED, arms).verdict is Verdict.REGRESSED
+    noisy = confirmed(Verdict.REGRESSED, arms, baseline(0.04))
+    assert noisy.verdict is Verdict.ENVIRONMENT_SHIFT
+    few = in_turn(975, 1000, runs=1)
+    assert confirmed(Verdict.REGRESSED, few, baseline(0.02)).verdict is Verdict.ENVIRONMENT_SHIFT
+
+
+def test_strays_of_both_arms_do_not_count() -> None:
+    arms = InTurn(
+        candidate=measured(960, 961, 959, 960, 300), control=measured(1000, 400, 1001, 999, 1000)
+    )
+    found = confirmed(Verdict.REGRESSED, arms)
+    assert found.verdict is Verdict.REGRESSED
+    assert "4.0 % slower" in (found.reason or "")
+
+
+def test_a_baseline_of_few_runs_leaves_the_noise_to_both_arms() -> None:
+    quiet = InTurn(
+        candidate=measured(974, 975, 976, 975, 975), control=measured(999, 1000, 1001, 1000, 1000)
+    )
+    noisy = InTurn(
+        candidate=measured(925, 950, 975, 1000, 1025), control=measured(950, 975, 1000, 1025, 1050)
+    )
+    few = baseline(0.04, runs=5)
+    assert confirmed(Verdict.REGRESSED, quiet, few).verdict is Verdict.REGRESSED
+    assert confirmed(Verdict.REGRESSED, noisy, few).verdict is Verdict.ENVIRONMENT_SHIFT
+
+
+def test_what_lies_between_the_arms_is_no_noise() -> None:
+    arms = InTurn(candidate=measured(700, 701, 699, 700), control=measured(1000, 1001, 999, 1000))
+    found = confirmed(Verdict.REGRESSED, arms, baseline(0.04, runs=5))
+    assert "30.0 % slower" in (found.reason or "")
+    assert "a loss counts from 1.5 % on" in (found.reason or "")
+
+
+@pytest.mark.parametrize("arm", ["candidate", "control"])
+def test_a_broken_arm_takes_nothing_back(arm: str) -> None:
+    sound = in_turn(960, 960)
+    broken = Run(run=3, throughput=None, status=RunStatus.HUNG, reason="no step for 60 s")
+    whole = getattr(sound, arm)
+    arms = replace(sound, **{arm: replace(whole, runs=(*whole.runs[:2], broken))})
+    found = confirmed(Verdict.REGRESSED, arms)
+    assert found.verdict is Verdict.REGRESSED
+    assert "run 3" in found.notes[-1]
+    assert "no step for 60 s" in found.notes[-1]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.IMPROVED])
+def test_a_loss_that_the_night_hides_is_found(verdict: Verdict) -> None:
+    found = confirmed(verdict, in_turn(1000, 1050))
+    assert found.verdict is Verdict.REGRESSED
+    assert "the control arm shows a loss" in (found.reason or "")
+
+
+def test_a_first_alarm_by_the_ratio_needs_what_any_first_alarm_needs() -> None:
+    assert confirmed(Verdict.PASS, in_turn(982, 1000)).verdict is Verdict.PASS
+    assert confirmed(Verdict.REGRESSED, in_turn(982, 1000)).verdict is Verdict.REGRESSED
+    noisy = baseline(0.025)
+    assert confirmed(Verdict.PASS, in_turn(970, 1000), noisy).verdict is Verdict.PASS
+    assert confirmed(Verdict.REGRESSED, in_turn(970, 1000), noisy).verdict is Verdict.REGRESSED
+
+
+def test_a_night_as_usual_passes_and_tells_of_the_control_arm() -> None:
+    found = confirmed(Verdict.PASS, in_turn(1001, 1000))
+    assert found.verdict is Verdict.PASS
+    assert "0.1 % faster" in found.notes[-1]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.NO_BASELINE, Verdict.FAILED])
+def test_other_verdicts_stand(verdict: Verdict) -> None:
+    assert confirmed(verdict, in_turn(900, 1000)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("candidate", "single", "verdict"),
+    [
+        ((7600, 8000), (1000, 1000), Verdict.REGRESSED),
+        ((7600, 7600), (1000, 1000), Verdict.ENVIRONMENT_SHIFT),
+        # Slower on both ends alike: the scaling is the accepted one.
+        ((7600, 8000), (950, 1000), Verdict.ENVIRONMENT_SHIFT),
+        # The single device has become faster, the many have not.
+        ((8000, 8000), (1050, 1000), Verdict.REGRESSED),
+    ],
+)
+def test_a_speedup_is_confirmed_by_the_speedups_of_both_arms(
+    candidate: tuple[float, float], single: tuple[float, float], verdict: Verdict
+) -> None:
+    found = confirm_speedup(
+        judgement(Verdict.REGRESSED, Quantity.SPEEDUP),
+        in_turn(*candidate),
+        in_turn(*single, name=SINGLE),
+        replace(baseline(), throughput=8000.0),
+        baseline(),
+    )
+    assert found.verdict is verdict
+    assert SINGLE in (found.reason or "")
+
+
+def test_the_noise_of_both_ends_blurs_a_speedup() -> None:
+    verdicts = [
+        confirm_speedup(
+            judgement(Verdict.REGRESSED, Quantity.SPEEDUP),
+            in_turn(968, 1000),
+            in_turn(1000, 1000, name=SINGLE),
+            baseline(0.03),
+            baseline(of_single),
+        ).verdict
+        for of_single in (0.003, 0.03)
+    ]
+    assert verdicts == [Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT]
+
+
+def test_a_broken_single_device_confirms_no_speedup() -> None:
+    broken = Run(run=1, throughput=None, status=RunStatus.FAILED, reason="it died")
+    single = in_turn(1000, 1000, name=SINGLE)
+    single = replace(single, control=replace(single.control, runs=(broken,)))
+    found = confirm_speedup(
+        judgement(Verdict.REGRESSED, Quantity.SPEEDUP), in_turn(960, 960), single, None, None
+    )
+    assert found.verdict is Verdict.REGRESSED
+    assert "it died" in found.notes[-1]

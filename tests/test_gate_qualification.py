@@ -1,0 +1,174 @@
+"""The gate tries itself out: what it finds of good rules, of blind ones and of turned ones."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.baselines.entry import AcceptedSession, Baseline
+from pytest_dlperf.gate.noise import median
+from pytest_dlperf.gate.qualification import Qualification, qualify
+from pytest_dlperf.gate.rules import rule_maker
+from pytest_dlperf.gate.verdict import RuleName, Verdict
+from pytest_dlperf.measurement import Estimator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.gate.rule import Decision, Rule
+
+
+def recorded(deviation: float, sessions: int = 6, *, own: float | None = None) -> Baseline:
+    choose = random.Random(7)  # noqa: S311 - noise
+    drawn = [tuple(choose.gauss(1000, 1000 * deviation) for _ in range(5)) for _ in range(sessions)]
+    return Baseline(
+        throughput=median(drawn[0]),
+        speedup=None,
+        unit="images/s",
+        estimator=Estimator.STEADY,
+        tolerance_percent=own,
+        mean=None,
+        runs=dict(enumerate(drawn[0], 1)),
+        strays={},
+        note=None,
+        place="baselines/x/y.yaml:7",
+        sessions=tuple(AcceptedSession(at="", runs=runs) for runs in drawn[1:]),
+    )
+
+
+def qualified(baseline: Baseline, tolerance: float = 5.0, trials: int = 300) -> Qualification:
+    own = baseline.tolerance_percent
+    return qualify(
+        baseline.rolling,
+        rule_maker(baseline, tolerance_percent=tolerance),
+        own if own is not None else tolerance,
+        trials=trials,
+        seed=1,
+    )
+
+
+@dataclass(frozen=True)
+class TurnedRound:
+    """A rule that is given seconds, and takes more of them for better."""
+
+    rule: Rule
+
+    @property
+    def name(self) -> RuleName:
+        return self.rule.name
+
+    @property
+    def at_most(self) -> int:
+        return self.rule.at_most
+
+    def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
+        return self.rule.decide([1 / run for run in throughputs], is_last=is_last)
+
+
+@dataclass(frozen=True)
+class Blind(TurnedRound):
+    """A rule that passes everything."""
+
+    def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
+        decision = self.rule.decide(throughputs, is_last=is_last)
+        return replace(decision, verdict=Verdict.PASS) if decision else None
+
+
+def test_a_quiet_case_is_qualified_with_what_its_gate_sees() -> None:
+    found = qualified(recorded(0.01))
+    assert found.fault is None
+    assert (found.runs, found.sessions, found.rule) == (30, 6, RuleName.SEQUENTIAL)
+    assert 0.8 < found.noise_percent < 1.3
+    assert found.false_alarms <= 0.005
+    half, once, twice = found.power
+    assert half < once
+    assert once > 0.99
+    assert twice > 0.99
+    assert found.smallest_visible_percent == pytest.approx(2.6, abs=0.5)
+    assert found.smallest_tolerance_percent < 2
+
+
+def test_splitting_and_drawing_bring_no_noise_of_their_own() -> None:
+    """What comes out is what the rule's formulas give for so many runs of this deviation."""
+    found = qualified(recorded(0.025), trials=1000)
+    error = found.noise_percent * math.sqrt(1 / 30 + 1 / 9)
+    assert found.smallest_tolerance_percent == pytest.approx(2.576 * error, rel=0.25)
+    threshold = 3.25 * error
+    assert found.smallest_visible_percent == pytest.approx(threshold + 1.645 * error, rel=0.12)
+    assert found.power[2] == 1.0
+    assert found.false_alarms < 0.012
+
+
+def test_few_runs_are_qualified_by_the_tolerance() -> None:
+    found = qualified(recorded(0.01, sessions=1))
+    assert found.rule is RuleName.TOLERANCE
+    assert found.power[1] == pytest.approx(0.5, abs=0.15)
+    assert found.smallest_visible_percent == pytest.approx(6, abs=0.8)
+    assert found.fault is None
+
+
+def test_an_estimator_that_rounds_is_qualified_in_its_own_unit() -> None:
+    steady = recorded(0.004, sessions=1)
+    published = replace(steady, estimator=Estimator.PUBLISHED)
+    assert qualified(published).smallest_tolerance_percent == pytest.approx(
+        qualified(steady).smallest_tolerance_percent, abs=0.01
+    )
+
+
+def test_more_noise_is_seen_through_less() -> None:
+    quiet, loud = qualified(recorded(0.003)), qualified(recorded(0.025))
+    assert (loud.smallest_visible_percent or 0) > (quiet.smallest_visible_percent or 0) + 1
+    assert loud.smallest_tolerance_percent > 3 * quiet.smallest_tolerance_percent
+
+
+@pytest.mark.parametrize("sessions", [1, 6])
+def test_a_tolerance_below_the_noise_is_refused(sessions: int) -> None:
+    found = qualified(recorded(0.025, sessions, own=0.5))
+    assert "the tolerance of 0.5 % is below what the noise allows: from " in (found.fault or "")
+    assert found.smallest_tolerance_percent > 0.5
+
+
+def test_a_baseline_that_decides_nothing_is_refused() -> None:
+    found = qualified(recorded(0.08))
+    assert "no loss below" in (found.fault or "")
+
+
+@pytest.mark.parametrize("sessions", [1, 6])
+def test_a_comparison_turned_round_is_refused(sessions: int) -> None:
+    baseline = recorded(0.01, sessions)
+
+    make = rule_maker(baseline, tolerance_percent=5.0)
+
+    def turned(sessions: Sequence[Sequence[float]]) -> Rule:
+        return TurnedRound(make([[1 / run for run in runs] for runs in sessions]))
+
+    found = qualify(baseline.rolling, turned, 5.0, trials=200, seed=1)
+    assert "the comparison is turned round" in (found.fault or "")
+
+
+def test_a_rule_that_sees_nothing_is_refused() -> None:
+    make = rule_maker(recorded(0.01), tolerance_percent=5.0)
+    found = qualify(recorded(0.01).rolling, lambda drawn: Blind(make(drawn)), 5.0, trials=100)
+    assert found.smallest_visible_percent is None
+    assert "10 %, two tolerances, is seen in 0 % of nights" in (found.fault or "")
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    assert qualified(recorded(0.02), trials=50) == qualified(recorded(0.02), trials=50)
+
+
+def test_fewer_than_five_runs_cannot_be_split() -> None:
+    make = rule_maker(recorded(0.01), tolerance_percent=5.0)
+    with pytest.raises(ValueError, match="4 runs"):
+        qualify([(1.0, 2.0, 3.0, 4.0)], make, 5.0)
+
+
+def test_a_case_is_qualified_in_a_moment() -> None:
+    started = time.process_time()
+    qualified(recorded(0.01), trials=500)
+    assert time.process_time() - started < 5

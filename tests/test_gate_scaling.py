@@ -1,0 +1,109 @@
+"""Where a case lost, what is odd in its scaling, and how many alarms a night may give."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_dlperf.cases import Topology
+from pytest_dlperf.gate.expectation import expected_false_alarms
+from pytest_dlperf.gate.scaling import oddities, where_lost
+from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
+
+
+def lost(**losses: float | None) -> str | None:
+    """Topologies as ``t4n8g``: a keyword cannot begin with a digit."""
+    return where_lost({Topology.parse(name[1:]): loss for name, loss in losses.items()})
+
+
+def test_a_loss_of_all_topologies_is_in_the_computing() -> None:
+    assert lost(t1n1g=9.3, t1n8g=9.1, t4n8g=8.9) == "compute (all topologies lost 8.9 to 9.3 %)"
+
+
+def test_a_loss_of_all_but_the_single_device_is_inside_the_node() -> None:
+    assert (
+        lost(t1n1g=None, t1n2g=6.0, t1n8g=7.5, t2n8g=7.0)
+        == "inside the node (from 2 devices on, lost 6.0 to 7.5 %)"
+    )
+    assert (
+        lost(t1n1g=None, t1n2g=None, t1n4g=6.0, t1n8g=6.0)
+        == "inside the node (from 4 devices on, lost 6.0 %)"
+    )
+
+
+def test_a_loss_of_several_nodes_only_is_between_them() -> None:
+    assert (
+        lost(t1n1g=None, t1n8g=None, t2n8g=5.0, t4n8g=11.0)
+        == "between nodes (from 2 nodes on, lost 5.0 to 11.0 %)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        (
+            {"t1n4g": 5.0, "t1n8g": 5.0},
+            "compute or inside the node (from 4 devices on, lost 5.0 %; 1n1g not measured)",
+        ),
+        (
+            {"t1n1g": None, "t2n8g": 5.0, "t4n8g": 5.0},
+            "inside the node or between nodes (from 2 nodes on, lost 5.0 %; 1n8g not measured)",
+        ),
+        (
+            {"t2n8g": 5.0, "t4n8g": 5.0},
+            (
+                "compute or inside the node or between nodes "
+                "(from 2 nodes on, lost 5.0 %; 1n1g and 1n8g not measured)"
+            ),
+        ),
+        (
+            {"t1n1g": None, "t2n1g": 5.0, "t4n1g": 5.0},
+            "between nodes (from 2 nodes on, lost 5.0 %)",
+        ),
+    ],
+)
+def test_what_was_not_measured_leaves_the_place_open(
+    losses: dict[str, float | None], told: str
+) -> None:
+    assert lost(**losses) == told
+
+
+def test_one_lost_topology_says_nothing_of_the_place() -> None:
+    assert lost(t1n1g=None, t1n8g=None, t4n8g=9.0) is None
+    assert lost(t1n1g=9.0) is None
+    assert lost() is None
+
+
+def test_a_loss_that_larger_topologies_do_not_have_is_of_no_place() -> None:
+    assert lost(t1n1g=5.0, t1n8g=5.0, t4n8g=None) is None
+
+
+def test_odd_scaling_is_pointed_out() -> None:
+    one, eight, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
+    found = oddities({one: 100.0, eight: 850.0, many: 700.0}, {eight: 8.5, many: 7.0})
+    assert len(found) == 2
+    assert found[0].startswith("1n8g: speedup 8.50 is above its 8 devices")
+    assert found[1].startswith("4n8g: 700 is less than 1n8g reaches with fewer devices, 850")
+
+
+def test_usual_scaling_is_not_odd() -> None:
+    one, eight, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
+    assert oddities({one: 100.0, eight: 800.0, many: 2900.0}, {eight: 8.0, many: 29.0}) == []
+    # Neither of these two is the larger one.
+    assert oddities({Topology(1, 8): 800.0, Topology(4, 1): 380.0}, {}) == []
+
+
+def judged(false_alarm: float | None, rule: RuleName | None = RuleName.SEQUENTIAL) -> Judgement:
+    return Judgement(
+        quantity=Quantity.THROUGHPUT,
+        verdict=Verdict.PASS if rule else Verdict.FAILED,
+        false_alarm=false_alarm,
+        rule=rule,
+    )
+
+
+def test_the_false_alarms_of_a_night_add_up() -> None:
+    judgements = [judged(0.002)] * 100 + [judged(None)] * 15 + [judged(None, rule=None)] * 3
+    expected = expected_false_alarms(judgements)
+    assert expected.number == pytest.approx(0.2)
+    assert (expected.judged, expected.unknown) == (100, 15)
+    assert expected_false_alarms([]) == (0.0, 0, 0)

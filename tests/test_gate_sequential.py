@@ -1,0 +1,317 @@
+"""The sequential rule: each of its sentences, and what no run may change."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_dlperf.gate.noise import are_unstable, corrected_mad, location, median, noise, strays
+from pytest_dlperf.gate.sequential import SequentialRule
+from pytest_dlperf.gate.verdict import Verdict
+
+# Thirty runs with a deviation of 1.0 % around 1000.
+EVEN = [985.0, 992.0, 1000.0, 1008.0, 1015.0]
+SESSIONS = [EVEN] * 6
+
+
+def rule(
+    sessions: list[list[float]] = SESSIONS,
+    *,
+    pinned: float = 1000.0,
+    tolerance: float = 5.0,
+    least: float | None = None,
+    repeats: int | None = None,
+) -> SequentialRule:
+    return SequentialRule.of(
+        sessions,
+        pinned=pinned,
+        pinned_at="2026-11-01T02:00:00+00:00",
+        tolerance_percent=tolerance,
+        least_loss_percent=least,
+        repeats=repeats,
+    )
+
+
+def verdict(by: SequentialRule, runs: list[float], *, is_last: bool = False) -> Verdict | None:
+    decision = by.decide(runs, is_last=is_last)
+    return decision.verdict if decision else None
+
+
+def looks(by: SequentialRule, run: float) -> list[Verdict | None]:
+    """The verdict after each of nine equal runs."""
+    return [verdict(by, [run] * count) for count in range(1, 10)]
+
+
+# ------------------------------------------------------------------------------- noise
+
+
+def test_the_noise_leaves_out_what_lies_far_from_the_median() -> None:
+    runs = EVEN * 6
+    assert noise(runs) == pytest.approx(0.0109, abs=0.0002)
+    assert noise([*runs, 400.0, 300.0]) == noise(runs)
+
+
+def test_the_noise_is_never_below_a_fifth_of_a_percent() -> None:
+    assert noise([1000.0] * 30) == 0.002
+    assert noise([1000.0]) == 0.002
+
+
+def test_many_equal_runs_do_not_hide_how_much_the_others_differ() -> None:
+    assert noise([1000.0] * 16 + [1006.0] * 14) == pytest.approx(0.003, abs=0.0002)
+
+
+@pytest.mark.parametrize("count", [5, 9, 10, 30])
+def test_the_deviation_from_the_median_is_corrected_for_small_samples(count: int) -> None:
+    choose = random.Random(count)  # noqa: S311 - noise
+    samples = ([choose.gauss(1000, 10) for _ in range(count)] for _ in range(3000))
+    average = sum(map(corrected_mad, samples)) / 3000
+    assert average == pytest.approx(10, rel=0.04)
+
+
+def test_the_location_is_the_mean_without_strays() -> None:
+    assert location([990, 1000, 1010, 700], 0.01) == 1000
+    assert location([990, 1000, 1013], 0.01) == pytest.approx(1001)
+
+
+def test_the_location_is_the_median_where_fewer_than_half_are_near_it() -> None:
+    assert location([1000, 700, 500, 1300, 1600], 0.01) == 1000
+
+
+def test_strays_lie_three_percent_away_at_least() -> None:
+    assert strays([1000, 1000, 1000, 975], 0.002) == []
+    assert strays([1000, 1000, 1000, 965], 0.002) == [965]
+    assert strays([1000, 1000, 1000, 965], 0.01) == []
+
+
+def test_runs_are_unstable_with_more_than_a_third_of_strays() -> None:
+    assert not are_unstable([1000] * 6 + [500] * 3, 0.01)
+    assert are_unstable([1000] * 5 + [500] * 3, 0.01)
+
+
+def test_without_runs_there_is_neither_median_nor_noise() -> None:
+    with pytest.raises(ValueError, match="no runs"):
+        median([])
+    with pytest.raises(ValueError, match="positive"):
+        noise([0.0, 0.0, 0.0])
+
+
+# ------------------------------------------------------------------- how many runs, and when
+
+
+def test_a_night_as_usual_passes_with_the_third_run() -> None:
+    assert looks(rule(), 1000.0)[:3] == [None, None, Verdict.PASS]
+
+
+def test_a_loss_fails_with_the_seventh_run() -> None:
+    assert looks(rule(), 970.0) == [None] * 6 + [Verdict.REGRESSED] * 3
+
+
+def test_a_loss_below_two_percent_passes_when_it_is_sure_enough() -> None:
+    found = looks(rule(), 981.5)
+    assert found[2] is None
+    assert Verdict.REGRESSED not in found
+    assert found[-1] is Verdict.PASS
+
+
+def test_a_large_loss_of_every_run_fails_with_the_fifth() -> None:
+    assert looks(rule(), 910.0)[:5] == [None] * 4 + [Verdict.REGRESSED]
+
+
+def test_a_loss_of_less_than_eight_percent_waits_for_the_seventh() -> None:
+    assert looks(rule(), 930.0)[4:7] == [None, None, Verdict.REGRESSED]
+
+
+def test_a_large_loss_with_one_run_near_the_reference_waits_for_the_seventh() -> None:
+    runs = [900.0, 900.0, 955.0, 900.0, 900.0, 900.0, 900.0]
+    assert [verdict(rule(), runs[:count]) for count in (5, 6, 7)] == [
+        None,
+        None,
+        Verdict.REGRESSED,
+    ]
+
+
+def test_by_the_ninth_run_there_is_a_verdict() -> None:
+    for run in range(900, 1100):
+        assert looks(rule(), float(run))[-1] is not None
+
+
+def test_a_fixed_number_of_runs_is_looked_at_once() -> None:
+    fixed = rule(repeats=5)
+    assert looks(fixed, 970.0)[:5] == [None] * 4 + [Verdict.REGRESSED]
+    assert looks(fixed, 1000.0)[:5] == [None] * 4 + [Verdict.PASS]
+    assert verdict(rule(repeats=8), [970.0] * 7) is None
+
+
+def test_a_series_cut_short_is_decided_by_what_there_is() -> None:
+    short = rule().decide([970.0] * 4, is_last=True)
+    whole = rule().decide([970.0] * 7, is_last=True)
+    assert short is not None
+    assert whole is not None
+    assert short.verdict is Verdict.REGRESSED
+    assert (short.smallest_visible_percent or 0) > (whole.smallest_visible_percent or 0)
+
+
+def test_fewer_than_three_runs_decide_nothing() -> None:
+    decision = rule().decide([500.0, 500.0], is_last=True)
+    assert decision is not None
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert "2 runs cannot tell a stray from a loss" in (decision.reason or "")
+
+
+def test_a_decision_tells_what_it_sees_and_how_often_it_is_wrong() -> None:
+    decision = rule().decide([1000.0] * 3, is_last=True)
+    assert decision is not None
+    assert decision.reference == 1000
+    assert decision.threshold_percent == pytest.approx(2.15, abs=0.05)
+    assert decision.smallest_visible_percent == pytest.approx(2.68, abs=0.05)
+    assert 0 < (decision.false_alarm or 0) < 0.002
+    assert decision.interval_percent == pytest.approx((-1.3, 1.3), abs=0.1)
+
+
+def test_faster_by_more_than_the_threshold_is_improved() -> None:
+    assert looks(rule(), 1030.0)[2] is Verdict.IMPROVED
+    assert looks(rule(), 1015.0)[2] is Verdict.PASS
+
+
+# ------------------------------------------------------------------------ the pinned number
+
+
+def test_what_the_last_sessions_pass_may_still_be_creep() -> None:
+    """The last sessions have come down to 1000 from an accepted 1060, step by step."""
+    crept = rule(pinned=1060.0)
+    assert looks(crept, 1000.0) == [None] * 6 + [Verdict.REGRESSED] * 3
+    decision = crept.decide([1000.0] * 7, is_last=False)
+    assert decision is not None
+    assert decision.reason is not None
+    assert decision.reason.startswith("creep: the last 6 sessions pass")
+    assert "2026-11-01" in decision.reason
+    assert "5.7 % below it, allowed are 5.0 %" in decision.reason
+    assert decision.reference == 1060
+    assert decision.difference_percent == pytest.approx(-5.66, abs=0.01)
+    assert decision.threshold_percent == pytest.approx(5)
+
+
+def test_creep_is_what_the_case_does_not_tolerate() -> None:
+    assert looks(rule(pinned=1050.0), 1000.0)[2] is Verdict.PASS
+    assert looks(rule(pinned=1050.0, tolerance=3.0), 1000.0)[6] is Verdict.REGRESSED
+
+
+def test_what_the_noise_hides_is_no_creep() -> None:
+    assert looks(rule(pinned=1015.0, tolerance=0.5), 1000.0)[2] is Verdict.PASS
+    assert looks(rule(pinned=1025.0, tolerance=0.5), 1000.0)[6] is Verdict.REGRESSED
+
+
+def test_a_tolerance_of_its_own_replaces_the_least_loss() -> None:
+    assert looks(rule(least=4.0), 970.0)[-1] is Verdict.PASS
+    assert looks(rule(least=4.0), 955.0)[-1] is Verdict.REGRESSED
+    quiet = [[1000.0, 1001.0, 999.0, 1000.0, 1000.0]] * 6
+    assert looks(rule(quiet, least=1.0), 985.0)[6] is Verdict.REGRESSED
+    assert looks(rule(quiet), 985.0)[2] is Verdict.PASS
+
+
+# ------------------------------------------------------------------------------ inconclusive
+
+
+@pytest.mark.parametrize(
+    ("sessions", "told"),
+    [
+        ([EVEN] * 3, "the baseline has 15 runs"),
+        ([[1000, 1005, 995, 500, 400]] * 6, "12 of the baseline's 30 runs are strays"),
+        ([[1000 + 8 * run for run in (-15, -8, 0, 8, 15)]] * 6, "differ by 8.7 %"),
+    ],
+    ids=["few", "strays", "noise"],
+)
+def test_a_baseline_that_tells_nothing_decides_nothing(
+    sessions: list[list[float]], told: str
+) -> None:
+    by = rule(sessions)
+    assert looks(by, 1000.0)[:3] == [None, None, Verdict.INCONCLUSIVE]
+    assert looks(by, 500.0)[2] is Verdict.INCONCLUSIVE
+    decision = by.decide([1000.0] * 3, is_last=True)
+    assert decision is not None
+    assert told in (decision.reason or "")
+
+
+def test_a_tolerance_of_its_own_makes_no_baseline_inconclusive() -> None:
+    assert looks(rule(least=12.0), 1000.0)[2] is Verdict.PASS
+
+
+def test_a_fail_among_many_strays_is_inconclusive() -> None:
+    runs = [960.0, 960.0, 960.0, 960.0, 960.0, 500.0, 400.0, 300.0, 1200.0]
+    assert verdict(rule(), runs) is Verdict.INCONCLUSIVE
+    assert verdict(rule(), runs[:7]) is Verdict.REGRESSED
+    decision = rule().decide(runs, is_last=True)
+    assert decision is not None
+    assert "4 of 9 runs are strays" in (decision.reason or "")
+
+
+def test_strays_that_more_runs_may_outnumber_are_waited_for() -> None:
+    runs = [960.0, 960.0, 960.0, 960.0, 500.0, 400.0, 300.0, 960.0, 960.0]
+    assert verdict(rule(), runs[:7]) is None
+    assert verdict(rule(), runs) is Verdict.REGRESSED
+
+
+def test_a_stray_is_told_and_does_not_count() -> None:
+    decision = rule().decide([1000.0, 600.0, 1002.0], is_last=False)
+    assert decision is not None
+    assert decision.verdict is Verdict.PASS
+    assert decision.notes == ("1 of 3 runs lie far from the others and do not count: 600",)
+
+
+# -------------------------------------------------------------------------- for any numbers
+
+runs_of_a_night = st.lists(
+    st.floats(min_value=500, max_value=1500, allow_nan=False), min_size=3, max_size=9
+)
+GRAVITY = {Verdict.IMPROVED: 0, Verdict.PASS: 1, Verdict.INCONCLUSIVE: 2, Verdict.REGRESSED: 3}
+
+
+@given(runs_of_a_night, st.floats(min_value=0.5, max_value=1.0))
+def test_slower_runs_are_never_better(runs: list[float], factor: float) -> None:
+    before = rule().decide(runs, is_last=True)
+    after = rule().decide([run * factor for run in runs], is_last=True)
+    assert before is not None
+    assert after is not None
+    assert (after.difference_percent or 0) <= (before.difference_percent or 0) + 1e-9
+    if before.verdict is not Verdict.IMPROVED:
+        assert after.verdict is not Verdict.IMPROVED
+
+
+@given(st.floats(min_value=1.0, max_value=2.0))
+def test_a_candidate_without_loss_never_regresses(factor: float) -> None:
+    assert Verdict.REGRESSED not in looks(rule(), 1000.0 * factor)
+
+
+@given(st.floats(min_value=0.01, max_value=0.97))
+def test_a_loss_of_three_percent_never_passes_without_noise(factor: float) -> None:
+    found = looks(rule(), 1000.0 * factor)
+    assert Verdict.PASS not in found
+    assert Verdict.IMPROVED not in found
+
+
+@given(runs_of_a_night, st.sampled_from([1e-6, 0.125, 1024.0, 1e6]))
+def test_the_unit_changes_no_verdict(runs: list[float], unit: float) -> None:
+    # Powers of two and of ten, the latter with a hair's breadth: no run lies on a limit then.
+    plain = rule().decide([run + 1e-4 for run in runs], is_last=True)
+    scaled = rule([[run * unit for run in session] for session in SESSIONS], pinned=1000 * unit)
+    other = scaled.decide([(run + 1e-4) * unit for run in runs], is_last=True)
+    assert plain is not None
+    assert other is not None
+    assert other.verdict is plain.verdict
+    assert other.difference_percent == pytest.approx(plain.difference_percent, abs=1e-6)
+    assert other.threshold_percent == pytest.approx(plain.threshold_percent)
+
+
+def test_the_order_of_the_runs_changes_nothing() -> None:
+    runs = [960.0, 940.0, 500.0, 985.0, 971.0]
+    decisions = {
+        replace(decision, notes=())
+        for order in permutations(runs)
+        if (decision := rule().decide(list(order), is_last=True))
+    }
+    assert len(decisions) == 1

@@ -1,0 +1,131 @@
+"""How many runs of a case are taken: a fixed number, or as many as a rule asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from trainers import CASES, SYSTEM, TinySystem, measurer
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs, log_path
+from pytest_dlperf.measure.from_logs import LogMeasurer
+from pytest_dlperf.measurement import Estimator, RunStatus
+from pytest_dlperf.repeats import FixedRepeats
+from pytest_dlperf.reports.progress import progress_line
+from pytest_dlperf.systems import load_systems
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from suites import Suite
+
+    from pytest_dlperf.measure.by_launching import RunProgress
+    from pytest_dlperf.repeats import Repeats
+
+CASE = Case.parse(CASES[0])
+
+
+@dataclass
+class EnoughFrom:
+    """A rule that has enough from so many runs on, and keeps what it was asked with."""
+
+    number: int
+    at_most: int = 9
+    asked: list[list[float]] = field(default_factory=list)
+    may_be_fewer: bool = True
+
+    def is_enough(self, throughputs: Sequence[float]) -> bool:
+        self.asked.append(list(throughputs))
+        return len(throughputs) >= self.number
+
+
+def numbers_of(shown: Sequence[RunProgress]) -> list[str]:
+    """What the lines of progress say of the runs, each once."""
+    said = [progress_line(progress).split("  ")[1].split(",")[0] for progress in shown]
+    return list(dict.fromkeys(said))
+
+
+def test_runs_are_launched_until_the_rule_has_enough(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    rule = EnoughFrom(3)
+    shown: list[RunProgress] = []
+    measurement = measurer(suite, repeats=lambda _: rule, show=shown.append).measure(CASE)
+    assert len(tiny.starts()) == len(measurement.runs) == 3
+    assert rule.asked[-1] == list(measurement.throughputs)
+    assert numbers_of(shown) == [f"run {run} of at most 9" for run in (1, 2, 3)]
+
+
+def test_no_more_are_launched_than_the_rule_takes_at_most(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    measurement = measurer(suite, repeats=lambda _: EnoughFrom(99, at_most=2)).measure(CASE)
+    assert len(tiny.starts()) == len(measurement.runs) == 2
+
+
+def test_a_fixed_number_is_told_as_one(suite: Suite) -> None:
+    TinySystem(suite)
+    shown: list[RunProgress] = []
+    measurer(suite, repeats=lambda _: FixedRepeats(2), show=shown.append).measure(CASE)
+    assert numbers_of(shown) == ["run 1 of 2", "run 2 of 2"]
+
+
+def test_a_broken_run_ends_a_case_whatever_the_rule_says(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 die-at-3")
+    measurement = measurer(suite, repeats=lambda _: EnoughFrom(3)).measure(CASE)
+    assert [run.status for run in measurement.runs] == [RunStatus.FAILED]
+
+
+def test_launches_need_a_largest_number(suite: Suite) -> None:
+    TinySystem(suite)
+    with pytest.raises(ValueError, match="launches need a largest number"):
+        measurer(suite, repeats=lambda _: FixedRepeats(None)).measure(CASE)
+
+
+@pytest.mark.parametrize("number", [1, 5, None])
+def test_a_number_of_runs_is_never_fewer(number: int | None) -> None:
+    assert not FixedRepeats(number).may_be_fewer
+
+
+# ---------------------------------------------------------------------------- from logs
+
+
+@pytest.fixture
+def nights(suite: Suite) -> Path:
+    """The logs of six runs."""
+    TinySystem(suite)
+    measurer(suite, repeats=lambda _: FixedRepeats(6)).measure(CASE)
+    return suite.path / "night"
+
+
+def from_logs(suite: Suite, nights: Path, repeats: Repeats) -> tuple[list[int], list[RunStatus]]:
+    """The runs that are read, and what became of them."""
+    systems = load_systems([suite.path / "bench_tests/systems/own.yaml"], BUILTIN_FORMATS)
+    index: LogIndex = index_logs(LogSource(SYSTEM, None, nights), log_name="mlp", cases=[CASE])
+    read = LogMeasurer(index, systems, Estimator.STEADY, repeats=lambda _: repeats).measure(CASE)
+    assert read.fingerprint is None
+    return [run.run for run in read.runs], [run.status for run in read.runs]
+
+
+def test_logs_are_read_in_the_order_of_runs_until_the_rule_has_enough(
+    suite: Suite, nights: Path
+) -> None:
+    # A log that is not needed is not opened: nobody finds that it is none.
+    log_path(nights, CASE, "mlp", 4).write_text("", encoding="utf-8")
+    assert from_logs(suite, nights, EnoughFrom(3)) == ([1, 2, 3], [RunStatus.OK] * 3)
+    assert from_logs(suite, nights, FixedRepeats(2)) == ([1, 2], [RunStatus.OK] * 2)
+    runs, statuses = from_logs(suite, nights, FixedRepeats(None))
+    assert runs == [1, 2, 3, 4, 5, 6]
+    assert statuses[3] is RunStatus.INVALID
+
+
+def test_a_broken_log_is_one_of_the_runs(suite: Suite, nights: Path) -> None:
+    """Nobody reads on until there are enough that please."""
+    log_path(nights, CASE, "mlp", 2).write_text("", encoding="utf-8")
+    runs, statuses = from_logs(suite, nights, FixedRepeats(3))
+    assert runs == [1, 2, 3]
+    assert statuses == [RunStatus.OK, RunStatus.INVALID, RunStatus.OK]
+    assert from_logs(suite, nights, EnoughFrom(99, at_most=4))[0] == [1, 2, 3, 4]
