@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pytest_dlperf.cases import SINGLE_DEVICE, Case
-from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.session import AcceptedNumbers, TestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.measurement import InTurn, Measurement
     from pytest_dlperf.suite import Suite
 
@@ -104,8 +103,16 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
                 for fault in suite.host_faults:
                     record.host_faults.setdefault(fault.host, []).append(fault.fault)
         # Outside the block above, or the exception would be told as the cause once more.
-        if isinstance(problem, CannotMeasureError):
+        if isinstance(problem, CannotMeasureError) and not _lacks_single_device(record, case):
             pytest.skip(str(problem))
+        if record is not None and _lacks_single_device(record, case):
+            reason = f"the speedup is not measured, for its single device is not: {problem}"
+            record.judge(
+                Judgement(quantity=Quantity.SPEEDUP, verdict=Verdict.INVALID, reason=reason)
+            )
+            pytest.fail(
+                f"invalid: speedup of {record.case.id}\n  reason     {reason}", pytrace=False
+            )
         pytest.fail(str(problem), pytrace=False)
 
     return measure
@@ -115,6 +122,15 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
 def dlperf_gate(request: pytest.FixtureRequest) -> Gate:
     """Judge measurements against the cluster's baselines; a verdict that is not good fails."""
     return Gate(_suite(request), record_of(request.node))
+
+
+def _lacks_single_device(record: TestRecord | None, case: Case) -> bool:
+    """Whether a test that has measured its own case now misses what the speedup is taken over."""
+    return (
+        record is not None
+        and case == record.case.single_device != record.case
+        and record.case.id in record.measurements
+    )
 
 
 def _suite(request: pytest.FixtureRequest) -> Suite:

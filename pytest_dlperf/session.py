@@ -55,7 +55,11 @@ class TestRecord:
 
     def fail(self, reason: str) -> None:
         """Note that the test failed for another reason than a verdict: nothing of it passes."""
-        if all(judgement.passes for judgement in self.judgements.values()):
+        # A strict session fails a test for its environment_shift: that says it all already.
+        if all(
+            judgement.passes and judgement.verdict is not Verdict.ENVIRONMENT_SHIFT
+            for judgement in self.judgements.values()
+        ):
             for quantity in self.judgements or (self.quantity,):
                 self.judgements[quantity] = Judgement(
                     quantity=quantity, verdict=Verdict.FAILED, reason=reason

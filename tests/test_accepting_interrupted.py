@@ -121,7 +121,7 @@ def test_of_two_sessions_that_accept_one_case_only_one_does(suite: Suite) -> Non
     # Who comes later is refused, or was held already against what the first has accepted.
     for code, output in zip(codes, outputs, strict=True):
         if code:
-            assert "another session has changed" in output or "needs --dlperf-reason" in output
+            assert "run again to be held against" in output or "needs --dlperf-reason" in output
 
 
 def test_an_interrupted_session_changes_nothing(suite: Suite) -> None:

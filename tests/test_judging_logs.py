@@ -160,9 +160,15 @@ def test_a_speedup_without_its_single_device_is_not_made_up(suite: Suite) -> Non
         "--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", "fp32-b64-4n8g", "-rs"
     )
 
-    result.assert_outcomes(passed=1, skipped=1, deselected=207)
+    result.assert_outcomes(passed=1, failed=1, deselected=207)
     assert results["cases"][0]["speedup"] is None
-    assert results["cases"][0]["verdict"] == {"throughput": "pass", "speedup": "skipped"}
+    assert results["cases"][0]["verdict"] == {"throughput": "pass", "speedup": "invalid"}
+    result.stdout.fnmatch_lines(
+        [
+            "invalid: speedup of tensorflow-bert_base-fp32-b64-4n8g",
+            "*its single device is not: no logs of tensorflow-bert_base-fp32-b64-1n1g*",
+        ]
+    )
 
 
 def test_a_broken_single_device_breaks_the_speedup(suite: Suite) -> None:

@@ -20,7 +20,8 @@ CASE_KEYS = {
 }  # fmt: skip
 JUDGEMENT_KEYS = {
     "rule", "reference", "difference_percent", "interval_percent", "tolerance_percent",
-    "smallest_visible_percent", "false_alarm", "reason", "notes", "recorded",
+    "smallest_visible_percent", "false_alarm", "reason", "ends", "notes",
+    "recorded",
 }  # fmt: skip
 
 

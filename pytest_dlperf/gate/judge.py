@@ -108,15 +108,11 @@ def judge_speedup(  # noqa: PLR0913 - both ends with both baselines, and the use
         )
     if decision.verdict is Verdict.IMPROVED:
         decision = _whose_gain(decision, many, single)
-    notes = (
-        *decision.notes,
-        many.told(),
-        single.told(),
-        *software_notes(measurement, baseline),
-    )
-    return _judgement(
+    notes = (*decision.notes, *software_notes(measurement, baseline))
+    judgement = _judgement(
         quantity, name, decision, measured=speedup, accepted=baseline.speedup, notes=notes
     )
+    return replace(judgement, ends=(many.told(), single.told()))
 
 
 def why_incomparable(measurement: Measurement, baseline: Baseline | None) -> str | None:

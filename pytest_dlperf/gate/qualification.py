@@ -212,9 +212,11 @@ def _turned_round(false_alarms: float, alarms: float, improvements: float) -> st
 def _too_strict(tolerance_percent: float, smallest: float) -> str | None:
     if tolerance_percent >= smallest:
         return None
+    # Rounded up: what is advised has to be enough.
+    enough = math.ceil(10 * smallest) / 10
     return (
         f"the tolerance of {tolerance_percent:g} % is below what the noise allows: from "
-        f"{smallest:.1f} % on, at most {100 * MOST_FALSE_ALARMS:g} % of nights give an alarm "
+        f"{enough:.1f} % on, at most {100 * MOST_FALSE_ALARMS:g} % of nights give an alarm "
         "without a loss"
     )
 

@@ -40,7 +40,7 @@ _MOST_VISIBLE: Final = 0.10
 _INTERVAL: Final = 1.96
 
 # By the other rule, for what this one leaves open passes nothing that could be added.
-_MORE_RUNS: Final = "--dlperf-gate tolerance --dlperf-extend-baselines"
+_MORE_RUNS: Final = "sessions with --dlperf-gate tolerance and --dlperf-extend-baselines"
 
 
 @final
@@ -243,13 +243,13 @@ def _fault(runs: Sequence[float], deviation: float) -> str | None:
     if len(runs) < LEAST_BASELINE_RUNS:
         return (
             f"the baseline has {_runs(len(runs))}, the sequential rule needs "
-            f"{LEAST_BASELINE_RUNS}; {_MORE_RUNS} adds those of sessions that pass"
+            f"{LEAST_BASELINE_RUNS}; {_MORE_RUNS} add those that pass"
         )
     far = len(strays(runs, deviation))
     if far > _MOST_BASELINE_STRAYS * len(runs):
         return (
             f"{far} of the baseline's {len(runs)} runs are strays: it does not say what is "
-            f"normal; {_MORE_RUNS} puts quiet sessions in their place"
+            f"normal; {_MORE_RUNS} put quiet runs in their place"
         )
     error = deviation * math.sqrt(1 / len(runs) + 1 / LAST_LOOK)
     visible = max(LEAST_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error) + _VISIBLE_ERRORS * error

@@ -75,8 +75,9 @@ class Judgement:
     as the rule saw it, ``interval_percent`` its 95 % interval. ``tolerance_percent`` is the
     largest loss that passes, ``smallest_visible_percent`` the smallest loss that the rule finds in
     nine nights of ten; ``None`` where there are too few runs to say. ``false_alarm`` is the
-    probability that the rule gives an alarm when nothing has changed. ``notes`` are worth knowing
-    and change no verdict. ``recorded`` says that tonight's numbers become the baseline.
+    probability that the rule gives an alarm when nothing has changed. ``ends`` tell the
+    throughputs of both ends of a speedup. ``notes`` are worth knowing and change no verdict.
+    ``recorded`` says that tonight's numbers become the baseline.
     """
 
     quantity: Quantity
@@ -91,6 +92,7 @@ class Judgement:
     false_alarm: float | None = None
     rule: RuleName | None = None
     reason: str | None = None
+    ends: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     recorded: bool = False
 
@@ -114,6 +116,7 @@ class Judgement:
             "false_alarm": self.false_alarm,
             "rule": self.rule.value if self.rule else None,
             "reason": self.reason,
+            "ends": list(self.ends),
             "notes": list(self.notes),
             "recorded": self.recorded,
         }
@@ -129,6 +132,7 @@ class Judgement:
                 "verdict": Verdict(plain["verdict"]),
                 "interval_percent": (interval[0], interval[1]) if interval else None,
                 "rule": RuleName(rule) if rule else None,
+                "ends": tuple(plain["ends"]),
                 "notes": tuple(plain["notes"]),
             }
         )

@@ -30,6 +30,7 @@ def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
     if judgement.reason:
         lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
     lines += _comparison(judgement, measurement, cluster, other_clusters)
+    lines += [f"  throughput {numbers.in_full(end, 13)}" for end in judgement.ends]
     lines += [f"  note       {numbers.in_full(note, 13)}" for note in judgement.notes]
     lines += _way_out(judgement)
     for measured in filter(None, (measurement, single_device)):
