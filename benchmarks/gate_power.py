@@ -1,8 +1,8 @@
 """What the gate sees and how often it cries wolf, by simulation of the gate itself.
 
 Baselines and nights are drawn from models of noise and given to the project's own functions, the
-same that a session calls: they choose the rule, ask for one more run or decide, and judge the
-control arm. The tables are printed, and the exit code is 1 if a target below them is missed.
+same that a session calls: they choose the rule, ask for one more run or decide, judge speedups and
+the control arm. The tables are printed, and the exit code is 1 if a target below them is missed.
 
     python benchmarks/gate_power.py [--trials 100000] [--processes 2]
 
@@ -21,14 +21,16 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.baselines.entry import AcceptedSession, Baseline
 from pytest_dlperf.gate.control import confirm_throughput
-from pytest_dlperf.gate.judge import judge_throughput
+from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
+from pytest_dlperf.gate.noise import are_unstable
 from pytest_dlperf.gate.rules import rule_for
 from pytest_dlperf.gate.verdict import RuleName, Verdict
 from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.suite import LEAST_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -41,6 +43,7 @@ SESSIONS: Final = 6
 RUNS_PER_SESSION: Final = 5
 TOLERANCE_PERCENT: Final = 5.0
 CHUNK: Final = 2000
+CREEP: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ NOISES: Final = {**QUIET, **NIGHTS, **LOUD}
 class Gate:
     """How the gate is asked: by which rule, with which tolerance, and whether there is a control.
 
-    ``baseline_sessions`` of ``baseline_runs`` runs each are accepted.
+    ``baseline_sessions`` of ``baseline_runs`` runs each are accepted. With ``speedup`` a case of
+    many devices is judged over one device of the same night, which has noise of its own.
     """
 
     name: str
@@ -101,13 +105,17 @@ class Gate:
     baseline_sessions: int = 1
     baseline_runs: int = 10
     control: bool = False
+    speedup: bool = False
 
 
 ITSELF: Final = Gate("sequential, 3 to 9 runs", None, 5.0, SESSIONS, RUNS_PER_SESSION)
 CONTROLLED: Final = replace(ITSELF, name="with control", control=True)
+SPEEDUP: Final = replace(ITSELF, name="  its speedup", speedup=True)
 TOLERANCES: Final = tuple(
-    Gate(f"median, -{percent:g} %", RuleName.TOLERANCE, percent) for percent in (5.0, 3.0, 2.0)
+    Gate(f"median of 5, -{percent:g} %, of {runs}", RuleName.TOLERANCE, percent, baseline_runs=runs)
+    for percent, runs in ((5.0, 5), (5.0, 10), (3.0, 10), (2.0, 10))
 )
+"""Against the median of one session of 5 and of 10 runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +123,13 @@ class Cell:
     """One field of a table: a gate, the name of a noise, and the loss of the candidate.
 
     ``None`` for the loss is exactly the one that the rule says it sees nine times out of ten.
+    ``crept`` is what was lost before, in steps of 0.2 % a night, all of them accepted.
     """
 
     gate: Gate
     noise: str
     loss: float | None
+    crept: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +162,10 @@ class Outcome:
     def alarms(self) -> float:
         """Part of the nights that were called regressed in the end."""
         return self.final[Verdict.REGRESSED] / self.trials
+
+    def undecided(self) -> float:
+        """Part of the nights that were called inconclusive in the end, which is red too."""
+        return self.final[Verdict.INCONCLUSIVE] / self.trials
 
     def runs_each(self) -> float:
         """Runs that a night took."""
@@ -198,11 +212,8 @@ def one_night(
 ) -> tuple[Verdict, Verdict, int, float]:
     """One night: the verdict, the verdict after the control arm, runs taken, loss that is seen."""
     gate, noise = cell.gate, NOISES[cell.noise]
-    sessions = [
-        [noise.run(level, choose) for _ in range(gate.baseline_runs)]
-        for level in [noise.night(choose) for _ in range(gate.baseline_sessions)]
-    ]
-    baseline = baseline_of(sessions)
+    levels = levels_of(cell, choose)
+    baseline = baseline_of(sessions_of(gate, noise, levels, choose))
     rule = make_rule(baseline, tolerance_percent=gate.tolerance_percent, forced=gate.forced)
     visible = 0.0
     loss = cell.loss
@@ -213,20 +224,88 @@ def one_night(
         visible = told.smallest_visible_percent
         loss = visible / 100
     # The control is the accepted software: it has the night's level, without the loss.
-    tonight = noise.night(choose)
+    tonight = noise.night(choose) * (1 - cell.crept)
     level = tonight * (1 - loss)
+    runs, verdict = series(rule, noise, level, choose)
+    if gate.speedup:
+        return (
+            *speedup_night(cell, baseline, (levels, tonight), runs, choose, make_rule),
+            visible,
+        )
+    if not gate.control or verdict is not Verdict.REGRESSED:
+        return verdict, verdict, len(runs), visible
+    judgement = judge_throughput(
+        measurement(runs), baseline, tolerance_percent=gate.tolerance_percent, forced=gate.forced
+    )
+    # As many as a session takes: A B B A, and not too few to tell.
+    pairs = max(LEAST_PAIRS, len(runs) + len(runs) % 2)
+    confirmed = confirmed_in_turn(judgement, baseline, noise, (level, tonight), pairs, choose)
+    return judgement.verdict, confirmed.verdict, len(runs) + 2 * pairs, visible
+
+
+def levels_of(cell: Cell, choose: random.Random) -> list[float]:
+    """The throughputs of the accepted nights."""
+    levels = [NOISES[cell.noise].night(choose) for _ in range(cell.gate.baseline_sessions)]
+    if not cell.crept:
+        return levels
+    # The pinned one is from before; the last ones are those of the nights until tonight.
+    last = [
+        level * (1 - cell.crept + CREEP * nights)
+        for nights, level in zip(range(len(levels), 0, -1), levels, strict=True)
+    ]
+    return [NOISES[cell.noise].night(choose), *last]
+
+
+def sessions_of(
+    gate: Gate, noise: Noise, levels: Iterable[float], choose: random.Random
+) -> list[list[float]]:
+    """The runs of the accepted nights: one with too many strays is none, and comes again."""
+    sessions = []
+    for level in levels:
+        runs = [noise.run(level, choose) for _ in range(gate.baseline_runs)]
+        while noise.strays and are_unstable(runs, noise.deviation):
+            runs = [noise.run(level, choose) for _ in range(gate.baseline_runs)]
+        sessions.append(runs)
+    return sessions
+
+
+def series(
+    rule: Rule, noise: Noise, level: float, choose: random.Random
+) -> tuple[list[float], Verdict]:
+    """As many runs at this level as the rule asks for, and what it makes of them."""
     runs: list[float] = []
     decision = None
     while decision is None:
         runs.append(noise.run(level, choose))
         decision = rule.decide(runs, is_last=False)
-    if not gate.control or decision.verdict is not Verdict.REGRESSED:
-        return decision.verdict, decision.verdict, len(runs), visible
-    judgement = judge_throughput(
-        measurement(runs), baseline, tolerance_percent=gate.tolerance_percent, forced=gate.forced
+    return runs, decision.verdict
+
+
+def speedup_night(  # noqa: PLR0913, PLR0917 - a night has so many sides
+    cell: Cell,
+    many: Baseline,
+    levels: tuple[Sequence[float], float],
+    runs: Sequence[float],
+    choose: random.Random,
+    make_rule: Callable[..., Rule],
+) -> tuple[Verdict, Verdict, int]:
+    """The verdict on the speedup of a night whose many devices had these runs, twice, and runs.
+
+    The single device shares the levels of the nights, those accepted and tonight's.
+    """
+    gate, noise = cell.gate, NOISES[cell.noise]
+    accepted, tonight = levels
+    single = baseline_of(sessions_of(gate, noise, accepted, choose))
+    wishes: dict[str, Any] = {"tolerance_percent": gate.tolerance_percent, "forced": gate.forced}
+    single_runs, _ = series(make_rule(single, **wishes), noise, tonight, choose)
+    judgement = judge_speedup(
+        measurement(runs),
+        measurement(single_runs),
+        replace(many, speedup=many.throughput / single.throughput),
+        single,
+        **wishes,
     )
-    confirmed = confirmed_in_turn(judgement, baseline, noise, (level, tonight), len(runs), choose)
-    return judgement.verdict, confirmed.verdict, 3 * len(runs), visible
+    return judgement.verdict, judgement.verdict, len(runs)
 
 
 def confirmed_in_turn(  # noqa: PLR0913, PLR0917 - a night has so many sides
@@ -297,6 +376,9 @@ RULE_COLUMNS: Final = (
     ("3 % cv 1", "cv 1", 0.03),
     ("5 % cv 2.5", "cv 2.5", 0.05),
 )
+RULE_ROWS: Final = (*TOLERANCES, ITSELF, SPEEDUP)
+CREEP_ROWS: Final = ("cv .3", "cv 1", "cv 2.5", "cv 1, nights 1")
+CREPT: Final = (0.04, 0.05, 0.06, 0.07)
 VISIBLE_ROWS: Final = ("cv .3", "cv 1", "cv 1.5", "cv 2.5", "cv 4")
 CONTROL_ROWS: Final = ("cv 1", "cv 2.5", "strays", *NIGHTS)
 CONTROL_LOSSES: Final = (0.0, 0.03, 0.05)
@@ -305,12 +387,9 @@ CONTROL_LOSSES: Final = (0.0, 0.03, 0.05)
 def all_cells() -> list[Cell]:
     """Every field of every table."""
     return [
-        *(
-            Cell(gate, noise, loss)
-            for gate in (*TOLERANCES, ITSELF)
-            for _, noise, loss in RULE_COLUMNS
-        ),
+        *(Cell(gate, noise, loss) for gate in RULE_ROWS for _, noise, loss in RULE_COLUMNS),
         *(Cell(ITSELF, noise, None) for noise in VISIBLE_ROWS),
+        *(Cell(ITSELF, noise, 0.0, crept) for noise in CREEP_ROWS for crept in CREPT),
         *(Cell(CONTROLLED, noise, loss) for noise in CONTROL_ROWS for loss in CONTROL_LOSSES),
     ]
 
@@ -325,11 +404,16 @@ def tables(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
     yield "Alarms in %: when nothing changed (FA), and after a loss"
     yield ""
     yield f"{'rule':<26}" + "".join(f"{name:>11}" for name, _, _ in RULE_COLUMNS)
-    for gate in (*TOLERANCES, ITSELF):
-        row = (outcomes[Cell(gate, noise, loss)] for _, noise, loss in RULE_COLUMNS)
+    for gate in RULE_ROWS:
+        row = [outcomes[Cell(gate, noise, loss)] for _, noise, loss in RULE_COLUMNS]
         yield f"{gate.name:<26}" + "".join(f"{percent(outcome.alarms()):>11}" for outcome in row)
-    runs = (outcomes[Cell(ITSELF, noise, loss)] for _, noise, loss in RULE_COLUMNS)
-    yield f"{'  runs it takes':<26}" + "".join(f"{outcome.runs_each():>11.2f}" for outcome in runs)
+        if gate is ITSELF:
+            yield f"{'  inconclusive':<26}" + "".join(
+                f"{percent(outcome.undecided()):>11}" for outcome in row
+            )
+            yield f"{'  runs it takes':<26}" + "".join(
+                f"{outcome.runs_each():>11.2f}" for outcome in row
+            )
     yield ""
     yield "The loss that the sequential rule says it sees nine times out of ten, and how often"
     yield ""
@@ -337,6 +421,13 @@ def tables(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
         seen = outcomes[Cell(ITSELF, noise, None)]
         visible = seen.visible_percent / seen.trials
         yield f"{noise:<26}{visible:>9.1f} %{percent(seen.alarms()):>9} %"
+    yield ""
+    yield "Alarms in % when so much has crept away since the number was accepted, 0.2 % a night"
+    yield ""
+    yield f"{'noise':<26}" + "".join(f"{f'{100 * crept:g} % lost':>11}" for crept in CREPT)
+    for noise in CREEP_ROWS:
+        alarms = (outcomes[Cell(ITSELF, noise, 0.0, crept)].alarms() for crept in CREPT)
+        yield f"{noise:<26}" + "".join(f"{percent(part):>11}" for part in alarms)
     yield ""
     yield "With a control arm after a fail: first fail -> after control, and runs a night"
     yield ""

@@ -7,11 +7,14 @@ change of a baseline once the whole session has been judged.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.entry import Acceptance
-from pytest_dlperf.baselines.recording import Change, ChangeKind
+from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
+from pytest_dlperf.cases import SINGLE_DEVICE
+from pytest_dlperf.gate.judge import judge_throughput
 from pytest_dlperf.gate.noise import STRAY_RADIUS_NOISE, median, noise
+from pytest_dlperf.gate.rules import tolerance_of
 from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.logs.digest import digest_of_logs
 
@@ -25,12 +28,15 @@ if TYPE_CHECKING:
     from pytest_dlperf.options import Settings
     from pytest_dlperf.session import CaseResult
 
-_ACCEPTABLE = (Verdict.IMPROVED, Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
-"""Verdicts on a number that lies outside its tolerance, and was measured soundly."""
+_LOWER: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
+"""Verdicts on a number that was measured soundly, and is lower than what it was held against."""
 
 
-_LEAST_RUNS_TO_TELL = 3
-"""Fewer runs do not say how far runs lie apart."""
+ADDED_RUNS: Final = 4
+"""Runs of a session that is added to a baseline: six such sessions are the twenty runs and more
+that the sequential rule needs."""
+_LEAST_RUNS_TO_TELL: Final = 3
+"""Fewer runs do not say how far runs usually lie apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,37 +57,40 @@ class Refusal:
 
     case: Case
     why: str
+    is_bad: bool = True
+    """Whether the session fails for it: what was asked for did not happen."""
 
 
 # ------------------------------------------------------------------- when a case is judged
 
 
-def marked(
+def marked(  # noqa: PLR0913 - a judgement, and all that bears on its acceptance
     judgement: Judgement,
     measurement: Measurement,
     baseline: Baseline | None,
     settings: Settings,
     *,
     tolerance_percent: float,
+    single_device: Judgement | None = None,
 ) -> Judgement:
     """The judgement, marked as recorded if the session accepts its number.
 
     A number that is missing is recorded with create and update, one outside its tolerance with
     update. Where it was asked for and cannot be, the reason says why. ``tolerance_percent`` is the
-    system's.
+    system's, ``single_device`` the judgement on what a speedup is taken over.
     """
+    tolerance = tolerance_of(baseline, tolerance_percent)
     is_missing = judgement.verdict is Verdict.NO_BASELINE and _lacks(judgement, baseline)
-    is_wanted = settings.update_baselines or (settings.create_baselines and is_missing)
     is_other = judgement.verdict is Verdict.NO_BASELINE and _is_comparable(measurement, baseline)
-    if not is_wanted or not (is_missing or is_other or judgement.verdict in _ACCEPTABLE):
+    is_wanted = (settings.create_baselines or settings.update_baselines) and is_missing
+    is_wanted |= settings.update_baselines and (is_other or _is_outside(judgement, tolerance))
+    if not is_wanted:
         return judgement
-    own = baseline.tolerance_percent if baseline is not None else None
-    problem = _scatter_problem(
-        measurement.throughputs,
-        tolerance_percent=tolerance_percent if own is None else own,
-    )
+    problem = _scatter_problem(measurement.throughputs, tolerance_percent=tolerance)
+    if single_device is not None and single_device.verdict in (*_LOWER, Verdict.INCONCLUSIVE):
+        problem = f"its single device is {single_device.verdict.value}"
     if problem is None and _lowers(judgement, baseline) and settings.reason is None:
-        problem = "it would lower the accepted number, which needs --dlperf-reason 'TEXT'"
+        problem = "a lower number needs --dlperf-reason 'TEXT'"
     if problem is not None:
         return replace(judgement, reason=_joined(judgement.reason, f"not accepted: {problem}"))
     if judgement.verdict is Verdict.NO_BASELINE:
@@ -94,7 +103,9 @@ def marked(
 def _scatter_problem(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
     """Why runs are too far apart to rest a number on: by what the case tolerates."""
     if len(runs) < _LEAST_RUNS_TO_TELL:
-        return None
+        apart = 100 * (max(runs) / min(runs) - 1) if runs else 0.0
+        is_far = apart > tolerance_percent
+        return f"its {len(runs)} runs lie {apart:.1f} % apart" if is_far else None
     deviation = noise(runs)
     if 100 * deviation > tolerance_percent:
         return (
@@ -128,8 +139,28 @@ def _is_comparable(measurement: Measurement, baseline: Baseline | None) -> bool:
 
 
 def _lowers(judgement: Judgement, baseline: Baseline | None) -> bool:
+    """Whether tonight is lower than the accepted number, or than the last sessions."""
+    if judgement.verdict in _LOWER:
+        return True
     accepted = _accepted_number(judgement.quantity, baseline)
     return accepted is not None and judgement.measured is not None and judgement.measured < accepted
+
+
+def _is_outside(judgement: Judgement, tolerance_percent: float) -> bool:
+    """Whether a number that was measured soundly lies outside what the case tolerates.
+
+    Better than the last sessions, and no better than the number that was accepted before them, is
+    inside: to write it down again and again would carry the number anywhere.
+    """
+    if judgement.verdict in _LOWER:
+        return True
+    if judgement.verdict is not Verdict.IMPROVED or None in (
+        judgement.measured,
+        judgement.baseline,
+    ):
+        return False
+    allowed = max(tolerance_percent, judgement.tolerance_percent or 0.0) / 100
+    return (judgement.measured or 0.0) > (judgement.baseline or 0.0) * (1 + allowed)
 
 
 def _joined(first: str | None, second: str) -> str:
@@ -142,6 +173,7 @@ def _joined(first: str | None, second: str) -> str:
 def changes_of(
     results: Sequence[CaseResult],
     baseline_of: Callable[[Case], Baseline | None],
+    tolerance_percent_of: Callable[[Case], float],
     settings: Settings,
     provenance: Provenance,
 ) -> Iterator[Change | Refusal]:
@@ -149,40 +181,43 @@ def changes_of(
     bad = {
         result.case.id
         for result in results
-        if not all(judgement.passes for judgement in result.judgements.values())
+        if not result.is_whole
+        or not all(judgement.passes(strict=False) for judgement in result.judgements.values())
     }
     for result in sorted(results, key=lambda result: (result.case.variant, result.case.topology)):
         case = result.case
         if result.measurement is None:
             continue
-        kind = _kind(result, baseline_of(case), settings)
+        baseline = baseline_of(case)
+        tolerance = tolerance_of(baseline, tolerance_percent_of(case))
+        kind = _kind(result, baseline, settings, tolerance)
         if isinstance(kind, Refusal):
             yield kind
         elif kind is not None:
             if {case.id, case.single_device.id} & bad:
                 # A speedup over a reference that has failed is none to keep either.
                 yield Refusal(case, "a part of the case, or its single device, did not pass")
-            elif not _stands(result, baseline_of(case)):
+            elif not _stands(result, baseline):
                 yield Refusal(
                     case,
                     "another session has changed its baseline meanwhile; run again to be held "
                     "against that",
                 )
             else:
-                yield _change(kind, result, baseline_of(case), provenance)
+                yield _change(kind, result, baseline, provenance)
 
 
 def _kind(
-    result: CaseResult, baseline: Baseline | None, settings: Settings
+    result: CaseResult, baseline: Baseline | None, settings: Settings, tolerance_percent: float
 ) -> ChangeKind | Refusal | None:
     measurement = result.measurement
     if measurement is None or measurement.median is None or measurement.broken_runs:
         return None
     for judgement in result.judgements.values():
         # A test that fails says so itself; one that passes would hide what was asked for.
-        is_left = judgement.verdict in _ACCEPTABLE and not judgement.recorded
-        if settings.update_baselines and is_left and judgement.passes:
-            return Refusal(result.case, judgement.reason or "it was not asked for in time")
+        is_left = _is_outside(judgement, tolerance_percent) and not judgement.recorded
+        if settings.update_baselines and is_left and judgement.passes(strict=False):
+            return Refusal(result.case, judgement.reason or "its number was not accepted")
     if any(judgement.recorded for judgement in result.judgements.values()):
         if baseline is None:
             return ChangeKind.CREATE
@@ -190,26 +225,47 @@ def _kind(
         return (
             ChangeKind.SPEEDUP if only_speedup and baseline.speedup is None else ChangeKind.ACCEPT
         )
-    return _extension(result, baseline, measurement) if settings.extend_baselines else None
+    if not settings.extend_baselines:
+        return None
+    return _extension(result, baseline, measurement, tolerance_percent)
 
 
 def _extension(
-    result: CaseResult, baseline: Baseline | None, measurement: Measurement
+    result: CaseResult,
+    baseline: Baseline | None,
+    measurement: Measurement,
+    tolerance_percent: float,
 ) -> ChangeKind | Refusal | None:
     """Whether a case's runs join those that later sessions are held against."""
     judged = result.judgements.get(Quantity.THROUGHPUT)
     if judged is None or baseline is None or judged.baseline is None:
         return None
-    if judged.verdict is Verdict.IMPROVED:
-        return Refusal(
-            result.case, "it has improved: accept the number with --dlperf-update-baselines first"
-        )
-    if judged.verdict is not Verdict.PASS:
+    if judged.verdict is Verdict.IMPROVED and _is_outside(judged, tolerance_percent):
+        why = "it has improved: accept the number with --dlperf-update-baselines first"
+        return Refusal(result.case, why, is_bad=False)
+    if judged.verdict not in (Verdict.PASS, Verdict.IMPROVED):
         return None
+    problem = _why_not_added(measurement, baseline, judged, tolerance_percent)
+    return ChangeKind.EXTEND if problem is None else Refusal(result.case, problem, is_bad=False)
+
+
+def _why_not_added(
+    measurement: Measurement, baseline: Baseline, judged: Judgement, tolerance_percent: float
+) -> str | None:
+    """Why the runs of a case that passes do not join the others, if they do not."""
+    runs = tuple(significant(run) for run in measurement.throughputs)
+    if len(runs) < ADDED_RUNS:
+        return f"it has {len(runs)} runs, and {ADDED_RUNS} are needed to be added"
+    if len(set(runs)) > 1 and runs in baseline.rolling:
+        # A session that counts as many would make the gate too sure of itself.
+        return "these very runs have been added before"
+    # Whoever forces another rule does not get by the one that the baseline allows.
+    own = judge_throughput(measurement, baseline, tolerance_percent=tolerance_percent)
+    if own.verdict is Verdict.REGRESSED:
+        return "by the rule that its baseline allows it is slower"
     # What counts is the larger of what the case allows and what the rule allowed tonight.
-    allowed = max(baseline.tolerance_percent or 0.0, judged.tolerance_percent or 0.0)
-    problem = _scatter_problem(measurement.throughputs, tolerance_percent=allowed)
-    return ChangeKind.EXTEND if problem is None else Refusal(result.case, problem)
+    allowed = max(tolerance_percent, judged.tolerance_percent or 0.0)
+    return _scatter_problem(measurement.throughputs, tolerance_percent=allowed)
 
 
 def _records(result: CaseResult, quantity: Quantity) -> bool:
@@ -236,7 +292,11 @@ def _change(
         raise AssertionError("a case that was not measured changes nothing")
     is_new = kind is ChangeKind.CREATE
     throughput = measurement.median if is_new or _records(result, Quantity.THROUGHPUT) else None
-    speedup = result.speedup if is_new or _records(result, Quantity.SPEEDUP) else None
+    # What no test has judged is not written down; one device is what speedups are taken over.
+    is_single = result.case.topology == SINGLE_DEVICE
+    speedup = (
+        result.speedup if _records(result, Quantity.SPEEDUP) or (is_new and is_single) else None
+    )
     over = result.single_device
     taken_on = measurement.fingerprint
     acceptance = None

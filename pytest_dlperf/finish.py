@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.accepting import Provenance, Refusal, changes_of
+from pytest_dlperf.baselines.entry import ROLLING_SESSIONS
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record
 from pytest_dlperf.environment import describe_commit, describe_environment
+from pytest_dlperf.gate.sequential import (
+    FIRST_LOOK,
+    LEAST_BASELINE_RUNS,
+    LEAST_BASELINE_SESSIONS,
+)
 from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.locks import LockError
 from pytest_dlperf.reports.accepted import AcceptedChange, change_lines
@@ -15,7 +21,7 @@ from pytest_dlperf.reports.json_file import SessionFacts, write_json
 from pytest_dlperf.yamlfile import YamlError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -49,7 +55,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     """Write what the session was asked to write, and yield what is to be told.
 
     ``any_report`` is false when no test has run: pytest was asked for something else, or stopped.
-    ``green_so_far`` says that pytest saw no test fail, ``interrupted`` that it was ended by Ctrl-C.
+    ``green_so_far`` says that pytest saw no test fail, ``interrupted`` that it did not come to its
+    end: by Ctrl-C, ``pytest.exit`` or an error of its own.
     """
     settings = suite.settings
     results = records.results()
@@ -65,7 +72,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         if interrupted:
             yield Note("no baseline was changed: the session was interrupted")
         else:
-            yield from _change_baselines(suite, results, started, changes)
+            notes, changes = _change_baselines(suite, results, started)
+            yield from notes
     if settings.json_file is not None:
         yield _write_results(
             settings.json_file, suite, results, ignored_logs, changes, started=started
@@ -75,12 +83,9 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
 
 
 def _change_baselines(
-    suite: Suite,
-    results: Sequence[CaseResult],
-    started: datetime,
-    told: list[AcceptedChange],
-) -> Iterator[Note]:
-    """Write what the session accepts, one file after the other; ``told`` gets what was written."""
+    suite: Suite, results: Sequence[CaseResult], started: datetime
+) -> tuple[list[Note], list[AcceptedChange]]:
+    """Write what the session accepts, one file after the other; say what, and what was refused."""
     settings = suite.settings
     provenance = Provenance(
         at=started.isoformat(timespec="seconds"),
@@ -88,37 +93,46 @@ def _change_baselines(
         commit=None if settings.log_sources else describe_commit(settings.systems_directories[0]),
         reason=settings.reason,
     )
+    notes: list[Note] = []
     by_system: dict[str, list[Change]] = {}
-    for outcome in changes_of(results, suite.baseline, settings, provenance):
+    for outcome in changes_of(
+        results,
+        suite.baseline,
+        lambda case: suite.system_of(case).tolerance_percent,
+        settings,
+        provenance,
+    ):
         if isinstance(outcome, Refusal):
-            yield _refused(outcome.case, outcome.why)
+            notes.append(_refused(outcome.case, outcome.why, is_bad=outcome.is_bad))
         else:
             by_system.setdefault(outcome.case.system, []).append(outcome)
     source = _source(suite)
+    accepted: list[AcceptedChange] = []
     for name, changes in by_system.items():
         file = suite.cluster.directory / f"{name}.yaml"
         unit = suite.systems[name].unit
         try:
             recorded = record(suite.cluster, name, unit, changes, provenance=source)
         except (YamlError, LockError, OSError) as error:
-            yield Note(f"no baseline was recorded in {file}: {error}", is_bad=True)
+            notes.append(Note(f"no baseline was recorded in {file}: {error}", is_bad=True))
             continue
-        for change, why in recorded.refused:
-            yield _refused(change.case, why)
-        yield from _told(file, recorded.done, unit, told)
-        yield from _unsteady(recorded.done, results)
-    yield from map(Note, change_lines(told) if told else ())
+        notes += [_refused(change.case, why) for change, why in recorded.refused]
+        notes += _counted(file, recorded.done)
+        notes += _unsteady(recorded.done, results)
+        for change in recorded.done:
+            accepted += _accepted(change, unit)
+    if settings.update_baselines and not (by_system or notes):
+        notes.append(Note("no number lies outside its tolerance: no baseline was changed"))
+    notes += map(Note, change_lines(accepted) if accepted else ())
+    return notes, accepted
 
 
-def _refused(case: Case, why: str) -> Note:
-    return Note(f"the baseline of {case.id} stays as it is: {why}", is_bad=True)
+def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:
+    return Note(f"the baseline of {case.id} stays as it is: {why}", is_bad=is_bad)
 
 
-def _told(
-    file: Path, done: Sequence[Change], unit: str, told: list[AcceptedChange]
-) -> Iterator[Note]:
-    for change in done:
-        told += _accepted(change, unit)
+def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
+    """How many cases were changed, and in which way."""
     new = sum(change.kind in (ChangeKind.CREATE, ChangeKind.SPEEDUP) for change in done)
     replaced = sum(change.kind is ChangeKind.ACCEPT for change in done)
     extended = sum(change.kind is ChangeKind.EXTEND for change in done)
@@ -133,6 +147,24 @@ def _told(
         yield Note(
             f"added this session's runs to the baselines of {extended} case{'s' * (extended > 1)} "
             f"in {file}"
+        )
+        yield from _grown(change for change in done if change.kind is ChangeKind.EXTEND)
+
+
+def _grown(extended: Iterable[Change]) -> Iterator[Note]:
+    """How far baselines are on their way to the rule that needs many runs."""
+    sizes = []
+    for change in extended:
+        known = change.known.rolling if change.known is not None else ()
+        sessions = (*known, tuple(change.runs.values()))[-ROLLING_SESSIONS:]
+        whole = [runs for runs in sessions if len(runs) >= FIRST_LOOK]
+        sizes.append((sum(map(len, whole)), len(whole)))
+    runs, sessions_count = min(sizes)
+    if runs < LEAST_BASELINE_RUNS or sessions_count < LEAST_BASELINE_SESSIONS:
+        yield Note(
+            f"they rest on {runs} runs of {sessions_count} sessions and more; from "
+            f"{LEAST_BASELINE_RUNS} runs of {LEAST_BASELINE_SESSIONS} sessions on the sequential "
+            "rule judges"
         )
 
 
@@ -177,7 +209,7 @@ def _unsteady(done: Sequence[Change], results: Sequence[CaseResult]) -> Iterator
         if result.case.id in recorded and spread is not None and spread > NOISY_SPREAD:
             yield Note(
                 f"the runs of {result.case.id} lie far apart ({spread * 100:.0f} %): was the "
-                "machine busy? Accept another number when it is quiet: --dlperf-update-baselines"
+                "machine busy? Delete the entry and record again when it is quiet"
             )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_dlperf.cases import SINGLE_DEVICE, Case
 from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.options import ControlArm
 from pytest_dlperf.session import AcceptedNumbers, TestRecord
 
 if TYPE_CHECKING:
@@ -170,10 +171,9 @@ class Gate:
             repeats=self._suite.fixed_repeats,
         )
         if self._suite.asks_control(judgement):
-            judgement = self._confirmed(
-                judgement,
-                [measurement],
-                lambda in_turn: confirm_throughput(judgement, in_turn[0], baseline),
+            arms, problem = self._in_turn(measurement)
+            judgement = self._without_comparison(judgement, arms, problem) or confirm_throughput(
+                judgement, arms[0], baseline
             )
         return self._settle(judgement, measurement, None)
 
@@ -203,12 +203,9 @@ class Gate:
             repeats=self._suite.fixed_repeats,
         )
         if self._suite.asks_control(judgement):
-            judgement = self._confirmed(
-                judgement,
-                [measurement, single_device],
-                lambda in_turn: confirm_speedup(
-                    judgement, in_turn[0], in_turn[1], baseline, single_baseline
-                ),
+            arms, problem = self._in_turn(measurement, single_device)
+            judgement = self._without_comparison(judgement, arms, problem) or confirm_speedup(
+                judgement, arms[0], arms[1], baseline, single_baseline
             )
         return self._settle(judgement, measurement, single_device)
 
@@ -225,38 +222,56 @@ class Gate:
             )
         return case, baseline
 
-    def _confirmed(
-        self,
-        judgement: Judgement,
-        measurements: Sequence[Measurement],
-        confirm: Callable[[list[InTurn]], Judgement],
-    ) -> Judgement:
-        """The judgement after the accepted software has run on the same hosts."""
+    def _in_turn(self, *measurements: Measurement) -> tuple[list[InTurn], str | None]:
+        """Runs of each case and of the accepted software in turn, or why there are fewer."""
         from pytest_dlperf.locks import LockError
         from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
 
-        in_turn = []
+        taken: list[InTurn] = []
         try:
             for measurement in measurements:
                 both = self._suite.in_turn(measurement)
-                in_turn.append(both)
+                taken.append(both)
                 if self._record is not None:
                     self._record.in_turn[measurement.case_id] = both
         except (CannotMeasureError, UnfitError, LockError) as error:
-            note = f"the accepted software could not be run beside it: {error}"
-            return replace(judgement, notes=(*judgement.notes, note))
-        return confirm(in_turn)
+            return taken, f"the accepted software could not be run beside it: {error}"
+        return taken, None
+
+    def _without_comparison(
+        self, judgement: Judgement, arms: Sequence[InTurn], problem: str | None
+    ) -> Judgement | None:
+        """The judgement where the two could not be compared; ``None`` where they can be."""
+        for both in arms:
+            for run in both.candidate.broken_runs:
+                # All runs count: what is tested has broken.
+                reason = f"{both.candidate.case_id}, run {run.run} beside the accepted software"
+                return replace(
+                    judgement,
+                    verdict=Verdict(run.status.value),
+                    reason=f"{reason}: {run.reason}",
+                )
+        for both in arms:
+            for run in both.control.broken_runs:
+                problem = (
+                    f"the control arm says nothing: run {run.run} of the accepted software is "
+                )
+                problem += f"{run.status.value} ({run.reason})"
+        if problem is None:
+            return None
+        if self._suite.settings.control is ControlArm.ALWAYS and judgement.verdict.passes:
+            return replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=problem)
+        return replace(judgement, notes=(*judgement.notes, problem))
 
     def _settle(
         self, judgement: Judgement, measurement: Measurement, single_device: Measurement | None
     ) -> Judgement:
         suite = self._suite
         case = Case.parse(measurement.case_id)
-        judgement = suite.marked(judgement, measurement, case)
+        judgement = suite.marked(judgement, measurement, case, single_device)
         if self._record is not None:
             self._record.judge(judgement)
-        shifted = judgement.verdict is Verdict.ENVIRONMENT_SHIFT and not judgement.recorded
-        if not judgement.passes or (shifted and suite.settings.strict):
+        if not judgement.passes(strict=suite.settings.strict):
             from pytest_dlperf.reports.failure import failure_message
 
             message = failure_message(

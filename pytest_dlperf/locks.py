@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,13 +18,14 @@ class LockError(Exception):
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path`` for the length of the block; wait for it as long as it takes.
+def locked(path: Path, *, limit_s: float | None = None) -> Iterator[None]:
+    """Hold the lock file ``path`` for the length of the block.
 
-    The lock is the kernel's, so it ends with the process that holds it, however that ends.
+    Wait for it for ``limit_s`` seconds, or for as long as it takes. The lock is the kernel's, so it
+    ends with the process that holds it, however that ends.
 
     Raises:
-        LockError: The lock file cannot be made.
+        LockError: The lock file cannot be made, or is held by somebody else for so long.
     """
     from filelock import FileLock, Timeout
 
@@ -32,13 +34,24 @@ def locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:  # an OSError too, so it stands first
-        lock.acquire()
+        _wait_for(lock, path, limit_s)
     except OSError as error:
         raise LockError(f"the lock {path} cannot be made: {error.strerror or error}") from error
     try:
         yield
     finally:
         lock.release()
+
+
+def _wait_for(lock: Any, path: Path, limit_s: float | None) -> None:
+    from filelock import Timeout
+
+    try:
+        lock.acquire(timeout=-1 if limit_s is None else limit_s)
+    except Timeout as error:
+        raise LockError(
+            f"the lock {path} has been held by another process for {limit_s:g} s"
+        ) from error
 
 
 class HeldLock:
@@ -90,6 +103,15 @@ def is_held(path: Path) -> bool:
     return False
 
 
+def _mode_for(path: Path) -> int:
+    """The rights that a file has, or that a new one usually gets; mkstemp's are private."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
 def write_whole(path: Path, text: str) -> None:
     """Replace a file's content in one step: a reader sees the old text or the new one.
 
@@ -102,6 +124,9 @@ def write_whole(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8", newline="")
         return
+    if path.exists() and not os.access(path, os.W_OK):
+        # The folder would allow it; who has protected the file would not.
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -110,10 +135,7 @@ def write_whole(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes the file private; a results file has the usual rights.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        temporary.chmod(_mode_for(path))
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -94,7 +94,8 @@ class Measurement:
     """All runs of one case under one estimator.
 
     ``fingerprint`` is what it was taken on, ``None`` where nobody could look: logs that exist may
-    be of any machine.
+    be of any machine. ``available`` is how many runs there were to be had, ``None`` for as many as
+    wanted: where runs are launched.
     """
 
     case_id: str
@@ -102,6 +103,7 @@ class Measurement:
     estimator: Estimator
     runs: tuple[Run, ...]
     fingerprint: Fingerprint | None = None
+    available: int | None = None
 
     @property
     def throughputs(self) -> tuple[float, ...]:
@@ -161,6 +163,7 @@ class Measurement:
             "estimator": self.estimator.value,
             "runs": [run.to_plain() for run in self.runs],
             "fingerprint": self.fingerprint.to_plain() if self.fingerprint else None,
+            "available": self.available,
         }
 
     @classmethod
@@ -173,6 +176,7 @@ class Measurement:
             estimator=Estimator(plain["estimator"]),
             runs=tuple(Run.from_plain(run) for run in plain["runs"]),
             fingerprint=Fingerprint.from_plain(taken_on) if taken_on else None,
+            available=plain["available"],
         )
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from pytest_dlperf.gate.verdict import RuleName
 from pytest_dlperf.logs.tree import LogSource
-from pytest_dlperf.yamlfile import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -373,6 +372,8 @@ class _Source:
         given: str | None = found
         words = [item.value for item in allowed]
         if given is not None and given not in words:
+            from pytest_dlperf.yamlfile import nearest
+
             raise pytest.UsageError(
                 f"{place}: there is no {given!r}{nearest(given, words)}; allowed: "
                 f"{', '.join(words)}"
@@ -385,7 +386,10 @@ class _Source:
             return None
         reason = " ".join(given.split())
         if not reason.isprintable() or not reason:
-            raise pytest.UsageError(f"--dlperf-reason: {given!r} says nothing that can be kept")
+            what = "is empty" if not reason else "holds what cannot be printed"
+            raise pytest.UsageError(
+                f"--dlperf-reason: {given!r} {what}; write a line of plain text"
+            )
         return reason
 
     def count(self, name: str) -> int | None:

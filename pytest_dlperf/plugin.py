@@ -132,8 +132,9 @@ class DlperfSession:
         )
         self._is_worker = hasattr(config, "workerinput")
         self._settings: Settings = read_settings(config)
-        self._records = SessionRecords()
+        self._records = SessionRecords(strict=self._settings.strict)
         self._any_report = False
+        self._is_interrupted = False
         self._index: LogIndex | None = None
         self._shared_folder: Path | None = None
         self._notes: list[Note] = []
@@ -343,6 +344,10 @@ class DlperfSession:
         report.dlperf = record.to_plain()  # type: ignore[attr-defined]
         return report
 
+    def pytest_keyboard_interrupt(self) -> None:
+        """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
+        self._is_interrupted = True
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what tests tell, here or on a worker."""
@@ -353,6 +358,9 @@ class DlperfSession:
         if plain is not None and not self._is_worker:
             self._any_report = True
             self._records.add(TestRecord.from_plain(plain))
+        elif report.failed and not self._is_worker:
+            # A test whose worker was killed tells nothing; what it stands for is not whole.
+            self._records.lose(report.nodeid)
 
     # --------------------------------------------------------------------- the end
 
@@ -374,7 +382,8 @@ class DlperfSession:
                 started=self._started,
                 any_report=self._any_report,
                 green_so_far=session.exitstatus == pytest.ExitCode.OK,
-                interrupted=session.exitstatus == pytest.ExitCode.INTERRUPTED,
+                interrupted=self._is_interrupted
+                or session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED),
             )
         )
         if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):

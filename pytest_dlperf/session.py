@@ -55,11 +55,8 @@ class TestRecord:
 
     def fail(self, reason: str) -> None:
         """Note that the test failed for another reason than a verdict: nothing of it passes."""
-        # A strict session fails a test for its environment_shift: that says it all already.
-        if all(
-            judgement.passes and judgement.verdict is not Verdict.ENVIRONMENT_SHIFT
-            for judgement in self.judgements.values()
-        ):
+        # A strict session fails a test for its environment_shift, which says it all already.
+        if all(judgement.passes(strict=True) for judgement in self.judgements.values()):
             for quantity in self.judgements or (self.quantity,):
                 self.judgements[quantity] = Judgement(
                     quantity=quantity, verdict=Verdict.FAILED, reason=reason
@@ -107,6 +104,8 @@ class CaseResult:
     """What the speedup is taken over."""
     in_turn: InTurn | None = None
     """Runs beside the accepted software, where there were any."""
+    is_whole: bool = True
+    """Whether no test of the case was lost with its worker."""
     speedup: float | None = None
     accepted: AcceptedNumbers | None = None
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
@@ -120,11 +119,13 @@ class CaseResult:
 class SessionRecords:
     """Collects what tests report, by case, and answers for the whole session."""
 
-    def __init__(self) -> None:
-        """Begin without any case."""
+    def __init__(self, *, strict: bool = False) -> None:
+        """Begin without any case; ``strict`` says which verdicts pass."""
+        self._strict = strict
         self._selected: dict[str, CaseResult | None] = {}
         self._measurements: dict[str, Measurement] = {}
         self._in_turn: dict[str, InTurn] = {}
+        self._lost: set[str] = set()
         self._bad_cases: dict[str, bool] = {}
         self.host_faults: dict[str, list[str]] = {}
         """What was found to be wrong with hosts, by host."""
@@ -146,8 +147,14 @@ class SessionRecords:
             result.accepted = record.accepted
         for judgement in record.judgements.values():
             _keep_worse(result.judgements, judgement)
-            if not (judgement.passes or judgement.verdict is Verdict.SKIPPED):
+            if not (judgement.passes(strict=self._strict) or judgement.verdict is Verdict.SKIPPED):
                 self._bad_cases[record.case.id] = record.excused
+
+    def lose(self, node_id: str) -> None:
+        """Note that a test of a selected case failed without telling anything."""
+        in_brackets = node_id.partition("[")[2].rpartition("]")[0]
+        if in_brackets in self._selected:
+            self._lost.add(in_brackets)
 
     def results(self) -> list[CaseResult]:
         """The selected cases, in the order in which they were selected."""
@@ -161,6 +168,7 @@ class SessionRecords:
             result.measurement = measurement
             result.single_device = single
             result.in_turn = self._in_turn.get(result.case.id)
+            result.is_whole = result.case.id not in self._lost
             if measurement is not None and single is not None:
                 # With a broken run on either end the speedup is not measured.
                 whole = not (measurement.broken_runs or single.broken_runs)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.cluster import UnknownClusterError, find_cluster
+from pytest_dlperf.baselines.cluster import (
+    UnknownClusterError,
+    find_cluster,
+    undeclared_systems,
+)
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.cases import Case
 from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.launch.variables import VariableError, check_assignments
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.formats import merged_formats
 from pytest_dlperf.logs.tree import LogIndex, index_logs
 from pytest_dlperf.measurement import InTurn, Measurement
 from pytest_dlperf.options import LOCAL_CLUSTER, ControlArm, Settings
 from pytest_dlperf.repeats import FixedRepeats
-from pytest_dlperf.systems import System, load_systems
+from pytest_dlperf.systems import System, load_systems, system_files
 from pytest_dlperf.yamlfile import YamlError, nearest
 
 if TYPE_CHECKING:
@@ -34,11 +38,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.repeats import Repeats
 
 
-RECORDED_RUNS: Final = 4
-"""Runs that a session takes at least where it may add to baselines: six such sessions are the
-twenty runs and more that the sequential rule needs."""
-LEAST_PAIRS: Final = 3
-"""Runs of the accepted software at least, and as many beside them of what is tested."""
+LEAST_PAIRS: Final = 4
+"""Runs of the accepted software at least, and as many beside them of what is tested. The number is
+even: then what gets slower and slower in A B B A weighs on both alike."""
 RUN_DIRECTORY_MARK: Final = ".dlperf-session"
 """The file by which a session claims a run directory that the user named."""
 
@@ -63,13 +65,13 @@ class Suite:
             SuiteError: With all mistakes of the system files, or the cluster's.
         """
         self.settings = settings
-        formats = dict(BUILTIN_FORMATS)
-        for item in more_formats:
-            if item.name in formats:
-                raise SuiteError(f"a plugin adds the log format {item.name!r}, which there is")
-            formats[item.name] = item
         try:
-            self.systems = load_systems([*_system_files(settings), *more_files], formats)
+            formats = merged_formats(more_formats)
+        except ValueError as error:
+            raise SuiteError(str(error)) from error
+        try:
+            files = [*system_files(settings.systems_directories), *more_files]
+            self.systems = load_systems(files, formats)
             self.cluster = find_cluster(
                 settings.baselines_directory, settings.cluster, local=LOCAL_CLUSTER
             )
@@ -87,12 +89,8 @@ class Suite:
         self._fleet: Fleet | None = None
 
     def _check_cluster_systems(self) -> None:
-        for name in self.cluster.systems or ():
-            if name not in self.systems:
-                raise SuiteError(
-                    f"{self.cluster.directory / 'cluster.yaml'} names the system {name!r}, which "
-                    f"no system file declares{nearest(name, self.systems)}"
-                )
+        for message in undeclared_systems(self.cluster, self.systems):
+            raise SuiteError(f"{self.cluster.directory / 'cluster.yaml'} {message}")
 
     def _check_assignments(self) -> None:
         specs = {name: system.launch for name, system in self.systems.items()}
@@ -245,7 +243,9 @@ class Suite:
 
     def _repeats(self, case: Case) -> Repeats:
         """How many runs of a case are launched: the rule says it that will judge them."""
-        from pytest_dlperf.gate.rules import MOST_TOLERANCE_PERCENT, repeats_for, tolerance_of
+        from pytest_dlperf.accepting import ADDED_RUNS
+        from pytest_dlperf.baselines.entry import MOST_TOLERANCE_PERCENT
+        from pytest_dlperf.gate.rules import repeats_for, tolerance_of
 
         system, baseline = self.system_of(case), self.baseline(case)
         # Where the tolerance is the rule for good, more runs would be for nothing.
@@ -257,7 +257,7 @@ class Suite:
             forced=self.settings.gate,
             repeats=self.settings.repeats,
             default_repeats=system.repeats,
-            at_least=RECORDED_RUNS if may_extend else None,
+            at_least=ADDED_RUNS if may_extend else None,
         )
 
     def _repeats_of_logs(self, case: Case) -> Repeats:
@@ -323,6 +323,8 @@ class Suite:
         when = self.settings.control
         if self._launching is None or self.cluster.control is None or judgement.baseline is None:
             return False
+        if self.settings.update_baselines and self.settings.reason is not None:
+            return False  # what is slower is accepted, whoever made it so
         if when is ControlArm.ON_REGRESSION:
             return judgement.verdict is Verdict.REGRESSED
         judged = (Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED)
@@ -349,25 +351,40 @@ class Suite:
             lambda: launching.in_turn(
                 Case.parse(measurement.case_id),
                 hosts=taken_on.hosts if taken_on else (),
-                pairs=max(LEAST_PAIRS, len(measurement.runs)),
+                pairs=max(LEAST_PAIRS, len(measurement.runs) + len(measurement.runs) % 2),
                 control=control.assignments,
             ),
         )
 
     # ------------------------------------------------------------------ baselines
 
-    def marked(self, judgement: Judgement, measurement: Measurement, case: Case) -> Judgement:
+    def marked(
+        self,
+        judgement: Judgement,
+        measurement: Measurement,
+        case: Case,
+        single_device: Measurement | None,
+    ) -> Judgement:
         """The judgement, marked as recorded where the session accepts its number."""
         if not self.settings.records_baselines:
             return judgement
         from pytest_dlperf.accepting import marked
+        from pytest_dlperf.gate.judge import judge_throughput
 
+        tolerance_percent = self.system_of(case).tolerance_percent
         return marked(
             judgement,
             measurement,
             self.baseline(case),
             self.settings,
-            tolerance_percent=self.system_of(case).tolerance_percent,
+            tolerance_percent=tolerance_percent,
+            single_device=judge_throughput(
+                single_device,
+                self.baseline(case.single_device),
+                tolerance_percent=tolerance_percent,
+            )
+            if single_device is not None
+            else None,
         )
 
     def baseline(self, case: Case) -> Baseline | None:
@@ -388,14 +405,6 @@ class Suite:
         files = self.settings.baselines_directory.glob(f"*/{case.system}.yaml")
         names = {file.parent.name for file in files}
         return sorted(names - {self.cluster.name})
-
-
-def _system_files(settings: Settings) -> list[Path]:
-    return [
-        file
-        for directory in settings.systems_directories
-        for file in sorted((*directory.glob("*.yaml"), *directory.glob("*.yml")))
-    ]
 
 
 def _listed(what: str, error: YamlError) -> str:

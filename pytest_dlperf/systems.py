@@ -60,6 +60,15 @@ class System:
         return f"{self.framework}-{self.model}"
 
 
+def system_files(directories: Iterable[Path]) -> list[Path]:
+    """The system files of some folders, those of each in the order of their names."""
+    return [
+        file
+        for directory in directories
+        for file in sorted((*directory.glob("*.yaml"), *directory.glob("*.yml")))
+    ]
+
+
 def load_systems(files: Iterable[Path], formats: Mapping[str, LogFormat]) -> dict[str, System]:
     """Read all systems, by id, in the order of the files.
 

@@ -9,7 +9,7 @@ import difflib
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,7 +56,8 @@ class YamlError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
     """Where something stands in a text; lines and columns from 0, the end behind the last."""
 
     line: int
@@ -104,7 +105,12 @@ class YamlValue:
     def span(self) -> Span:
         """From the first character of this value to the one behind its last, in lines from 0."""
         start, end = self._node.start_mark, self._node.end_mark
-        return Span(int(start.line), int(start.column), int(end.line), int(end.column))
+        return Span(
+            line=int(start.line),
+            column=int(start.column),
+            end_line=int(end.line),
+            end_column=int(end.column),
+        )
 
     @property
     def is_block_text(self) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from statistics import median
 from typing import TYPE_CHECKING
 
 import log_makers
+import yaml
 from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.cases import Topology
@@ -47,17 +49,45 @@ class Nights:
         return ["-k", "tiny", "--dlperf-logs", f"{SYSTEM}={folder}"]
 
     def usual(self, name: str, *, runs: int = 5, **factors: float) -> list[str]:
-        """A night at the usual level, or at so many times it; runs differ by about 1 %."""
+        """The arguments that judge a night at the usual level, or at so many times it."""
+        return self.night(name, self.numbers(name, runs=runs, **factors))
+
+    def numbers(self, name: str, *, runs: int = 5, **factors: float) -> dict[str, list[float]]:
+        """The throughputs of such a night; runs differ by about 1 %."""
         draw = random.Random(name)  # noqa: S311 - the same night every time
-        return self.night(
-            name,
-            {
-                topology: [
-                    LEVELS[topology] * factors.get(f"of_{topology}", 1.0) * draw.gauss(1, 0.008)
-                    for _ in range(runs)
+        return {
+            topology: [
+                LEVELS[topology] * factors.get(f"of_{topology}", 1.0) * draw.gauss(1, 0.008)
+                for _ in range(runs)
+            ]
+            for topology in self._topologies
+        }
+
+    def accept(self, *sessions: Mapping[str, Sequence[float]]) -> None:
+        """Write accepted numbers: of the first session, with the later ones added to it."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        (self.file.parent / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
+        first, *later = sessions
+        entries: dict[str, dict[str, object]] = {}
+        for topology, runs in first.items():
+            entries[topology] = {
+                "throughput": median(runs),
+                "speedup": median(runs) / median(first["1n1g"]),
+                "runs": dict(enumerate(runs, 1)),
+            }
+            if later:
+                entries[topology]["sessions"] = [
+                    {"at": f"2026-11-{day:02}T02:00:00+01:00", "runs": list(session[topology])}
+                    for day, session in enumerate(later, 1)
                 ]
-                for topology in self._topologies
-            },
+        document = {
+            "system": SYSTEM,
+            "unit": "samples/s",
+            "estimator": "steady",
+            "entries": {"fp32-b4": entries},
+        }
+        self.file.write_text(
+            yaml.safe_dump(document, sort_keys=False, default_flow_style=None), encoding="utf-8"
         )
 
     @property

@@ -74,7 +74,7 @@ def test_a_session_killed_between_two_writes_leaves_a_whole_file(
 
 
 def test_two_sessions_at_once_both_accept_their_cases(suite: Suite) -> None:
-    nights = Nights(suite, ["1n1g", "1n2g", "2n1g"][:2])
+    nights = Nights(suite, ["1n1g", "1n2g"])
     suite.run(*nights.usual("first", of_1n1g=0.8, of_1n2g=0.8), CREATE)
     usual = nights.usual("usual")
 
@@ -116,15 +116,34 @@ def test_of_two_sessions_that_accept_one_case_only_one_does(suite: Suite) -> Non
             assert "run again to be held against" in output or "needs --dlperf-reason" in output
 
 
-def test_an_interrupted_session_changes_nothing(suite: Suite) -> None:
+@pytest.mark.parametrize(
+    "how", ["raise KeyboardInterrupt", "import pytest; pytest.exit('enough', returncode=0)"]
+)
+def test_a_session_that_is_ended_changes_nothing(suite: Suite, how: str) -> None:
     nights = Nights(suite)
     usual = nights.usual("usual")
     (suite.path / "bench_tests" / "test_zz_interrupt.py").write_text(
-        "def test_tiny_interrupt():\n    raise KeyboardInterrupt\n", encoding="utf-8"
+        f"def test_tiny_interrupt():\n    {how}\n", encoding="utf-8"
     )
 
     result = suite.run(*usual, CREATE)
 
-    assert result.ret == 2
     result.stdout.fnmatch_lines(["no baseline was changed: the session was interrupted"])
     assert not nights.file.exists()
+
+
+def test_a_case_whose_test_was_lost_is_not_recorded(suite: Suite) -> None:
+    nights = Nights(suite)
+    (suite.path / "bench_tests" / "conftest.py").write_text(
+        "import os\n\n"
+        "def pytest_runtest_call(item):\n"
+        "    if item.name == 'test_speedup[tiny-mlp-fp32-b4-1n2g]':\n"
+        "        os._exit(9)\n",
+        encoding="utf-8",
+    )
+
+    result = suite.run(*nights.usual("usual"), CREATE, "-n", "2")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["the baseline of tiny-mlp-fp32-b4-1n2g stays as it is: a part*"])
+    assert list(accepted(suite)) == ["1n1g"]

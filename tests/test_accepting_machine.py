@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from trainers import SYSTEM, TinySystem
 
-from pytest_dlperf.environment import describe_commit
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -49,10 +47,26 @@ def test_an_accepted_number_keeps_where_it_comes_from(suite: Suite) -> None:
     kept = entry(suite)
     assert set(kept["machine"]) >= {"device", "devices_per_node"}
     accepted = kept["accepted"]
-    assert accepted["commit"] == describe_commit(suite.path)
+    head = suite.pytester.run("git", "rev-parse", "--short=12", "HEAD").outlines[0]
+    assert accepted["commit"] == head
     assert accepted["hosts"] == ["localhost"]
     assert accepted["logs"].startswith("sha256:")
     assert kept["runs"] == {1: 400.0}
+
+
+def test_a_checkout_with_changes_says_so(suite: Suite) -> None:
+    TinySystem(suite)
+    suite.pytester.run("git", "init", "-q", ".")
+    suite.pytester.run("git", "add", "bench_tests")
+    suite.pytester.run(
+        "git", "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "x"
+    )
+    own = suite.path / "bench_tests" / "systems" / "own.yaml"
+    own.write_text(own.read_text(encoding="utf-8") + "# mine\n", encoding="utf-8")
+
+    assert suite.run(*SELECT, "--dlperf-create-baselines").ret == 0
+
+    assert entry(suite)["accepted"]["commit"].endswith("+changes")
 
 
 def test_another_machine_has_no_baseline_and_both_are_named(

@@ -75,7 +75,7 @@ def test_baselines_are_read_by_variant_and_topology(cluster: Cluster) -> None:
     one = baselines["fp32-b128", "1n1g"]
     assert (one.throughput, one.speedup, dict(one.runs)) == (352.72, 1.0, {1: 352.0, 2: 353.44})
     assert baselines["fp16-b224", "1n1g"].speedup is None
-    assert one.place.endswith("paddle-resnet50.yaml:8")
+    assert one.place.endswith("paddle-resnet50.yaml:7")
 
 
 def test_the_shipped_cluster_has_every_published_case() -> None:
@@ -166,7 +166,8 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
         ("paddle-resnet50", "env", "LIMIT", "0.80"),
         ("paddle-resnet50", "python", "", "/conda/bin/python"),
     ]
-    assert cluster.assignments[2].place == f"{file}:7: $.vars.paddle-resnet50.checkout"
+    checkout = cluster.assignments[2]
+    assert (checkout.place, checkout.key_path) == (f"{file}:7", "$.vars.paddle-resnet50.checkout")
 
 
 @pytest.mark.parametrize(

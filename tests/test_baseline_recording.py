@@ -68,6 +68,24 @@ def test_a_number_lives_through_its_changes(cluster: Cluster) -> None:
     assert accepted.machine == {}
 
 
+def test_a_seventh_session_takes_the_place_of_the_oldest(cluster: Cluster) -> None:
+    name = "fp32-b128-1n1g"
+    nights = [f"2026-11-{day:02}T03:00:00+00:00" for day in range(1, 8)]
+    do(cluster, [create(name, 100.0)])
+    for night in nights[:6]:
+        do(cluster, [extend(cluster, name, at=night)])
+    six = known(cluster, name)
+    assert six is not None
+    assert [session.at for session in six.sessions] == nights[:6]
+
+    do(cluster, [extend(cluster, name, at=nights[6])])
+
+    seven = known(cluster, name)
+    assert seven is not None
+    assert [session.at for session in seven.sessions] == nights[1:]
+    assert replace(seven, sessions=six.sessions) == six
+
+
 def test_a_speedup_joins_an_entry_that_has_none(cluster: Cluster) -> None:
     do(cluster, [create("fp32-b128-4n8g")])
     before = known(cluster, "fp32-b128-4n8g")
@@ -229,7 +247,7 @@ def test_a_file_that_is_no_text_is_told(cluster: Cluster) -> None:
 
 def program(text: str, folder: Path) -> Any:
     """Run a program that uses what this module uses; it prints one line of JSON."""
-    imports = "import itertools, json, os, signal, sys\nfrom pathlib import Path\n"
+    imports = "import itertools, json, os, shutil, signal, sys\nfrom pathlib import Path\n"
     mine = "from baseline_texts import *\ncluster = cluster_in(Path.cwd())\n"
     source = f"sys.path.insert(0, {str(TESTS)!r})\n{mine}{textwrap.dedent(text)}"
     done = subprocess.run(
@@ -284,7 +302,8 @@ def attempt(at):
 
 found = []
 for at in itertools.count(1):
-    os.system("rm -rf mine .schema")
+    for folder in ("mine", ".schema"):
+        shutil.rmtree(folder, ignore_errors=True)
     file = cluster.directory / (SYSTEM + ".yaml")
     if before:
         write(cluster, before)

@@ -83,7 +83,7 @@ def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite) -> N
 
     assert result.ret == 1
     (fault,) = [line for line in result.outlines if line.startswith(PADDLE)]
-    assert fault.split(":")[1] in {str(entry), str(entry + 1)}
+    assert fault.split(":")[1] == str(entry)
     assert "362.72" in fault
     assert "352.72" in fault
     assert result.outlines[-1].endswith(": 1 fault")
@@ -115,7 +115,8 @@ def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(suite: Suite
 def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(suite: Suite) -> None:
     system = suite.path / "bench_tests/systems/paddle-resnet50.yaml"
     system.write_text("framework: [", encoding="utf-8")
-    changed = edit(suite, PADDLE, "throughput: 352.72", "throughput: 362.72")
+    edit(suite, PADDLE, "throughput: 352.72", "throughput: 362.72")
+    entry = line_of(suite, PADDLE, "1n1g:")
 
     result = check(suite)
 
@@ -124,7 +125,7 @@ def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(suite: S
     assert broken.startswith("bench_tests/systems/paddle-resnet50.yaml:")
     assert ": $: not YAML: " in broken
     # What has to do with no system is looked at all the same.
-    assert number.startswith(f"{PADDLE}:{changed}: ")
+    assert number.startswith(f"{PADDLE}:{entry}: ")
 
 
 def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite) -> None:
@@ -133,12 +134,14 @@ def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite) -> None:
         opened.write("vars:\n  paddle-resnet50:\n    chekout: /data\n")
     line = len(file.read_text(encoding="utf-8").splitlines())
 
-    result = check(suite)
+    result = check(suite, "--json", "found.json")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        [f"baselines/dlperf-v100/cluster.yaml:{line}: *did you mean 'checkout'*"]
+        [f"baselines/dlperf-v100/cluster.yaml:{line}: $.vars.*did you mean 'checkout'*"]
     )
+    document = json.loads((suite.path / "found.json").read_text(encoding="utf-8"))
+    assert [finding["place"] for finding in document["findings"]] == [f"{file}:{line}"]
 
 
 def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite) -> None:
@@ -154,7 +157,7 @@ def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite) -> None:
 
 def test_an_entry_without_case_and_a_file_without_system_are_found(suite: Suite) -> None:
     edit(suite, "bench_tests/systems/paddle-resnet50.yaml", "4n8g", "8n8g")
-    stale = line_of(suite, PADDLE, "4n8g:") + 1
+    stale = line_of(suite, PADDLE, "4n8g:")
     lost = suite.path / "baselines/dlperf-v100/lost-model.yaml"
     lost.write_text(SMALL_BASELINES.replace("tiny-mlp", "lost-model"), encoding="utf-8")
 
@@ -266,6 +269,23 @@ def test_systems_that_a_conftest_adds_are_known(suite: Suite) -> None:
     without = check(suite, "--cluster", "local")
     assert without.ret == 1
     without.stdout.fnmatch_lines(["baselines/local/tiny-mlp.yaml:*"])
+
+
+@pytest.mark.parametrize("command", ["check", "qualify"])
+def test_a_log_format_of_a_name_that_there_is_is_misuse(suite: Suite, command: str) -> None:
+    suite.path.joinpath("bench_tests/conftest.py").write_text(
+        "from pytest_dlperf.logs.formats import custom_format\n"
+        "def pytest_dlperf_log_formats(config):\n"
+        "    return [custom_format('plsc', record='(?P<step>[0-9]+) (?P<seconds>[0-9]+)')]\n",
+        encoding="utf-8",
+    )
+
+    result = suite.pytester.run(SCRIPT, command)
+
+    assert result.ret == 2
+    assert result.errlines == [
+        f"pytest-dlperf {command}: a plugin adds the log format 'plsc', which there is"
+    ]
 
 
 def test_hosts_and_workers_of_sessions_do_not_matter(

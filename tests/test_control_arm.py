@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from trainers import SYSTEM, TinySystem
+from trainers import SYSTEM, TinySystem, accept
 
 if TYPE_CHECKING:
     from suites import Suite
 
+LEVELS = {"1n1g": 400.0, "1n2g": 1131.37}
 ONE_DEVICE = ["-k", "tiny and 1n1g"]
 SLOWER = ["--dlperf-set", f"{SYSTEM}.env.TINY_SLOWER=1.2"]
 CONTROL = f"""\
@@ -24,10 +25,9 @@ control:
 def with_control(suite: Suite) -> TinySystem:
     """A system with accepted numbers, and the accepted software named."""
     tiny = TinySystem(suite, topologies=["1n1g", "1n2g"])
-    assert suite.run("-k", "tiny", "--dlperf-create-baselines").ret == 0
+    accept(suite, LEVELS, system=SYSTEM, variant="fp32-b4", unit="samples/s")
     cluster = suite.path / "baselines" / "local" / "cluster.yaml"
     cluster.write_text(cluster.read_text(encoding="utf-8") + CONTROL, encoding="utf-8")
-    (tiny.folder / "slower.txt").unlink()
     return tiny
 
 
@@ -44,12 +44,12 @@ def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(
     result, results = suite.judge(*ONE_DEVICE, *SLOWER, *workers, cluster="local")
 
     assert result.ret == 1
-    assert arms(tiny) == "AAA" + "ABBAAB"
+    assert arms(tiny) == "AAA" + "ABBAABBA"
     (case,) = results["cases"]
     assert case["verdict"]["throughput"] == "regressed"
     assert "confirmed by the control arm" in case["gate"]["throughput"]["reason"]
-    assert [len(case["in_turn"][arm]["runs"]) for arm in ("candidate", "control")] == [3, 3]
-    result.stdout.fnmatch_lines(["  the accepted software: median 400.00, *"])
+    assert [len(case["in_turn"][arm]["runs"]) for arm in ("candidate", "control")] == [4, 4]
+    result.stdout.fnmatch_lines(["  the accepted software, in turn: median 400.00, *"])
 
 
 def test_what_the_whole_night_does_is_no_regression(suite: Suite, workers: list[str]) -> None:
@@ -63,6 +63,33 @@ def test_what_the_whole_night_does_is_no_regression(suite: Suite, workers: list[
     assert results["cases"][0]["verdict"]["throughput"] == "environment_shift"
     result.stdout.fnmatch_lines(["tiny-mlp-fp32-b4-1n1g*environment_shift*"])
     strict.stdout.fnmatch_lines(["environment_shift: throughput of tiny-mlp-fp32-b4-1n1g"])
+
+
+def test_a_strict_session_excuses_no_shift(suite: Suite) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.012")
+    (suite.path / "bench_tests" / "conftest.py").write_text(
+        "import pytest\n\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        "        item.add_marker(pytest.mark.xfail)\n",
+        encoding="utf-8",
+    )
+    assert suite.run(*ONE_DEVICE, "--dlperf-strict").ret == 1
+
+
+def test_what_is_accepted_anyway_asks_no_control(suite: Suite) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.012")
+    file = suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
+    text = file.read_text(encoding="utf-8").replace(
+        "{throughput: 400.0}", "\n      throughput: 400.0"
+    )
+    file.write_text(text, encoding="utf-8")
+    update = ["--dlperf-update-baselines", "--dlperf-reason", "it is so"]
+    assert suite.run(*ONE_DEVICE, *update).ret == 0
+    assert set(arms(tiny)) == {"B"}
+    assert len(tiny.slower()) == 4
 
 
 def test_a_clean_night_runs_no_control(suite: Suite) -> None:
@@ -89,6 +116,21 @@ def test_always_finds_a_loss_that_a_good_night_hides(suite: Suite) -> None:
     found.stdout.fnmatch_lines(["regressed: throughput of *", "*the control arm shows a loss*"])
 
 
+def test_a_control_that_changes_nothing_takes_nothing_back(suite: Suite) -> None:
+    tiny = with_control(suite)
+    cluster = suite.path / "baselines" / "local" / "cluster.yaml"
+    text = cluster.read_text(encoding="utf-8")
+    cluster.write_text(text.replace('{TINY_SLOWER: "1"}', '{TINY_SLOWER: "1.2"}'), "utf-8")
+
+    result = suite.run(*ONE_DEVICE, *SLOWER)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["regressed: throughput of *", "*'control' in * sets nothing for *"]
+    )
+    assert len(tiny.slower()) == 3
+
+
 def test_a_control_that_breaks_takes_nothing_back(suite: Suite) -> None:
     tiny = with_control(suite)
     tiny.behave("0.012 die-at-3-if-1")
@@ -97,6 +139,37 @@ def test_a_control_that_breaks_takes_nothing_back(suite: Suite) -> None:
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["regressed: throughput of *", "*the control arm says nothing: *"])
+
+
+def test_what_is_tested_and_breaks_beside_the_control_is_red(suite: Suite) -> None:
+    tiny = with_control(suite)
+    breaks = (tiny.folder / "train.py").read_text(encoding="utf-8")
+    in_the_arm = "slower == '0.999' and 'control-arm' in os.readlink('/proc/self/fd/1')"
+    (tiny.folder / "train.py").write_text(
+        breaks.replace(
+            "for step in range(", f"if {in_the_arm}:\n    sys.exit(5)\nfor step in range("
+        ),
+        encoding="utf-8",
+    )
+    candidate = ["--dlperf-set", f"{SYSTEM}.env.TINY_SLOWER=0.999"]
+
+    result, results = suite.judge(
+        *ONE_DEVICE, *candidate, "--dlperf-control", "always", cluster="local"
+    )
+
+    assert result.ret == 1
+    assert results["cases"][0]["verdict"]["throughput"] == "failed"
+
+
+def test_always_is_inconclusive_where_the_control_breaks(suite: Suite) -> None:
+    tiny = with_control(suite)
+    tiny.behave("0.01 die-at-3-if-1")
+    candidate = ["--dlperf-set", f"{SYSTEM}.env.TINY_SLOWER=0.999"]
+
+    result = suite.run(*ONE_DEVICE, *candidate, "--dlperf-control", "always")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["inconclusive: throughput of *", "*the control arm says nothing*"])
 
 
 def test_a_control_that_cannot_be_started_takes_nothing_back(suite: Suite) -> None:
@@ -116,13 +189,16 @@ def test_a_control_that_cannot_be_started_takes_nothing_back(suite: Suite) -> No
 
 def test_a_speedup_asks_the_control_at_both_ends(suite: Suite) -> None:
     tiny = with_control(suite)
+    file = suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
+    text = file.read_text(encoding="utf-8").replace("1131.37", "1131.37, speedup: 2.82843")
+    file.write_text(text, encoding="utf-8")
     tiny.behave("0.012")
 
     result = suite.run("-k", "tiny", "--dlperf-control", "always")
 
     assert result.ret == 0
     runs = [line.split()[0] for line in tiny.slower()]
-    assert runs.count("1n1g") == runs.count("1n2g") == 3 + 6
+    assert runs.count("1n1g") == runs.count("1n2g") == 3 + 8
 
 
 def test_always_needs_a_control_and_launches(suite: Suite) -> None:
@@ -141,6 +217,7 @@ def test_the_control_s_mistakes_are_told_before_anything_runs(suite: Suite) -> N
     cluster.write_text(text.replace("env: {TINY_SLOWER:", "pyton: {TINY_SLOWER:"), "utf-8")
     result = suite.run(*ONE_DEVICE)
     assert result.ret == 4
+    result.stderr.fnmatch_lines(["*cluster.yaml*pyton*"])
     assert not tiny.slower()
 
 

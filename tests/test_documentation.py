@@ -15,12 +15,14 @@ import pytest
 import yaml
 from test_architecture import HOMES, LEVELS
 
-from pytest_dlperf.baselines.cluster import find_cluster
+from pytest_dlperf.baselines.cluster import Cluster, find_cluster
+from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.launch.spec import EVERY_SYSTEM_TAKES, Condition, LaunchSpec, Variable
 from pytest_dlperf.launch.template import FIELDS
 from pytest_dlperf.launch.variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Timing, custom_format
+from pytest_dlperf.measurement import Estimator
 from pytest_dlperf.systems import (
     DEFAULT_REPEATS,
     DEFAULT_TOLERANCE_PERCENT,
@@ -327,6 +329,24 @@ def test_files_that_the_documents_name_exist(document: Path) -> None:
     )
     for name in names:
         assert (ROOT / name).exists(), f"{document.name} names {name}"
+
+
+# --------------------------------------------------------------------------- baselines
+
+
+def test_the_baseline_file_that_is_shown_can_be_read(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
+    block = re.search(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert block is not None
+    name = yaml.safe_load(block[1])["system"]
+    (tmp_path / f"{name}.yaml").write_text(block[1], encoding="utf-8")
+    cluster = Cluster(name="shown", directory=tmp_path, estimator=Estimator.STEADY)
+
+    (baseline,) = load_baselines(cluster, name).values()
+
+    assert baseline.accepted is not None
+    assert baseline.sessions
+    assert baseline.machine
 
 
 # --------------------------------------------------------------------------- the worked example

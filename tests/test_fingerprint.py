@@ -233,7 +233,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: str) -
 def test_a_tool_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
     tools = nvidia(tmp_path / "one")
     text = (tools / "nvidia-smi").read_text(encoding="utf-8")
-    slow = text.replace("exec cat", "sleep 1; exec cat")
+    slow = text.replace("exec cat", "sleep 0.3; exec cat")
     (tools / "nvidia-smi").write_text(slow, encoding="utf-8")
     assert taken_on({"one": tools}, "1n2g").machine["interconnect"] == "nvlink"
 

@@ -89,6 +89,36 @@ def test_a_tolerance_misses_what_the_sequential_rule_sees(gate_power: ModuleType
     assert bare.alarms() < 0.02
 
 
+def test_strays_give_no_alarms_and_hide_few_losses(gate_power: ModuleType) -> None:
+    quiet = gate_power.nights(gate_power.Cell(gate_power.ITSELF, "strays", 0.0), TRIALS, "test")
+    lossy = gate_power.nights(gate_power.Cell(gate_power.ITSELF, "strays", 0.03), 2000, "test")
+    assert quiet.alarms() < 0.005
+    assert quiet.undecided() < 0.005
+    # Where too many runs are strays, the rest is not called slower.
+    assert 0.002 < lossy.undecided() < 0.02
+    assert lossy.alarms() > 0.95
+
+
+def test_a_speedup_is_seen_through_the_noise_of_both_ends(gate_power: ModuleType) -> None:
+    def alarms(noise: str, loss: float) -> float:
+        cell = gate_power.Cell(gate_power.SPEEDUP, noise, loss)
+        return float(gate_power.nights(cell, TRIALS, "test").alarms())
+
+    assert alarms("cv 1", 0.0) < 0.01
+    assert 0.7 < alarms("cv 1", 0.03) < 0.95
+    # Both ends have the same night.
+    assert alarms("cv 1, nights 2", 0.0) < 0.01
+
+
+def test_only_the_pinned_number_sees_what_crept_away(gate_power: ModuleType) -> None:
+    def alarms(crept: float) -> float:
+        cell = gate_power.Cell(gate_power.ITSELF, "cv .3", 0.0, crept)
+        return float(gate_power.nights(cell, TRIALS, "test").alarms())
+
+    assert alarms(0.04) < 0.01
+    assert alarms(0.06) > 0.95
+
+
 def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT, "--trials", "20", "--processes", "1"],
@@ -97,12 +127,19 @@ def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for told in ("sequential, 3 to 9 runs", "cv 1, nights 2", "holds   3 % seen at cv 1 in 95 %"):
+    for told in (
+        "median of 5, -5 %, of 5 ",
+        "sequential, 3 to 9 runs",
+        "  inconclusive ",
+        "  its speedup ",
+        "cv 1, nights 2",
+        "holds   3 % seen at cv 1 in 95 %",
+    ):
         assert told in done.stdout
 
 
 def test_a_missed_target_is_told(gate_power: ModuleType) -> None:
-    cell = gate_power.Cell(gate_power.TOLERANCES[2], "cv 2.5", 0.0)
+    cell = gate_power.Cell(gate_power.TOLERANCES[-1], "cv 2.5", 0.0)
     strict = gate_power.Target("no alarm", cell, at_most=0.005)
     lines, holds = gate_power.check_targets(
         {cell: gate_power.nights(cell, TRIALS, "test")}, [strict]

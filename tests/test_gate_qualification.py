@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
+from gate_values import accepted, drawn
 
-from pytest_dlperf.baselines.entry import AcceptedSession, Baseline
-from pytest_dlperf.gate.noise import median
 from pytest_dlperf.gate.qualification import Qualification, qualify
 from pytest_dlperf.gate.rules import rule_maker
 from pytest_dlperf.gate.verdict import RuleName, Verdict
@@ -20,25 +17,14 @@ from pytest_dlperf.measurement import Estimator
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.gate.rule import Decision, Rule
 
 
-def recorded(deviation: float, sessions: int = 6, *, own: float | None = None) -> Baseline:
-    choose = random.Random(7)  # noqa: S311 - noise
-    drawn = [tuple(choose.gauss(1000, 1000 * deviation) for _ in range(5)) for _ in range(sessions)]
-    return Baseline(
-        throughput=median(drawn[0]),
-        speedup=None,
-        unit="images/s",
-        estimator=Estimator.STEADY,
-        tolerance_percent=own,
-        mean=None,
-        runs=dict(enumerate(drawn[0], 1)),
-        strays={},
-        note=None,
-        place="baselines/x/y.yaml:7",
-        sessions=tuple(AcceptedSession(at="", runs=runs) for runs in drawn[1:]),
-    )
+def recorded(
+    deviation: float, sessions: int = 6, *, nights: float = 0.0, own: float | None = None
+) -> Baseline:
+    return accepted(*drawn(deviation, sessions, nights=nights), own=own)
 
 
 def qualified(baseline: Baseline, tolerance: float = 5.0, trials: int = 300) -> Qualification:
@@ -95,7 +81,7 @@ def test_a_quiet_case_is_qualified_with_what_its_gate_sees() -> None:
 
 def test_splitting_and_drawing_bring_no_noise_of_their_own() -> None:
     """What comes out is what the rule's formulas give for so many runs of this deviation."""
-    found = qualified(recorded(0.025), trials=1000)
+    found = qualified(accepted(*drawn(0.025, seed=8)), trials=1000)
     error = found.noise_percent * math.sqrt(1 / 30 + 1 / 9)
     assert found.smallest_tolerance_percent == pytest.approx(2.576 * error, rel=0.25)
     threshold = 3.25 * error
@@ -168,7 +154,38 @@ def test_fewer_than_five_runs_cannot_be_split() -> None:
         qualify([(1.0, 2.0, 3.0, 4.0)], make, 5.0)
 
 
-def test_a_case_is_qualified_in_a_moment() -> None:
-    started = time.process_time()
-    qualified(recorded(0.01), trials=500)
-    assert time.process_time() - started < 5
+def test_nights_that_differ_give_the_alarms_that_they_will_give() -> None:
+    """A gate whose nights differ by 1 % gives 4.2 % of false alarms: gate_power.py says so."""
+    found = [
+        qualified(accepted(*drawn(0.01, nights=0.01, seed=seed)), trials=100) for seed in range(10)
+    ]
+    assert sum(each.false_alarms for each in found) / 10 == pytest.approx(0.042, abs=0.03)
+
+
+def test_nights_that_differ_ask_for_a_larger_tolerance() -> None:
+    sessions = drawn(0.01, seed=8)
+    levels = (0.97, 1.01, 0.99, 1.02, 1.03, 0.98)
+    shifted = [[run * level for run in runs] for runs, level in zip(sessions, levels, strict=True)]
+    even, uneven = qualified(accepted(*sessions)), qualified(accepted(*shifted))
+    assert even.false_alarms == 0
+    assert uneven.false_alarms > 0.1
+    assert uneven.smallest_tolerance_percent > 2 * even.smallest_tolerance_percent
+    assert (uneven.smallest_visible_percent or 0) > (even.smallest_visible_percent or 0) + 1
+
+
+def test_a_single_night_that_was_slow_is_held_out_as_a_whole() -> None:
+    night, other = (990.0, 995.0, 1000.0, 1005.0, 1010.0), (940.0, 945.0, 950.0, 955.0, 960.0)
+    found = qualified(accepted(night, night, night, other, night, night))
+    # One night of six is 5 % slower than the others, and always an alarm.
+    assert found.false_alarms == pytest.approx(1 / 6, abs=0.06)
+
+
+@pytest.mark.parametrize(("sessions", "tried"), [(1, False), (3, False), (4, True), (6, True)])
+def test_fewer_than_four_sessions_tell_nothing_of_nights(sessions: int, tried: bool) -> None:
+    found = qualified(recorded(0.01, sessions, nights=0.02), trials=20)
+    assert found.nights is tried
+
+
+def test_sessions_of_one_run_tell_nothing_of_nights() -> None:
+    found = qualified(accepted(*[(1000.0 + night,) for night in range(6)]), trials=20)
+    assert not found.nights

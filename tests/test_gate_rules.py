@@ -68,6 +68,22 @@ def test_twenty_runs_of_three_sessions_do_not() -> None:
     assert name_of(few) is RuleName.TOLERANCE
 
 
+def test_a_session_of_one_run_or_two_is_none() -> None:
+    many = EVEN * 3
+    assert name_of(of_sessions(many, EVEN[:1], EVEN[:2], EVEN[:2])) is RuleName.TOLERANCE
+    assert name_of(of_sessions(many, EVEN[:3], EVEN[:3], EVEN[:2])) is RuleName.TOLERANCE
+    assert name_of(of_sessions(many, EVEN[:3], EVEN[:3], EVEN[:3])) is RuleName.SEQUENTIAL
+
+
+def of_sessions(*sessions: tuple[float, ...]) -> Baseline:
+    pinned, *later = sessions
+    return replace(
+        baseline(),
+        runs=dict(enumerate(pinned, 1)),
+        sessions=tuple(AcceptedSession(at="", runs=runs) for runs in later),
+    )
+
+
 def test_a_tolerance_above_ten_percent_asks_for_the_tolerance_rule() -> None:
     assert name_of(baseline(), tolerance=10.0) is RuleName.SEQUENTIAL
     assert name_of(baseline(), tolerance=10.5) is RuleName.TOLERANCE
@@ -100,6 +116,7 @@ def test_the_rule_is_made_with_what_the_case_and_the_user_say() -> None:
     assert verdict(replace(crept, tolerance_percent=3.0), 1000.0) is Verdict.REGRESSED
     assert rule_for(baseline(), tolerance_percent=5.0, repeats=6).at_most == 6
     assert rule_for(baseline(1), tolerance_percent=5.0, repeats=6).at_most == 6
+    assert rule_for(baseline(), tolerance_percent=5.0, available=6).at_most == 6
 
 
 def repeats(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_dlperf.cases import Topology
-from pytest_dlperf.gate.expectation import expected_false_alarms
+from pytest_dlperf.gate.expectation import ExpectedAlarms, expected_false_alarms
 from pytest_dlperf.gate.scaling import oddities, where_lost
 from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
 
@@ -82,7 +82,14 @@ def test_odd_scaling_is_pointed_out() -> None:
     found = oddities({one: 100.0, eight: 850.0, many: 700.0}, {eight: 8.5, many: 7.0})
     assert len(found) == 2
     assert found[0].startswith("1n8g: speedup 8.50 is above its 8 devices")
-    assert found[1].startswith("4n8g: 700 is less than 1n8g reaches with fewer devices, 850")
+    assert found[1].startswith("4n8g: 700.00 is less than 1n8g reaches with fewer devices, 850.00")
+
+
+def test_odd_scaling_is_told_in_the_unit() -> None:
+    one, two = Topology(1, 1), Topology(1, 2)
+    (found,) = oddities({one: 1132660.4, two: 9.87654}, {}, "images/s")
+    assert found.startswith("1n2g: 9.877 images/s is less than 1n1g reaches")
+    assert "1132660.40 images/s" in found
 
 
 def test_usual_scaling_is_not_odd() -> None:
@@ -106,4 +113,4 @@ def test_the_false_alarms_of_a_night_add_up() -> None:
     expected = expected_false_alarms(judgements)
     assert expected.number == pytest.approx(0.2)
     assert (expected.judged, expected.unknown) == (100, 15)
-    assert expected_false_alarms([]) == (0.0, 0, 0)
+    assert expected_false_alarms([]) == ExpectedAlarms(number=0.0, judged=0, unknown=0)

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pytest_dlperf import numeric
-from pytest_dlperf.baselines.cluster import CLUSTER_FILE
-from pytest_dlperf.baselines.entry import ROLLING_SESSIONS
+from pytest_dlperf.baselines.cluster import CLUSTER_FILE, undeclared_systems
+from pytest_dlperf.baselines.entry import MOST_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.baselines.reading import load_baselines, read_time
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
 from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.baselines.cluster import Cluster
     from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.cases import Case
-
-COARSE_TOLERANCE_PERCENT: Final = 10.0
-"""An own tolerance above this is pointed out: losses that a reader would call large pass."""
+    from pytest_dlperf.yamlfile import Problem
 
 _NAMES_SHOWN: Final = 5
 # What a number exactly between two digits may be off beside.
@@ -46,7 +44,7 @@ class DeclaredSystem(Protocol):
 class Finding:
     """Something that was found in a cluster's files; a fault has to be put right.
 
-    ``place`` is the file and line.
+    ``place`` is the file and line, or the folder of a cluster without a file of its own.
     """
 
     place: str
@@ -56,6 +54,13 @@ class Finding:
     def __str__(self) -> str:
         """One line: where, then what."""
         return f"{self.place}: {self.message}"
+
+    @classmethod
+    def of(cls, problem: Problem) -> Finding:
+        """A mistake in YAML as a fault."""
+        return cls(
+            place=f"{problem.file}:{problem.line}", message=f"{problem.path}: {problem.message}"
+        )
 
 
 def check_cluster(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> list[Finding]:
@@ -69,11 +74,10 @@ def check_cluster(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> li
 
 def _findings(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> Iterator[Finding]:
     cluster_file = cluster.directory / CLUSTER_FILE
+    place = f"{cluster_file}:1" if cluster_file.exists() else str(cluster.directory)
     listed = cluster.systems
-    for name in listed or ():
-        if name not in systems:
-            message = f"the system {name!r} is declared by no system file{nearest(name, systems)}"
-            yield Finding(place=f"{cluster_file}:1", message=message)
+    for message in undeclared_systems(cluster, systems):
+        yield Finding(place=place, message=message)
     files = {file.stem: file for file in sorted(cluster.directory.glob("*.yaml"))}
     files.pop(cluster_file.stem, None)
     for file in files.values():
@@ -82,7 +86,7 @@ def _findings(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> Iterat
         if name in systems and name not in files:
             count = len(systems[name].cases)
             yield Finding(
-                place=f"{cluster_file}:1",
+                place=place,
                 message=f"{name}: none of its {count} cases has a baseline",
                 is_fault=listed is not None,
             )
@@ -94,7 +98,7 @@ def _file(file: Path, cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -
     try:
         baselines = load_baselines(cluster, name)
     except YamlError as error:
-        yield from _mistakes(error)
+        yield from map(Finding.of, error.problems)
         return
     if name not in systems:
         message = f"no system file declares {name!r}{nearest(name, systems)}"
@@ -108,15 +112,6 @@ def _file(file: Path, cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -
         for message, is_fault in _entry(baseline):
             where = f"{name}-{variant}-{topology}"
             yield Finding(place=baseline.place, message=f"{where}: {message}", is_fault=is_fault)
-
-
-def _mistakes(error: YamlError) -> list[Finding]:
-    return [
-        Finding(
-            place=f"{problem.file}:{problem.line}", message=f"{problem.path}: {problem.message}"
-        )
-        for problem in error.problems
-    ]
 
 
 def _coverage(
@@ -161,7 +156,8 @@ def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:
         message = f"{count} sessions; the last {ROLLING_SESSIONS} count, delete the older ones"
         yield message, True
     tolerance = baseline.tolerance_percent
-    if tolerance is not None and tolerance > COARSE_TOLERANCE_PERCENT:
+    if tolerance is not None and tolerance > MOST_TOLERANCE_PERCENT:
+        # Losses that a reader would call large pass.
         yield f"the own tolerance is {tolerance:g} %: any loss up to it passes", False
 
 

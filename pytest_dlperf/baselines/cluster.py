@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.baselines.schema import CLUSTER_SCHEMA, schema
 from pytest_dlperf.launch.reading import read_assignments
 from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.yamlfile import YamlValue, load
+from pytest_dlperf.yamlfile import YamlValue, load, nearest
 from pytest_dlperf.yamlschema import check
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from pytest_dlperf.launch.variables import Assignment
@@ -82,6 +82,14 @@ def find_cluster(baselines_directory: Path, name: str, *, local: str) -> Cluster
     if not file.exists():
         return Cluster(name=name, directory=file.parent, estimator=Estimator.STEADY)
     return load(file, _read_cluster)
+
+
+def undeclared_systems(cluster: Cluster, declared: Collection[str]) -> Iterator[str]:
+    """A message for each system that ``cluster.yaml`` names and no system file declares."""
+    for name in cluster.systems or ():
+        if name not in declared:
+            near = nearest(name, declared)
+            yield f"names the system {name!r}, which no system file declares{near}"
 
 
 def _read_cluster(root: YamlValue) -> Cluster:

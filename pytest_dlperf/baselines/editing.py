@@ -35,6 +35,9 @@ behind it, and git merges a branch with the one and a branch with the other.
 # All that ends a line for YAML 1.1, or line numbers would shift behind the rarer ones.
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _BATCH = re.compile(r"-b([0-9]+)")
+_IN_BRACES: Final = (
+    "a baseline can be added only to entries written one below the other, not in braces"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ class _Layout:
         self.text = text + self._end if self._lacks_end else text
         ends = list(_LINE_END.finditer(self.text))
         self._starts = [0, *(end.end() for end in ends)]
-        self.entries = load(file, self._entries_of, text=self.text)
+        self.entries, self._entries_line = load(file, self._entries_of, text=self.text)
         anchor = first_anchor(self.text)
         if anchor is not None:
             message = (
@@ -219,12 +222,12 @@ class _Layout:
             )
             raise YamlError([Problem(file, anchor, "$", message)])
 
-    def _entries_of(self, root: YamlValue) -> YamlValue:
+    def _entries_of(self, root: YamlValue) -> tuple[YamlValue, int]:
+        """The entries, and the line of their key."""
         entries = next((value for key, value in root.entries() if key == "entries"), None)
         if entries is None or entries.is_flow:
             self.refuse(root, _IN_BRACES)
-        self._entries_line = root.key_lines["entries"]
-        return entries
+        return entries, root.key_lines["entries"]
 
     def refuse(self, where: YamlValue, message: str) -> NoReturn:
         """Give up at a place.
@@ -321,8 +324,3 @@ class _Layout:
             position = splice.end
         text = "".join([*parts, self.text[position:]])
         return text.removesuffix(self._end) if self._lacks_end else text
-
-
-_IN_BRACES: Final = (
-    "a baseline can be added only to entries written one below the other, not in braces"
-)

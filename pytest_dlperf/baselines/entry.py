@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 ROLLING_SESSIONS: Final = 6
 """How many of the last accepted sessions tonight is held against."""
 
+MOST_TOLERANCE_PERCENT: Final = 10.0
+"""A larger tolerance says that the noise is beyond what the sequential rule decides."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedSession:

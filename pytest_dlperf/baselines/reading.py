@@ -46,15 +46,17 @@ def read_system_baselines(
     estimator = fields.get("estimator", read_estimator, Estimator.STEADY)
     # What is left when entries have been deleted by hand is no mistake.
     entries = fields.place("entries")
-    return {
-        (variant, topology): _read_baseline(place, unit, estimator, machine)
-        for variant, group in (entries.entries(or_nothing=True) if entries else ())
-        for topology, place in group.entries(or_nothing=True)
-    }
+    baselines = {}
+    for variant, group in entries.entries(or_nothing=True) if entries else ():
+        lines = group.key_lines
+        for topology, value in group.entries(or_nothing=True):
+            place = f"{root.file}:{lines[topology]}"
+            baselines[variant, topology] = _read_baseline(value, place, unit, estimator, machine)
+    return baselines
 
 
 def _read_baseline(
-    value: YamlValue, unit: str, estimator: Estimator, machine: Mapping[str, str]
+    value: YamlValue, place: str, unit: str, estimator: Estimator, machine: Mapping[str, str]
 ) -> Baseline:
     fields = value.checked_fields()
     return Baseline(
@@ -67,7 +69,7 @@ def _read_baseline(
         runs=fields.get("runs", _read_runs, {}),
         strays=fields.get("strays", _read_runs, {}),
         note=fields.get("note", lambda v: v.text(), None),
-        place=f"{value.file}:{value.line}",
+        place=place,
         sessions=fields.get("sessions", _read_sessions, ()),
         accepted=fields.get("accepted", _read_acceptance, None),
         machine=fields.get("machine", read_facts, machine),

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf import numeric
 from pytest_dlperf.baselines.cluster import CLUSTER_FILE
-from pytest_dlperf.baselines.editing import (
-    Block,
-    Inline,
-    Key,
-    MoreItems,
-    add_entries,
-    change_entries,
-)
+from pytest_dlperf.baselines.editing import add_entries, change_entries
 from pytest_dlperf.baselines.entry import (
     ROLLING_SESSIONS,
     Acceptance,
@@ -24,12 +16,12 @@ from pytest_dlperf.baselines.entry import (
     Baseline,
 )
 from pytest_dlperf.baselines.reading import read_system_baselines
-from pytest_dlperf.baselines.schema import (
-    BASELINES_SCHEMA,
-    CLUSTER_SCHEMA,
-    SCHEMA_FOLDER,
-    schema_comment,
-    schema_text,
+from pytest_dlperf.baselines.writing import (
+    changed_values,
+    new_cluster_file,
+    new_file,
+    new_values,
+    write_schemas,
 )
 from pytest_dlperf.locks import locked, write_whole
 from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
@@ -40,14 +32,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.baselines.cluster import Cluster
+    from pytest_dlperf.baselines.editing import Block, Inline, Key, MoreItems
     from pytest_dlperf.cases import Case
 
 SIGNIFICANT_DIGITS: Final = 6
 """Digits that a recorded number keeps: far finer than any training repeats itself."""
 
 _WRONG_SHOWN: Final = 3
-# What YAML 1.1 takes for something else than text.
-_YAML_WORDS: Final = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
+
+LOCK_LIMIT_S: Final = 60.0
+"""Seconds to wait for another session that writes; one takes a few milliseconds."""
 
 
 class ChangeKind(str, Enum):
@@ -145,21 +139,21 @@ def record(
         OSError: The file or its folder cannot be written. After any error the old file stands.
     """
     file = cluster.directory / f"{system}.yaml"
-    with locked(cluster.directory / ".lock"):
+    with locked(cluster.directory / ".lock", limit_s=LOCK_LIMIT_S):
         if file.exists():
             text = _text_of(file)
             standing = _read(file, text, system, cluster)
         else:
-            text, standing = _new_file(system, unit, cluster.estimator, provenance), {}
+            text, standing = new_file(system, unit, cluster.estimator, provenance), {}
         plan = _Plan(standing, unit, cluster)
         for change in changes:
             plan.add(change)
         if plan.done:
             text = plan.carried_out(file, text)
             _read_back(file, text, system, cluster, plan.expected)
-            _write_schemas(cluster, text)
+            write_schemas(cluster, text)
             if not (cluster.directory / CLUSTER_FILE).exists():
-                write_whole(cluster.directory / CLUSTER_FILE, _new_cluster_file(cluster))
+                write_whole(cluster.directory / CLUSTER_FILE, new_cluster_file(cluster))
             write_whole(file, text)
     return Recorded(done=tuple(plan.done), refused=tuple(plan.refused))
 
@@ -174,9 +168,9 @@ class _Plan:
         self._standing = standing
         self._unit = unit
         self._cluster = cluster
-        self._new: dict[Key, dict[str, Inline | Block]] = {}
+        self._new: dict[Key, Mapping[str, Inline | Block]] = {}
         # All entries are changed at once; one that changes twice does so in a second round.
-        self._rounds: list[dict[Key, dict[str, Inline | Block | MoreItems | None]]] = []
+        self._rounds: list[dict[Key, Mapping[str, Inline | Block | MoreItems | None]]] = []
 
     def add(self, change: Change) -> None:
         """Take a change into the plan, or refuse it."""
@@ -187,17 +181,16 @@ class _Plan:
         if reason is not None:
             self.refused.append((change, reason))
             return
-        kept = _as_kept(change)
         present = self.expected.get(key)
+        now = _after(_as_kept(change), present, self._unit, self._cluster)
         if present is None:
-            self._new[key] = _values(kept, self._cluster)
-            self._new[key]["recorded"] = Inline(_quoted(change.at[:10]))
+            self._new[key] = new_values(now, self._cluster.machine, recorded=change.at[:10])
         else:
             at = sum(key in edits for edits in self._rounds)
             if at == len(self._rounds):
                 self._rounds.append({})
-            self._rounds[at][key] = _changed_values(kept, present, self._cluster)
-        self.expected[key] = _after(kept, present, self._unit, self._cluster)
+            self._rounds[at][key] = changed_values(present, now, self._cluster.machine)
+        self.expected[key] = now
         self.done.append(change)
 
     def carried_out(self, file: Path, text: str) -> str:
@@ -301,7 +294,7 @@ def _writable_facts(facts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _after(change: Change, standing: Baseline | None, unit: str, cluster: Cluster) -> Baseline:
-    """What has to stand once a change is made: the text is held against it."""
+    """What has to stand once a change is made: it is written, and read back from the text."""
     machine = change.machine or cluster.machine
     if standing is None:
         return Baseline(
@@ -341,12 +334,9 @@ def _after(change: Change, standing: Baseline | None, unit: str, cluster: Cluste
 
 
 def _kept_machine(machine: Mapping[str, str], cluster: Cluster) -> Mapping[str, str]:
-    return cluster.machine if _is_the_clusters(machine, cluster) else machine
-
-
-def _is_the_clusters(machine: Mapping[str, str], cluster: Cluster) -> bool:
-    """Whether the cluster's own ``machine`` says all that is known of this one."""
-    return all(cluster.machine.get(name) == fact for name, fact in machine.items())
+    """The machine, or the cluster's own, where that says all that is known of this one."""
+    is_the_clusters = all(cluster.machine.get(name) == fact for name, fact in machine.items())
+    return cluster.machine if is_the_clusters else machine
 
 
 def _acceptance_of_speedup(change: Change, standing: Baseline) -> Acceptance | None:
@@ -371,118 +361,7 @@ def _mean(change: Change, estimator: Estimator) -> float:
     return significant(mean)
 
 
-# ------------------------------------------------------------------------ how it is written
-
-
-def _changed_values(
-    change: Change, standing: Baseline, cluster: Cluster
-) -> dict[str, Inline | Block | MoreItems | None]:
-    """What a change makes of the values of an entry that stands."""
-    values: dict[str, Inline | Block | MoreItems | None] = {}
-    if change.kind is ChangeKind.EXTEND:
-        session = f"- {{at: {_quoted(change.at)}, runs: {_list(change.runs.values())}}}"
-        values["sessions"] = MoreItems((session,), at_most=ROLLING_SESSIONS)
-        return values
-    if change.speedup is not None:
-        values["speedup"] = Inline(repr(change.speedup))
-    if change.kind is ChangeKind.ACCEPT and change.throughput is None:
-        accepted = _acceptance_of_speedup(change, standing)
-        values["accepted"] = None if accepted is None else Block(_acceptance_lines(accepted))
-    elif change.kind is ChangeKind.ACCEPT:
-        # What was of the old number goes with it.
-        for old in ("runs", "strays", "sessions", "accepted", "machine"):
-            values[old] = None
-        values.update(_values(change, cluster))
-        if standing.mean is not None:
-            values["mean"] = Inline(repr(_mean(change, standing.estimator)))
-    return values
-
-
-def _values(change: Change, cluster: Cluster) -> dict[str, Inline | Block]:
-    """All that a new number comes with."""
-    values: dict[str, Inline | Block] = {"throughput": Inline(repr(change.throughput))}
-    if change.speedup is not None:
-        values["speedup"] = Inline(repr(change.speedup))
-    if change.runs:
-        runs = ", ".join(f"{run}: {value!r}" for run, value in change.runs.items())
-        values["runs"] = Inline(f"{{{runs}}}")
-    if change.acceptance is not None:
-        values["accepted"] = Block(_acceptance_lines(change.acceptance))
-    if not _is_the_clusters(change.machine, cluster):
-        values["machine"] = Inline(_mapping(change.machine))
-    return values
-
-
-def _acceptance_lines(accepted: Acceptance) -> tuple[str, ...]:
-    lines = [f"at: {_quoted(accepted.at)}"]
-    for key, text in (("commit", accepted.commit), ("reason", accepted.reason)):
-        if text is not None:
-            lines.append(f"{key}: {_quoted(text)}")
-    if accepted.hosts:
-        lines.append(f"hosts: [{', '.join(map(_quoted, accepted.hosts))}]")
-    if accepted.software:
-        lines.append(f"software: {_mapping(accepted.software)}")
-    if accepted.logs is not None:
-        lines.append(f"logs: {_quoted(accepted.logs)}")
-    if accepted.single_device is not None:
-        lines.append(f"single_device: {accepted.single_device!r}")
-    return tuple(lines)
-
-
-def _mapping(facts: Mapping[str, str]) -> str:
-    return f"{{{', '.join(f'{_quoted(key)}: {_quoted(text)}' for key, text in facts.items())}}}"
-
-
-def _list(values: Iterable[float]) -> str:
-    return f"[{', '.join(repr(value) for value in values)}]"
-
-
-def _quoted(text: str) -> str:
-    """Text as a YAML scalar: bare where that is safe."""
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_/.-]*", text) and text.lower() not in _YAML_WORDS:
-        return text
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in '\\"':
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
-
-
-def _new_cluster_file(cluster: Cluster) -> str:
-    return (
-        f"{schema_comment(CLUSTER_SCHEMA)}\n"
-        "description: this machine's own numbers, recorded by --dlperf-create-baselines\n"
-        f"estimator: {cluster.estimator.value}\n"
-    )
-
-
-def _new_file(system: str, unit: str, estimator: Estimator, provenance: Mapping[str, str]) -> str:
-    lines = [
-        schema_comment(BASELINES_SCHEMA),
-        f"system: {system}",
-        f"unit: {_quoted(unit)}",
-        f"estimator: {estimator.value}",
-    ]
-    if provenance:
-        lines += ["provenance:", *(f"  {key}: {_quoted(text)}" for key, text in provenance.items())]
-    return "\n".join([*lines, "entries:\n"])
-
-
-def _write_schemas(cluster: Cluster, text: str) -> None:
-    """Lay the schemas where a file that names them has them looked for."""
-    if f"../{SCHEMA_FOLDER}/" not in text:
-        return
-    folder = cluster.directory.parent / SCHEMA_FOLDER
-    for name in (BASELINES_SCHEMA, CLUSTER_SCHEMA):
-        wanted = schema_text(name)
-        try:
-            stands = (folder / name).read_text(encoding="utf-8") == wanted
-        except (OSError, UnicodeDecodeError):
-            stands = False
-        if not stands:
-            write_whole(folder / name, wanted)
+# ------------------------------------------------------------------------ read, and read back
 
 
 def _text_of(file: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 BASELINES_SCHEMA: Final = "baselines.json"
@@ -13,12 +13,14 @@ CLUSTER_SCHEMA: Final = "cluster.json"
 SCHEMA_FOLDER: Final = ".schema"
 """The folder, beside those of the clusters, where editors find the schemas of recorded files."""
 
+# importlib.resources would take longer than the schemas do.
+_SHIPPED: Final = Path(__file__).parent.parent / "schemas"
+
 
 @lru_cache
 def schema_text(name: str) -> str:
     """The text of a schema that ships with the package."""
-    file = resources.files("pytest_dlperf").joinpath("schemas").joinpath(name)
-    return file.read_text(encoding="utf-8")
+    return (_SHIPPED / name).read_text(encoding="utf-8")
 
 
 @lru_cache

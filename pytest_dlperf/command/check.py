@@ -132,7 +132,7 @@ def _systems(project: Project, files: Sequence[Path]) -> tuple[dict[str, System]
         systems, problems = _read(left, project.formats)
         if not problems:
             return systems, findings
-        findings += map(_of_problem, problems)
+        findings += map(Finding.of, problems)
         # The others again: what they say stands, and they may contradict each other.
         broken = {problem.file for problem in problems}
         left = [file for file in left if file not in broken]
@@ -169,7 +169,7 @@ def _cluster(
     try:
         cluster = find_cluster(directory, name, local=LOCAL_CLUSTER)
     except YamlError as error:
-        return [*map(_of_problem, error.problems), *_unreadable_baselines(directory / name)]
+        return [*map(Finding.of, error.problems), *_unreadable_baselines(directory / name)]
     except UnknownClusterError as error:
         if not any((directory / name).glob("*.y*ml")):
             raise MisuseError(str(error)) from error
@@ -193,7 +193,7 @@ def _unreadable_baselines(folder: Path) -> list[Finding]:
         try:
             load_baselines(cluster, file.stem)
         except YamlError as error:
-            findings += map(_of_problem, error.problems)
+            findings += map(Finding.of, error.problems)
     return findings
 
 
@@ -204,22 +204,8 @@ def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Findin
     try:
         check_assignments(specs, (cluster.assignments, control))
     except VariableError as error:
-        return [_placed(line) for line in str(error).splitlines()]
+        return [Finding(place=problem.place, message=problem.message) for problem in error.problems]
     return []
-
-
-def _placed(line: str) -> Finding:
-    """A line of the form ``file:line: message``."""
-    place, _, message = line.partition(": ")
-    return Finding(place=place, message=message, is_fault=True)
-
-
-def _of_problem(problem: Problem) -> Finding:
-    return Finding(
-        place=f"{problem.file}:{problem.line}",
-        message=f"{problem.path}: {problem.message}",
-        is_fault=True,
-    )
 
 
 # ----------------------------------------------------------------------------- telling

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_dlperf.command.outcome import MisuseError
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.formats import merged_formats
 from pytest_dlperf.options import Settings, read_settings
+from pytest_dlperf.systems import system_files
 
 if TYPE_CHECKING:
     import argparse
@@ -36,14 +37,7 @@ class Project:
     @property
     def system_files(self) -> list[Path]:
         """All system files, in the order in which a session reads them."""
-        return [
-            *(
-                file
-                for folder in self.settings.systems_directories
-                for file in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml")))
-            ),
-            *self.more_files,
-        ]
+        return [*system_files(self.settings.systems_directories), *self.more_files]
 
     @property
     def formats(self) -> Mapping[str, LogFormat]:
@@ -52,12 +46,10 @@ class Project:
         Raises:
             MisuseError: A plugin adds one that there is.
         """
-        formats = dict(BUILTIN_FORMATS)
-        for item in self.more_formats:
-            if item.name in formats:
-                raise MisuseError(f"a plugin adds the log format {item.name!r}, which there is")
-            formats[item.name] = item
-        return formats
+        try:
+            return merged_formats(self.more_formats)
+        except ValueError as error:
+            raise MisuseError(str(error)) from error
 
 
 def read_project(options: argparse.Namespace) -> Project:

@@ -6,19 +6,21 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import location, median, noise
+from pytest_dlperf.gate import wording
+from pytest_dlperf.gate.noise import location, noise, pooled_noise, widened
 from pytest_dlperf.gate.sequential import LEAST_LOSS_PERCENT, THRESHOLD_ERRORS
-from pytest_dlperf.gate.verdict import Judgement, Verdict
+from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
 
 if TYPE_CHECKING:
     from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.measurement import InTurn, Measurement
 
 _CONFIRMING_LOSS: Final = 0.015
+_CONFIRMING_PART: Final = 0.75
 _CONFIRMING_ERRORS: Final = 1.645
 """What has already failed once needs less to be confirmed than a first alarm needs."""
 
-_LEAST_BASELINE_RUNS: Final = 10
+_LEAST_BASELINE_RUNS: Final = 20
 """With fewer runs of the baseline, tonight's two arms tell the noise."""
 
 
@@ -31,9 +33,10 @@ def confirm_throughput(
     ``environment_shift``. ``pass`` and ``improved`` become ``regressed`` if the candidate is
     slower: then the night hides a loss. Other verdicts stand.
     """
-    if _broken(in_turn) is not None:
-        return _with_note(judgement, f"the control arm says nothing: {_broken(in_turn)}")
-    return _confirm(judgement, _Arms.of(in_turn, baseline), None)
+    silent = _why_silent(in_turn, baseline)
+    if silent is not None:
+        return _with_note(judgement, f"the control arm says nothing: {silent}")
+    return _confirm(judgement, (_Arms.of(in_turn, baseline),), baseline)
 
 
 def confirm_speedup(
@@ -44,22 +47,24 @@ def confirm_speedup(
     single_baseline: Baseline | None,
 ) -> Judgement:
     """As ``confirm_throughput``, by the speedups of candidate and control."""
-    for arms in (in_turn, single_in_turn):
-        if _broken(arms) is not None:
-            return _with_note(judgement, f"the control arm says nothing: {_broken(arms)}")
-    return _confirm(
-        judgement, _Arms.of(in_turn, baseline), _Arms.of(single_in_turn, single_baseline)
-    )
+    for arms, of_arms in ((in_turn, baseline), (single_in_turn, single_baseline)):
+        silent = _why_silent(arms, of_arms)
+        if silent is not None:
+            return _with_note(judgement, f"the control arm says nothing: {silent}")
+    ends = _Arms.of(in_turn, baseline), _Arms.of(single_in_turn, single_baseline)
+    return _confirm(judgement, ends, baseline)
 
 
-def _broken(in_turn: InTurn) -> str | None:
-    """What is wrong with the runs in turn; ``None`` if both arms are whole."""
+def _why_silent(in_turn: InTurn, baseline: Baseline | None) -> str | None:
+    """Why nothing follows from the runs in turn; ``None`` if both arms are whole."""
     for arm, measurement in _arms(in_turn):
         for run in measurement.broken_runs:
             return f"run {run.run} of {arm} is {run.status.value} ({run.reason})"
     for arm, measurement in _arms(in_turn):
         if not measurement.throughputs:
             return f"{arm} has no run"
+    if _noise(in_turn, baseline) is None:
+        return "too few runs of each to tell how much they differ"
     return None
 
 
@@ -69,88 +74,138 @@ def _arms(in_turn: InTurn) -> tuple[tuple[str, Measurement], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arms:
-    """Where candidate and control lie, in the unit per second, and the error of their ratio."""
+    """Where candidate and control lie, in the unit per second, and how far their ratio is sure.
+
+    ``error`` is the relative standard error of the ratio, ``freedom`` the degrees that it is known
+    with: ``None`` where the many runs of a baseline tell it.
+    """
 
     case_id: str
+    unit: str
     candidate: float
     control: float
-    runs: int
-    noise: float
+    ratio: float
+    pairs: int
+    error: float
+    freedom: int | None
     accepted: float | None
 
     @classmethod
     def of(cls, in_turn: InTurn, baseline: Baseline | None) -> _Arms:
         candidate, control = in_turn.candidate.throughputs, in_turn.control.throughputs
-        known = [run for runs in baseline.rolling for run in runs] if baseline else []
-        if len(known) >= _LEAST_BASELINE_RUNS:
-            deviation = noise(known)
-        else:
-            # Each arm by its own median: the difference between them is no noise.
-            both = ((arm, median(arm)) for arm in (candidate, control))
-            deviation = noise([run / middle for arm, middle in both for run in arm])
+        known = _noise(in_turn, baseline)
+        if known is None:
+            raise AssertionError("arms that do not tell their noise are not compared")
+        deviation, freedom = known
+        # The two runs of a pair stand side by side, so what drifts through the night cancels.
+        ratios = [one / other for one, other in zip(candidate, control, strict=False)]
         return cls(
             case_id=in_turn.candidate.case_id,
+            unit=in_turn.candidate.unit,
             candidate=location(candidate, deviation),
             control=location(control, deviation),
-            runs=min(len(candidate), len(control)),
-            noise=deviation,
+            ratio=location(ratios, deviation * math.sqrt(2)),
+            pairs=len(ratios),
+            error=deviation * math.sqrt(2 / len(ratios)),
+            freedom=freedom,
             accepted=baseline.throughput if baseline else None,
         )
 
-    @property
-    def ratio(self) -> float:
-        return self.candidate / self.control
-
-    @property
-    def error(self) -> float:
-        return self.noise * math.sqrt(2 / self.runs)
-
     def told(self) -> str:
         beside = (
-            f", {100 * (self.control / self.accepted - 1):+.1f} % from its baseline"
+            f" ({100 * (self.control / self.accepted - 1):+.1f} % from its baseline)"
             if self.accepted is not None
             else ""
         )
         return (
-            f"{self.case_id} {self.candidate:.6g}, with the accepted software "
-            f"{self.control:.6g}{beside}"
+            f"{self.case_id} {wording.number(self.candidate)} against "
+            f"{wording.number(self.control, self.unit)}{beside}"
         )
 
 
-def _confirm(judgement: Judgement, arms: _Arms, single: _Arms | None) -> Judgement:
-    ratio, error = arms.ratio, arms.error
-    told = arms.told()
-    if single is not None:
-        ratio, error = ratio / single.ratio, math.hypot(error, single.error)
-        told = f"{told}; {single.told()}"
+def _noise(in_turn: InTurn, baseline: Baseline | None) -> tuple[float, int | None] | None:
+    """The relative deviation between runs, and its degrees of freedom if tonight's tell it.
+
+    ``None`` where too few runs tell.
+    """
+    known = [run for runs in baseline.rolling for run in runs] if baseline else []
+    if len(known) >= _LEAST_BASELINE_RUNS:
+        return noise(known), None
+    # Each arm around its own mean: the difference between them is no noise.
+    pooled = pooled_noise((in_turn.candidate.throughputs, in_turn.control.throughputs))
+    return None if pooled is None else (pooled.deviation, pooled.freedom)
+
+
+def _confirm(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline | None) -> Judgement:
+    """Decide by the arms of a throughput, or by those of both ends of a speedup."""
+    many, *single = ends
+    ratio = many.ratio
+    for end in single:
+        ratio /= end.ratio
     loss = 1 - ratio
-    confirming = max(_CONFIRMING_LOSS, _CONFIRMING_ERRORS * error)
-    # Where no first alarm has narrowed the field, the ratio alone must reach what a first alarm
-    # needs: 1.645 errors would be an alarm every twentieth night.
-    alone = max(LEAST_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error)
+    own = baseline.tolerance_percent if baseline is not None else None
+    least = (LEAST_LOSS_PERCENT if own is None else own) / 100
+    # A case that may lose 1 % has lost what it may not before 1.5 % are lost.
+    confirming = max(
+        min(_CONFIRMING_LOSS, _CONFIRMING_PART * least), _error(ends, _CONFIRMING_ERRORS)
+    )
     if judgement.verdict is Verdict.REGRESSED:
-        seen = _seen(loss, confirming, arms.runs, told)
+        seen = _seen(loss, confirming, ends)
         if loss > confirming:
             reason = f"confirmed by the control arm: {seen}"
             return replace(judgement, reason=_joined(judgement.reason, reason))
-        reason = f"not confirmed by the control arm: {seen}"
+        reason = f"not confirmed by the control arm: {_why_gone(judgement, ends)}; {seen}"
         return replace(
             judgement,
             verdict=Verdict.ENVIRONMENT_SHIFT,
             reason=_joined(judgement.reason, reason),
         )
-    seen = _seen(loss, alone, arms.runs, told)
+    if judgement.rule is RuleName.TOLERANCE and judgement.tolerance_percent is not None:
+        least = judgement.tolerance_percent / 100
+    # Where no first alarm has narrowed the field, the ratio alone must reach what a first alarm
+    # needs: 1.645 errors would be an alarm every twentieth night.
+    alone = max(least, _error(ends, THRESHOLD_ERRORS))
+    seen = _seen(loss, alone, ends)
     if judgement.verdict in {Verdict.PASS, Verdict.IMPROVED} and loss > alone:
         reason = f"the baseline is reached, but the control arm shows a loss: {seen}"
         return replace(judgement, verdict=Verdict.REGRESSED, reason=reason)
     return _with_note(judgement, f"control arm: {seen}")
 
 
-def _seen(loss: float, threshold: float, runs: int, told: str) -> str:
+def _error(ends: tuple[_Arms, ...], errors: float) -> float:
+    """So many standard errors of the ratio of all ends; more where few runs tell the noise."""
+    return math.hypot(
+        *(
+            end.error * (errors if end.freedom is None else widened(errors, end.freedom))
+            for end in ends
+        )
+    )
+
+
+def _why_gone(judgement: Judgement, ends: tuple[_Arms, ...]) -> str:
+    """Whether the accepted software is slow tonight, or the loss did not come again."""
+    many, *single = ends
+    control = many.control
+    for end in single:
+        control /= end.control
+    reference = judgement.reference or judgement.baseline
+    lost = judgement.difference_percent
+    what = "as slow" if judgement.quantity is Quantity.THROUGHPUT else "scaled no better"
+    if reference is None or lost is None:
+        return f"tonight the accepted software is {what}"
+    difference = 100 * (control / reference - 1)
+    if difference > lost / 2:
+        return "the loss was gone when both were run again"
+    return f"tonight the accepted software is {what}: {difference:+.1f} % from its baseline"
+
+
+def _seen(loss: float, threshold: float, ends: tuple[_Arms, ...]) -> str:
     what = f"{100 * abs(loss):.1f} % {'slower' if loss > 0 else 'faster'}"
+    pairs = min(end.pairs for end in ends)
+    numbers = "; ".join(end.told() for end in ends)
     return (
-        f"in turn on the same hosts, {runs} runs each, the candidate is {what} than the accepted "
-        f"software, a loss counts from {100 * threshold:.1f} % on ({told})"
+        f"the candidate is {what} in turn, a loss counts from {100 * threshold:.1f} % on, "
+        f"{wording.runs(pairs)} each: {numbers}"
     )
 
 

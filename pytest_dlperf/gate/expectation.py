@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.gate.verdict import Judgement
 
 
-class ExpectedAlarms(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedAlarms:
     """Alarms to expect in a night in which nothing has changed.
 
     ``number`` is the sum of the probabilities of ``judged`` judgements; of ``unknown`` further
@@ -27,4 +29,6 @@ def expected_false_alarms(judgements: Iterable[Judgement]) -> ExpectedAlarms:
     """Add up the false alarms that judgements risk; those without comparison risk none."""
     compared = [judgement for judgement in judgements if judgement.rule is not None]
     known = [j.false_alarm for j in compared if j.false_alarm is not None]
-    return ExpectedAlarms(math.fsum(known), len(known), len(compared) - len(known))
+    return ExpectedAlarms(
+        number=math.fsum(known), judged=len(known), unknown=len(compared) - len(known)
+    )

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.fingerprint import MACHINE_FACTS, differences
-from pytest_dlperf.gate.noise import location, tail
-from pytest_dlperf.gate.rule import Decision
-from pytest_dlperf.gate.rules import rule_for, tolerance_of
-from pytest_dlperf.gate.sequential import LEAST_LOSS_PERCENT, THRESHOLD_ERRORS, SequentialRule
-from pytest_dlperf.gate.tolerance import ToleranceRule
+from pytest_dlperf.gate.rule import last_decision
+from pytest_dlperf.gate.rules import rule_for
+from pytest_dlperf.gate.speedup import End, compare_speedups
 from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
 from pytest_dlperf.measurement import RunStatus
 
 if TYPE_CHECKING:
     from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.gate.rule import Rule
+    from pytest_dlperf.gate.rule import Decision
     from pytest_dlperf.measurement import Measurement
-
-_NINE_OF_TEN: Final = 1.2816
-_INTERVAL: Final = 1.96
 
 
 def judge_throughput(
@@ -45,8 +38,14 @@ def judge_throughput(
     incomparable = why_incomparable(measurement, baseline)
     if baseline is None or incomparable is not None:
         return _without_baseline(quantity, measurement.median, incomparable)
-    rule = rule_for(baseline, tolerance_percent=tolerance_percent, forced=forced, repeats=repeats)
-    decision = _decide(rule, measurement)
+    rule = rule_for(
+        baseline,
+        tolerance_percent=tolerance_percent,
+        forced=forced,
+        repeats=repeats,
+        available=measurement.available,
+    )
+    decision = last_decision(rule, measurement.throughputs)
     return _judgement(
         quantity,
         rule.name,
@@ -87,27 +86,34 @@ def judge_speedup(  # noqa: PLR0913 - both ends with both baselines, and the use
         return _without_baseline(quantity, speedup, incomparable)
     if speedup is None:
         raise AssertionError("broken runs are judged before any comparison")
-    make_rule = partial(
-        rule_for, tolerance_percent=tolerance_percent, forced=forced, repeats=repeats
-    )
-    many = _End.of(measurement, baseline.throughput, make_rule(baseline))
-    single = (
-        _End.of(single_device, single_baseline.throughput, make_rule(single_baseline))
-        if single_baseline is not None
-        else _End.of(single_device, baseline.throughput / baseline.speedup, None)
-    )
-    if isinstance(many.rule, SequentialRule) and isinstance(single.rule, SequentialRule):
-        name = RuleName.SEQUENTIAL
-        decision = _sequential_speedup(
-            (many, many.rule), (single, single.rule), baseline, tolerance_percent
+    many, single = (
+        End.of(
+            end,
+            accepted,
+            of_end,
+            tolerance_percent=tolerance_percent,
+            forced=forced,
+            repeats=repeats,
         )
-    else:
-        name = RuleName.TOLERANCE
-        decision = _tolerance_speedup(
-            many, single, speedup, baseline, tolerance_of(baseline, tolerance_percent)
+        for end, of_end, accepted in (
+            (measurement, baseline, baseline.throughput),
+            (
+                single_device,
+                single_baseline,
+                single_baseline.throughput
+                if single_baseline is not None
+                else baseline.throughput / baseline.speedup,
+            ),
         )
-    if decision.verdict is Verdict.IMPROVED:
-        decision = _whose_gain(decision, many, single)
+    )
+    name, decision = compare_speedups(
+        many,
+        single,
+        speedup,
+        baseline,
+        accepted=baseline.speedup,
+        tolerance_percent=tolerance_percent,
+    )
     notes = (*decision.notes, *software_notes(measurement, baseline))
     judgement = _judgement(
         quantity, name, decision, measured=speedup, accepted=baseline.speedup, notes=notes
@@ -138,7 +144,10 @@ def why_incomparable(measurement: Measurement, baseline: Baseline | None) -> str
         f"{measured!r}, accepted on {accepted!r}"
         for name, (measured, accepted) in others.items()
     )
-    return f"{baseline.place} is of another machine: {shown}"
+    return (
+        f"{baseline.place} is of another machine: {shown}; name another --dlperf-cluster, or "
+        "accept the number of this one with --dlperf-update-baselines"
+    )
 
 
 def software_notes(measurement: Measurement, baseline: Baseline) -> tuple[str, ...]:
@@ -175,13 +184,6 @@ def _without_baseline(quantity: Quantity, measured: float | None, reason: str | 
     )
 
 
-def _decide(rule: Rule, measurement: Measurement) -> Decision:
-    decision = rule.decide(measurement.throughputs, is_last=True)
-    if decision is None:
-        raise AssertionError(f"the {rule.name.value} rule did not decide by its last run")
-    return decision
-
-
 def _judgement(  # noqa: PLR0913 - a decision and the two numbers that a reader looks for
     quantity: Quantity,
     rule: RuleName,
@@ -206,174 +208,3 @@ def _judgement(  # noqa: PLR0913 - a decision and the two numbers that a reader 
         reason=decision.reason,
         notes=notes,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
-    """One end of a speedup, and what its own baseline says of it.
-
-    ``accepted`` is the number of its baseline, or what the other end's baseline implies; then
-    ``rule`` and ``decision`` are ``None``.
-    """
-
-    case_id: str
-    unit: str
-    throughputs: tuple[float, ...]
-    median: float
-    accepted: float
-    rule: Rule | None
-    decision: Decision | None
-
-    @classmethod
-    def of(cls, measurement: Measurement, accepted: float, rule: Rule | None) -> _End:
-        if measurement.median is None:
-            raise AssertionError("broken runs are judged before any comparison")
-        return cls(
-            case_id=measurement.case_id,
-            unit=measurement.unit,
-            throughputs=measurement.throughputs,
-            median=measurement.median,
-            accepted=accepted,
-            rule=rule,
-            decision=_decide(rule, measurement) if rule is not None else None,
-        )
-
-    @property
-    def change(self) -> float:
-        """How many times its reference this end is."""
-        if self.decision is not None and self.decision.difference_percent is not None:
-            return 1 + self.decision.difference_percent / 100
-        return self.median / self.accepted
-
-    def told(self) -> str:
-        """Both numbers of this end, for the reader."""
-        difference = 100 * (self.median / self.accepted - 1)
-        of = "its baseline" if self.rule is not None else "what the accepted speedup says"
-        return (
-            f"{self.case_id}: {self.median:.6g} {self.unit}, {difference:+.1f} % from {of} "
-            f"{self.accepted:.6g}"
-        )
-
-
-def _sequential_speedup(
-    many_end: tuple[_End, SequentialRule],
-    single_end: tuple[_End, SequentialRule],
-    baseline: Baseline,
-    tolerance_percent: float,
-) -> Decision:
-    """The ratio of tonight's locations against the ratio of the last sessions'."""
-    many, many_rule = many_end
-    single, single_rule = single_end
-    faults = [
-        f"{end.case_id}: {end.decision.reason}"
-        for end in (many, single)
-        if end.decision is not None and end.decision.verdict is Verdict.INCONCLUSIVE
-    ]
-    measured = location(many.throughputs, many_rule.noise) / location(
-        single.throughputs, single_rule.noise
-    )
-    reference = many_rule.reference / single_rule.reference
-    error = math.hypot(
-        many_rule.standard_error(len(many.throughputs)),
-        single_rule.standard_error(len(single.throughputs)),
-    )
-    least = baseline.tolerance_percent
-    threshold = max(
-        (LEAST_LOSS_PERCENT if least is None else least) / 100, THRESHOLD_ERRORS * error
-    )
-    difference = measured / reference - 1
-    pinned = baseline.speedup or reference
-    allowed = max(tolerance_of(baseline, tolerance_percent) / 100, threshold)
-    reason = "; ".join(faults) or None
-    if faults:
-        verdict = Verdict.INCONCLUSIVE
-    elif difference < -threshold:
-        verdict = Verdict.REGRESSED
-    elif measured < pinned * (1 - allowed):
-        verdict = Verdict.REGRESSED
-        # The numbers that are told are those that the verdict rests on.
-        reference, threshold, difference = pinned, allowed, measured / pinned - 1
-        since = f" {baseline.accepted.at}" if baseline.accepted else ""
-        reason = (
-            f"creep: the last {many_rule.baseline_sessions} sessions pass, but the speedup "
-            f"accepted{since}, {pinned:g}, does not: tonight lies "
-            f"{100 * (1 - measured / pinned):.1f} % below it, allowed are {100 * allowed:.1f} %"
-        )
-    else:
-        verdict = Verdict.IMPROVED if difference > threshold else Verdict.PASS
-    return Decision(
-        verdict=verdict,
-        difference_percent=100 * difference,
-        reference=reference,
-        threshold_percent=100 * threshold,
-        interval_percent=(
-            100 * (difference - _INTERVAL * error),
-            100 * (difference + _INTERVAL * error),
-        ),
-        smallest_visible_percent=100 * (threshold + _NINE_OF_TEN * error),
-        false_alarm=tail(threshold / error),
-        reason=reason,
-    )
-
-
-def _tolerance_speedup(
-    many: _End, single: _End, speedup: float, baseline: Baseline, tolerance_percent: float
-) -> Decision:
-    """The ratio of the medians against the accepted speedup."""
-    accepted = baseline.speedup or speedup
-    errors = [_error(many), _error(single)]
-    known = [error for error in errors if error is not None]
-    error = math.hypot(*known) if len(known) == len(errors) else None
-    rule = ToleranceRule(
-        accepted=accepted, accepted_runs=(), tolerance_percent=tolerance_percent, at_most=1
-    )
-    decision = rule.decide((speedup,), is_last=True)
-    if decision is None:
-        raise AssertionError("a last run is always decided by")
-    if error is None or decision.difference_percent is None:
-        return decision
-    difference = decision.difference_percent
-    return replace(
-        decision,
-        interval_percent=(
-            difference - 100 * _INTERVAL * error,
-            difference + 100 * _INTERVAL * error,
-        ),
-        smallest_visible_percent=tolerance_percent + 100 * _NINE_OF_TEN * error,
-        false_alarm=tail(tolerance_percent / 100 / error),
-    )
-
-
-def _error(end: _End) -> float | None:
-    """Relative standard error of an end's difference; ``None`` where too few runs tell."""
-    if isinstance(end.rule, SequentialRule):
-        return end.rule.standard_error(len(end.throughputs))
-    if isinstance(end.rule, ToleranceRule):
-        return end.rule.standard_error(end.throughputs)
-    rule = ToleranceRule(accepted=end.accepted, accepted_runs=(), tolerance_percent=0.0, at_most=1)
-    return rule.standard_error(end.throughputs)
-
-
-def _whose_gain(decision: Decision, many: _End, single: _End) -> Decision:
-    """A larger speedup is an improvement only if the many devices are faster.
-
-    The gain is shared out by logarithms: the two ends' parts add up to it.
-    """
-    gain = 1 + (decision.difference_percent or 0.0) / 100
-    if math.log(many.change) >= math.log(gain) / 2:
-        return decision
-    both = (
-        f"{many.case_id} is {100 * (many.change - 1):+.1f} % from its baseline with "
-        f"{many.median:.6g} {many.unit}, {single.case_id} {100 * (single.change - 1):+.1f} % "
-        f"with {single.median:.6g}"
-    )
-    limit = single.decision.threshold_percent if single.decision else decision.threshold_percent
-    if 100 * (1 - single.change) > limit:
-        return replace(
-            decision,
-            verdict=Verdict.INCONCLUSIVE,
-            reason=f"the speedup is larger because the single device is slower: {both}; "
-            f"it can be judged when {single.case_id} passes again",
-        )
-    note = f"the speedup is larger, but the many devices account for less than half of it: {both}"
-    return replace(decision, verdict=Verdict.PASS, notes=(*decision.notes, note))

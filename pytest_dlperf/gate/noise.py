@@ -1,4 +1,6 @@
-"""How much runs of one case differ: their noise, their location and which of them are strays.
+"""How much runs of one case differ: their noise, their location, which of them are strays.
+
+And how much follows from that: what a difference between so many runs may be by chance.
 
 For lists of some forty runs at most, and called for every run that is taken, so in plain Python:
 NumPy would take longer to be asked than this takes to answer.
@@ -7,10 +9,12 @@ NumPy would take longer to be asked than this takes to answer.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 LEAST_NOISE: Final = 0.002
 """Runs that agree better than this, by their luck or by rounding, are not taken at their word."""
@@ -23,6 +27,15 @@ STRAY_RADIUS_NOISE: Final = 4.0
 
 LEAST_STRAY_RADIUS: Final = 0.03
 """A run nearer than this to the median is not called a stray, however quiet the others are."""
+
+NINE_OF_TEN: Final = 1.2816
+"""Standard deviations that nine normal values of ten stay above, on one side."""
+
+INTERVAL: Final = 1.96
+"""Standard deviations that 95 normal values of 100 stay within, on both sides."""
+
+# In a handful of runs the median deviation is too unsure for a smaller radius.
+_GROSS_RADIUS_MADS: Final = 5.0
 
 # Mean of a normal sample's median absolute deviation, by its size, as Croux and Rousseeuw give it
 # ("Time-efficient algorithms for two highly robust estimators of scale", 1992).
@@ -71,29 +84,78 @@ def noise(runs: Sequence[float]) -> float:
     return max(math.sqrt(square) / mean, LEAST_NOISE)
 
 
-def location(runs: Sequence[float], noise: float) -> float:
-    """Where runs with this relative noise lie: their mean without strays.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledNoise:
+    """The relative standard deviation between runs of one session, and how well it is known.
+
+    ``freedom`` are its degrees of freedom, two at least.
+    """
+
+    deviation: float
+    freedom: int
+
+
+def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
+    """How much runs differ around the mean of their own session; ``None`` where too few tell.
+
+    Unlike ``noise`` it does not come out too small for a handful of runs: only runs that are
+    accidents by any measure are left out. What lies between sessions is no noise between runs.
+    """
+    relative = []
+    far = []
+    for runs in sessions:
+        if len(runs) < 2:  # noqa: PLR2004 - one value has no deviation
+            continue
+        middle = median(runs)
+        relative.append([run / middle - 1 for run in runs])
+        # The one nearest to the median is the median, or near it by making: it tells nothing.
+        far += sorted(map(abs, relative[-1]))[1:]
+    if not far:
+        return None
+    radius = _GROSS_RADIUS_MADS * max(_MAD_TO_DEVIATION * median(far), LEAST_NOISE)
+    square, freedom = 0.0, 0
+    for session in relative:
+        near = [value for value in session if abs(value) <= radius]
+        mean = math.fsum(near) / len(near)
+        square += math.fsum([(value - mean) ** 2 for value in near])
+        freedom += len(near) - 1
+    if freedom < 2:  # noqa: PLR2004 - one difference of two runs may be nothing by chance
+        return None
+    return PooledNoise(deviation=max(math.sqrt(square / freedom), LEAST_NOISE), freedom=freedom)
+
+
+def location(runs: Sequence[float], deviation: float) -> float:
+    """Where runs with this relative deviation lie: their mean without the outliers.
 
     The median where fewer than half of them would remain. The order of the runs changes nothing.
     """
-    middle = median(runs)
-    radius = STRAY_RADIUS_NOISE * noise * middle
-    near = [value for value in runs if abs(value - middle) <= radius]
-    if 2 * len(near) < len(runs):
-        return middle
+    far = outliers(runs, deviation)
+    if 2 * len(far) > len(runs):
+        return median(runs)
+    near = list(runs)
+    for value in far:
+        near.remove(value)
     return math.fsum(near) / len(near)
 
 
-def strays(runs: Sequence[float], noise: float) -> list[float]:
-    """Runs so far from the median of all that they tell of an accident, not of the software."""
+def outliers(runs: Sequence[float], deviation: float) -> list[float]:
+    """Runs that do not count for the location: further than four deviations from the median."""
+    return _further(runs, STRAY_RADIUS_NOISE * deviation)
+
+
+def strays(runs: Sequence[float], deviation: float) -> list[float]:
+    """Outliers so far from the median that they tell of an accident, not of the software."""
+    return _further(runs, max(STRAY_RADIUS_NOISE * deviation, LEAST_STRAY_RADIUS))
+
+
+def _further(runs: Sequence[float], radius: float) -> list[float]:
     middle = median(runs)
-    radius = max(STRAY_RADIUS_NOISE * noise, LEAST_STRAY_RADIUS) * middle
-    return [value for value in runs if abs(value - middle) > radius]
+    return [value for value in runs if abs(value - middle) > radius * middle]
 
 
-def are_unstable(runs: Sequence[float], noise: float) -> bool:
+def are_unstable(runs: Sequence[float], deviation: float) -> bool:
     """Whether more than a third of a session's runs are strays: nothing follows from such runs."""
-    return 3 * len(strays(runs, noise)) > len(runs)
+    return 3 * len(strays(runs, deviation)) > len(runs)
 
 
 def median_variance(count: int) -> float:
@@ -104,6 +166,67 @@ def median_variance(count: int) -> float:
     return math.pi / 2 / (count + (0.5708 if count % 2 else 1.1416))
 
 
-def tail(deviations: float) -> float:
+def normal_tail(deviations: float) -> float:
     """Probability that a normal value lies more than so many standard deviations above its mean."""
     return math.erfc(deviations / math.sqrt(2)) / 2
+
+
+def student_tail(deviations: float, freedom: int) -> float:
+    """As ``normal_tail``, in deviations that were estimated with so many degrees of freedom.
+
+    The finite sums of Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.3 and 4.
+    """
+    angle = math.atan(deviations / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    is_odd = freedom % 2
+    total = 0.0
+    if freedom > 1:
+        term = total = cosine if is_odd else 1.0
+        for power in range(2 + is_odd, freedom - 1, 2):
+            term *= cosine * cosine * (power - 1) / power
+            total += term
+    within = (angle + sine * total) * 2 / math.pi if is_odd else sine * total
+    return min(max((1 - within) / 2, 0.0), 1.0)
+
+
+@lru_cache(maxsize=1024)
+def widened(deviations: float, freedom: int) -> float:
+    """How many estimated deviations are exceeded as seldom as so many true ones (Student)."""
+    wanted = normal_tail(deviations)
+    low, high = 0.0, deviations
+    while student_tail(high, freedom) > wanted:
+        low, high = high, 2 * high
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_tail(middle, freedom) > wanted else (low, middle)
+    return high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandardError:
+    """Relative standard error of a difference, and the degrees of freedom it is known with."""
+
+    value: float
+    freedom: int
+
+    @classmethod
+    def of_both(cls, errors: Iterable[StandardError]) -> StandardError:
+        """That of a ratio, by its two ends; the freedom by Welch and Satterthwaite."""
+        squares = [(error.value**2, error.freedom) for error in errors]
+        square = math.fsum([part for part, _ in squares])
+        freedom = square**2 / math.fsum([part**2 / freedom for part, freedom in squares])
+        return cls(value=math.sqrt(square), freedom=int(freedom))
+
+    @property
+    def interval(self) -> float:
+        """Half the width of the 95 % interval."""
+        return widened(INTERVAL, self.freedom) * self.value
+
+    @property
+    def seen(self) -> float:
+        """What a loss has to exceed its limit by to be seen nine times out of ten."""
+        return widened(NINE_OF_TEN, self.freedom) * self.value
+
+    def false_alarm(self, threshold: float) -> float:
+        """Probability of a loss beyond the threshold when nothing has changed."""
+        return student_tail(threshold / self.value, self.freedom)

@@ -7,13 +7,15 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import location, median, noise
+from pytest_dlperf.gate.noise import LEAST_NOISE, location, median, noise, pooled_noise
+from pytest_dlperf.gate.rule import last_decision
+from pytest_dlperf.gate.sequential import FIRST_LOOK, LEAST_BASELINE_SESSIONS
 from pytest_dlperf.gate.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.gate.rule import Decision, Rule
+    from pytest_dlperf.gate.rule import Rule
     from pytest_dlperf.gate.verdict import RuleName
 
     RuleMaker = Callable[[Sequence[Sequence[float]]], Rule]
@@ -30,12 +32,18 @@ LEAST_POWER: Final = 0.5
 _TOLERANCES: Final = (0.5, 1.0, 2.0)
 _LEAST_TRIALS_OF_TOLERANCE: Final = 1000
 _MOST_TRIALS_OF_VISIBLE: Final = 250
-_NINE_OF_TEN: Final = 0.9
+_SEEN_SHARE: Final = 0.9
 _LARGEST_LOSS: Final = 0.6
 _SMOOTHING: Final = 0.9
 """Width of the kernel that smooths drawn runs, in deviations, for a single run (Silverman)."""
 
 _RESOLUTION: Final = 0.0005
+
+_LEAST_EVIDENCE: Final = 3.0
+"""Levels of nights that vary more than so many times what chance does, differ by themselves.
+
+Where nights do not differ, 3 % of all cases reach that (F test, six sessions of five runs).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,8 @@ class Qualification:
     1/2, 1 and 2 tolerances were. ``smallest_visible_percent`` is the loss that is seen nine times
     out of ten (``None``: none is), ``smallest_tolerance_percent`` the tolerance below which the
     noise alone gives more than 0.5 % of alarms. ``fault`` is why the gate is not to be trusted.
+    ``nights`` says whether differences between nights were tried too: fewer than four sessions of
+    three runs do not tell them.
     """
 
     runs: int
@@ -58,6 +68,7 @@ class Qualification:
     smallest_visible_percent: float | None
     smallest_tolerance_percent: float
     fault: str | None
+    nights: bool = False
 
 
 def qualify(
@@ -72,7 +83,9 @@ def qualify(
 
     In each trial the runs are split at random into halves. A baseline as large as the real one is
     drawn from one half, tonight's runs from the other, and both are given to the rule that
-    ``make_rule`` makes from the baseline's sessions. ``tolerance_percent`` is the case's.
+    ``make_rule`` makes from the baseline's sessions. From four sessions of three runs on, one of
+    them is held out as tonight: what is drawn for it has the level of that session, and the
+    baseline has the levels of the others. ``tolerance_percent`` is the case's.
 
     Raises:
         ValueError: There are fewer than five runs, or no trial is asked for.
@@ -103,6 +116,7 @@ def qualify(
         or _turned_round(false_alarms, twice, _share(lossy[-1], Verdict.IMPROVED))
         or _too_strict(tolerance_percent, smallest)
         or _blind(twice, 2 * tolerance_percent),
+        nights=draw.nights,
     )
 
 
@@ -112,13 +126,38 @@ class _Draw:
     def __init__(
         self, sessions: Sequence[Sequence[float]], make_rule: RuleMaker, choose: random.Random
     ) -> None:
-        self._runs = [run for session in sessions for run in session]
+        whole = [session for session in sessions if len(session) >= FIRST_LOOK]
+        self.nights = len(whole) >= LEAST_BASELINE_SESSIONS
+        runs = [run for session in sessions for run in session]
         self._sizes = [len(session) for session in sessions]
         self._at_most = make_rule(sessions).at_most
-        self._noise = noise(self._runs)
-        self._level = location(self._runs, self._noise)
+        self._noise = noise(runs)
+        self._level = location(runs, self._noise)
+        self._runs, self._factors = runs, [1.0] * len(sessions)
+        if self.nights:
+            self._tell_nights_apart(sessions)
         self._make_rule = make_rule
         self._choose = choose
+
+    def _tell_nights_apart(self, sessions: Sequence[Sequence[float]]) -> None:
+        """Part the runs into the levels of their nights and the noise between runs of a night."""
+        within = pooled_noise(sessions)
+        self._noise = LEAST_NOISE if within is None else within.deviation
+        levels = [location(session, self._noise) for session in sessions]
+        self._level = math.fsum(levels) / len(levels)
+        # Around a mean of their own, n runs differ less than around the night's true level.
+        self._runs = [
+            self._level * (1 + math.sqrt(len(session) / (len(session) - 1)) * (run / level - 1))
+            for session, level in zip(sessions, levels, strict=True)
+            if len(session) > 1
+            for run in session
+        ]
+        # The levels differ by chance too, and what is drawn brings that chance anew.
+        differences = [level / self._level - 1 for level in levels]
+        found = math.fsum(difference**2 for difference in differences) / (len(levels) - 1)
+        chance = self._noise**2 * math.fsum(1 / size for size in self._sizes) / len(self._sizes)
+        kept = math.sqrt(1 - chance / found) if found > _LEAST_EVIDENCE * chance else 0.0
+        self._factors = [1 + kept * difference for difference in differences]
 
     def __call__(self) -> tuple[Rule, list[float]]:
         """A rule made from a drawn baseline, and a night as long as it may become."""
@@ -126,8 +165,22 @@ class _Draw:
         self._choose.shuffle(runs)
         middle = len(runs) // 2
         accepted, tonight = self._centred(runs[middle:]), self._centred(runs[:middle])
-        sessions = [self._drawn(accepted, size) for size in self._sizes]
-        return self._make_rule(sessions), self._drawn(tonight, self._at_most)
+        factors, of_tonight = self._levels_of_nights()
+        sessions = [
+            self._drawn(accepted, size, factor)
+            for size, factor in zip(self._sizes, factors, strict=True)
+        ]
+        return self._make_rule(sessions), self._drawn(tonight, self._at_most, of_tonight)
+
+    def _levels_of_nights(self) -> tuple[list[float], float]:
+        """The levels of a baseline's nights and of tonight, over the level of all."""
+        if not self.nights:
+            return self._factors, 1.0
+        held_out = self._choose.randrange(len(self._factors))
+        others = self._factors[:held_out] + self._factors[held_out + 1 :]
+        # As many nights as there are: another one stands in for the one that is held out.
+        stand_in = self._choose.choice(others)
+        return [*others[:held_out], stand_in, *others[held_out:]], self._factors[held_out]
 
     def _centred(self, half: Sequence[float]) -> list[float]:
         # Nothing differs between the halves but chance. Left in, it would count twice: drawing
@@ -135,14 +188,14 @@ class _Draw:
         middle = location(half, self._noise)
         return [run * self._level / middle for run in half]
 
-    def _drawn(self, half: Sequence[float], size: int) -> list[float]:
+    def _drawn(self, half: Sequence[float], size: int, factor: float) -> list[float]:
         # Runs drawn more than once are moved apart a little, and all of them together by as
         # much, so that they differ as before. Equal runs would have a noise of nothing.
         width = _SMOOTHING * len(half) ** -0.2
         shrunk = 1 / math.sqrt(1 + width * width)
         level, step, normal = self._level, width * self._noise * self._level, self._choose.gauss
         return [
-            level + shrunk * (run - level + normal(0.0, step))
+            factor * (level + shrunk * (run - level + normal(0.0, step)))
             for run in self._choose.choices(half, k=size)
         ]
 
@@ -154,14 +207,7 @@ def _night(rule: Rule, candidate: Sequence[float], loss: float) -> Verdict:
         decision = rule.decide(slower[:count], is_last=False)
         if decision is not None:
             return decision.verdict
-    return _last(rule, slower).verdict
-
-
-def _last(rule: Rule, throughputs: Sequence[float]) -> Decision:
-    decision = rule.decide(throughputs, is_last=True)
-    if decision is None:
-        raise AssertionError(f"the {rule.name.value} rule did not decide by its last run")
-    return decision
+    return last_decision(rule, slower).verdict
 
 
 def _share(verdicts: Sequence[Verdict], of: Verdict) -> float:
@@ -171,7 +217,7 @@ def _share(verdicts: Sequence[Verdict], of: Verdict) -> float:
 def _smallest_tolerance(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float:
     """The tolerance in percent at which nights without loss give the alarms that are allowed."""
     losses = sorted(
-        (-(_last(rule, candidate).difference_percent or 0.0) for rule, candidate in drawn),
+        (-(last_decision(rule, candidate).difference_percent or 0.0) for rule, candidate in drawn),
         reverse=True,
     )
     return max(losses[int(MOST_FALSE_ALARMS * len(losses))], 0.0)
@@ -182,7 +228,7 @@ def _smallest_visible(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float | 
 
     def is_seen(loss: float) -> bool:
         verdicts = [_night(rule, candidate, loss) for rule, candidate in drawn]
-        return _share(verdicts, Verdict.REGRESSED) >= _NINE_OF_TEN
+        return _share(verdicts, Verdict.REGRESSED) >= _SEEN_SHARE
 
     unseen, seen = 0.0, _LARGEST_LOSS
     if not is_seen(seen):
@@ -195,7 +241,7 @@ def _smallest_visible(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float | 
 
 def _inconclusive(rule: Rule, runs: Sequence[float]) -> str | None:
     """Why the rule decides nothing even about a night in which every run is as usual."""
-    decision = _last(rule, [median(runs)] * rule.at_most)
+    decision = last_decision(rule, [median(runs)] * rule.at_most)
     return decision.reason if decision.verdict is Verdict.INCONCLUSIVE else None
 
 

@@ -54,3 +54,15 @@ class Rule(Protocol):
         Raises:
             ValueError: There are no runs.
         """
+
+
+def last_decision(rule: Rule, throughputs: Sequence[float]) -> Decision:
+    """What a rule decides by all the runs that there will be.
+
+    Raises:
+        ValueError: There are no runs.
+    """
+    decision = rule.decide(throughputs, is_last=True)
+    if decision is None:
+        raise AssertionError(f"the {rule.name.value} rule did not decide by its last run")
+    return decision

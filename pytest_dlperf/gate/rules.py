@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
-from pytest_dlperf.baselines.entry import AcceptedSession
+from pytest_dlperf.baselines.entry import MOST_TOLERANCE_PERCENT, AcceptedSession
 from pytest_dlperf.gate.noise import median
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
@@ -13,7 +13,7 @@ from pytest_dlperf.gate.sequential import (
     LEAST_BASELINE_SESSIONS,
     SequentialRule,
 )
-from pytest_dlperf.gate.tolerance import ToleranceRule
+from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
 from pytest_dlperf.gate.verdict import RuleName
 from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
 from pytest_dlperf.repeats import FixedRepeats
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.gate.rule import Rule
     from pytest_dlperf.repeats import Repeats
-
-MOST_TOLERANCE_PERCENT: Final = 10.0
-"""A larger tolerance says that the noise is beyond what the sequential rule decides."""
-
-USUAL_REPEATS: Final = 5
-"""Runs that the tolerance rule expects where nobody says how many there are."""
 
 
 @final
@@ -77,9 +71,11 @@ def rule_name(
     if forced is not None:
         return forced
     sessions = baseline.rolling
+    # A session of one run or two tells little of how nights differ.
+    whole = [session for session in sessions if len(session) >= FIRST_LOOK]
     if (
         sum(map(len, sessions)) >= LEAST_BASELINE_RUNS
-        and len(sessions) >= LEAST_BASELINE_SESSIONS
+        and len(whole) >= LEAST_BASELINE_SESSIONS
         and tolerance_of(baseline, tolerance_percent) <= MOST_TOLERANCE_PERCENT
         and (repeats is None or repeats >= FIRST_LOOK)
     ):
@@ -87,19 +83,21 @@ def rule_name(
     return RuleName.TOLERANCE
 
 
-def rule_for(
+def rule_for(  # noqa: PLR0913 - the user's wishes and the system's, by name
     baseline: Baseline,
     *,
     tolerance_percent: float,
     forced: RuleName | None = None,
     repeats: int | None = None,
     default_repeats: int | None = None,
+    available: int | None = None,
 ) -> Rule:
     """The rule that judges a case.
 
     ``tolerance_percent`` and ``default_repeats`` are the system's, ``repeats`` is the number of
-    runs that the user fixed. A baseline without any run is judged by the tolerance, also if the
-    sequential rule is forced: there is nothing that it could go by.
+    runs that the user fixed, ``available`` how many there are to be had. A baseline without any
+    run is judged by the tolerance, also if the sequential rule is forced: there is nothing that it
+    could go by.
     """
     name = rule_name(baseline, tolerance_percent=tolerance_percent, forced=forced, repeats=repeats)
     sessions = baseline.rolling
@@ -109,15 +107,27 @@ def rule_for(
             sessions,
             pinned=baseline.throughput,
             pinned_at=baseline.accepted.at if baseline.accepted else None,
+            pinned_runs=len(baseline.runs) or USUAL_REPEATS,
             tolerance_percent=tolerance,
             least_loss_percent=baseline.tolerance_percent,
             repeats=repeats,
+            available=available,
         )
-    return ToleranceRule(
-        accepted=baseline.throughput,
-        accepted_runs=tuple(baseline.runs.values()),
+    return tolerance_rule(
+        baseline,
         tolerance_percent=tolerance,
         at_most=repeats or default_repeats or USUAL_REPEATS,
+    )
+
+
+def tolerance_rule(baseline: Baseline, *, tolerance_percent: float, at_most: int) -> ToleranceRule:
+    """The rule for baselines with few runs, with this tolerance."""
+    return ToleranceRule(
+        accepted=baseline.throughput,
+        accepted_runs=len(baseline.runs),
+        sessions=baseline.rolling,
+        tolerance_percent=tolerance_percent,
+        at_most=at_most,
         decimals=PUBLISHED_DECIMALS if baseline.estimator is Estimator.PUBLISHED else None,
     )
 

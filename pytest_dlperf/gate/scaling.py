@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.cases import SINGLE_DEVICE, Topology
+from pytest_dlperf.gate import wording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,12 +52,14 @@ def _range(losses: Sequence[float]) -> str:
 
 
 def oddities(
-    throughputs: Mapping[Topology, float], speedups: Mapping[Topology, float]
+    throughputs: Mapping[Topology, float],
+    speedups: Mapping[Topology, float],
+    unit: str | None = None,
 ) -> list[str]:
     """What is worth a look in the scaling of a case, and no fault.
 
     A speedup above the number of devices, and a topology that is slower than one with fewer
-    devices. ``throughputs`` are medians in the unit per second, ``speedups`` are over one device.
+    devices. ``throughputs`` are medians in the unit, ``speedups`` are over one device.
     """
     found = [
         f"{topology}: speedup {speedup:.2f} is above its {topology.world_size} devices "
@@ -76,7 +79,7 @@ def oddities(
         if faster:
             best, other = max(faster)
             found.append(
-                f"{topology}: {throughput:.6g} is less than {other} reaches with fewer devices, "
-                f"{best:.6g} (negative scaling)"
+                f"{topology}: {wording.number(throughput, unit)} is less than {other} reaches with "
+                f"fewer devices, {wording.number(best, unit)} (negative scaling)"
             )
     return found

@@ -10,7 +10,18 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.gate.noise import are_unstable, location, noise, strays, tail
+from pytest_dlperf.gate import wording
+from pytest_dlperf.gate.creep import Creep
+from pytest_dlperf.gate.noise import (
+    StandardError,
+    are_unstable,
+    location,
+    median_variance,
+    noise,
+    outliers,
+    strays,
+    widened,
+)
 from pytest_dlperf.gate.rule import Decision
 from pytest_dlperf.gate.verdict import RuleName, Verdict
 
@@ -31,16 +42,72 @@ THRESHOLD_ERRORS: Final = 3.25
 """Standard errors that a loss must reach: one look in 1,700 does so by chance."""
 
 _PASSING_ERRORS: Final = 2.0
+
 _VISIBLE_ERRORS: Final = 1.645
+"""More than ``NINE_OF_TEN``, for passing early costs power: 92 to 94 % were seen in simulations."""
+
+_NOISIER: Final = 2.0
+"""How many times the baseline's noise is tonight's own, where the baseline's says nothing of it."""
+
+_LEAST_FREEDOM: Final = 4
+"""Degrees of freedom that a noise has at least: three runs of a night are not all that is known."""
+
 _EARLY_LOSS: Final = 0.08
 _EARLY_LOSS_OF_EACH: Final = 0.05
 _EARLY_NOISE_OF_EACH: Final = 3.0
 _MOST_BASELINE_STRAYS: Final = 0.25
 _MOST_VISIBLE: Final = 0.10
-_INTERVAL: Final = 1.96
 
 # By the other rule, for what this one leaves open passes nothing that could be added.
 _MORE_RUNS: Final = "sessions with --dlperf-gate tolerance and --dlperf-extend-baselines"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a number of tonight's runs tells.
+
+    ``error`` is that of their difference from the reference; ``threshold`` is the largest loss
+    that passes, as a part of the reference, and ``errors`` are how many errors it is at least.
+    """
+
+    error: StandardError
+    errors: float
+    threshold: float
+
+    @property
+    def visible(self) -> float:
+        """The loss that is found nine times out of ten if there are so many runs at most."""
+        return self.threshold + _VISIBLE_ERRORS * self.error.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """Tonight's runs as the rule sees them.
+
+    ``measured`` is where they lie, ``deviation`` how much they differ: the baseline's noise,
+    unless they are noisier by far (``is_noisier``).
+    """
+
+    throughputs: tuple[float, ...]
+    measured: float
+    deviation: float
+    is_noisier: bool
+    look: Look
+
+    @property
+    def count(self) -> int:
+        """The number of runs."""
+        return len(self.throughputs)
+
+    @property
+    def outliers(self) -> list[float]:
+        """The runs that do not count."""
+        return outliers(self.throughputs, self.deviation)
+
+    @property
+    def are_unstable(self) -> bool:
+        """Whether nothing follows from the runs."""
+        return are_unstable(self.throughputs, self.deviation)
 
 
 @final
@@ -49,19 +116,20 @@ class SequentialRule:
     """Decides as soon as the runs say enough, by the noise of the last accepted sessions.
 
     ``reference`` is where the ``baseline_runs`` of ``baseline_sessions`` sessions lie, ``pinned``
-    the accepted number, both in the unit of the runs; ``noise`` is the relative standard
-    deviation between runs. ``least_loss_percent`` is the smallest loss that counts,
-    ``tolerance_percent`` what the pinned number allows. ``pinned_at`` is when that was accepted.
+    the accepted number, both in the unit of the runs; ``deviation`` is the relative one between
+    runs. ``least_loss_percent`` is the smallest loss that counts, ``tolerance_percent`` what the
+    pinned number allows, which is the median of ``pinned_runs`` and was accepted at ``pinned_at``.
     With ``is_fixed`` exactly ``at_most`` runs are taken. ``fault`` is why the baseline decides
     nothing, with what would settle it.
     """
 
     reference: float
-    noise: float
+    deviation: float
     baseline_runs: int
     baseline_sessions: int
     pinned: float
     pinned_at: str | None
+    pinned_runs: int
     tolerance_percent: float
     least_loss_percent: float
     at_most: int
@@ -75,32 +143,36 @@ class SequentialRule:
         *,
         pinned: float,
         pinned_at: str | None = None,
+        pinned_runs: int,
         tolerance_percent: float,
         least_loss_percent: float | None = None,
         repeats: int | None = None,
+        available: int | None = None,
     ) -> SequentialRule:
         """Make the rule from the runs of the last accepted sessions.
 
         ``least_loss_percent`` is a baseline's own, ``repeats`` the number of runs that the user
-        fixed.
+        fixed, ``available`` how many there are to be had (``None``: as many as wanted).
 
         Raises:
             ValueError: There are no runs.
         """
         runs = [run for session in sessions for run in session]
         deviation = noise(runs)
+        wanted = LAST_LOOK if repeats is None else repeats
         return cls(
             reference=location(runs, deviation),
-            noise=deviation,
+            deviation=deviation,
             baseline_runs=len(runs),
             baseline_sessions=len(sessions),
             pinned=pinned,
             pinned_at=pinned_at,
+            pinned_runs=pinned_runs,
             tolerance_percent=tolerance_percent,
             least_loss_percent=LEAST_LOSS_PERCENT
             if least_loss_percent is None
             else least_loss_percent,
-            at_most=LAST_LOOK if repeats is None else repeats,
+            at_most=wanted if available is None else max(min(wanted, available), 1),
             is_fixed=repeats is not None,
             fault=_fault(runs, deviation),
         )
@@ -110,23 +182,79 @@ class SequentialRule:
         """Which rule it is."""
         return RuleName.SEQUENTIAL
 
-    def standard_error(self, count: int) -> float:
-        """Relative standard error of the difference with so many runs tonight."""
-        return self.noise * math.sqrt(1 / self.baseline_runs + 1 / count)
+    def night(self, throughputs: Sequence[float]) -> Night:
+        """How tonight's runs look beside the baseline.
 
-    def threshold(self, count: int) -> float:
-        """The largest loss that passes with so many runs tonight, as a part of the reference."""
-        return max(self.least_loss_percent / 100, THRESHOLD_ERRORS * self.standard_error(count))
+        Raises:
+            ValueError: There are no runs.
+        """
+        own = noise(throughputs) if len(throughputs) >= FIRST_LOOK else 0.0
+        is_noisier = own > _NOISIER * self.deviation
+        deviation = own if is_noisier else self.deviation
+        return Night(
+            throughputs=tuple(throughputs),
+            measured=location(throughputs, deviation),
+            deviation=deviation,
+            is_noisier=is_noisier,
+            look=self._look(len(throughputs), deviation if is_noisier else None),
+        )
 
-    def smallest_visible(self, count: int) -> float:
-        """The loss that is found nine times out of ten if so many runs are taken at most."""
-        return self.threshold(count) + _VISIBLE_ERRORS * self.standard_error(count)
+    def look(self, count: int, night: Night) -> Look:
+        """What so many runs tell in such a night."""
+        return self._look(count, night.deviation if night.is_noisier else None)
 
-    def false_alarm(self, last: int) -> float:
-        """Probability of an alarm if nothing has changed: at most the sum over all looks."""
+    def _look(self, count: int, noisier: float | None = None) -> Look:
+        """With the baseline's noise, or a larger one that only tonight's runs tell."""
+        known = self.baseline_runs if noisier is None else count
+        freedom = max(known - 1, _LEAST_FREEDOM)
+        deviation = self.deviation if noisier is None else noisier
+        error = StandardError(
+            value=math.hypot(
+                self.deviation / math.sqrt(self.baseline_runs), deviation / math.sqrt(count)
+            ),
+            freedom=freedom,
+        )
+        errors = THRESHOLD_ERRORS if noisier is None else widened(THRESHOLD_ERRORS, freedom)
+        return Look(
+            error=error,
+            errors=errors,
+            threshold=max(self.least_loss_percent / 100, errors * error.value),
+        )
+
+    def creep(self, look: Look, night: Night, count: int) -> Creep:
+        """What the accepted number allows when so many runs are looked at."""
+        error = self.pinned_error(look, night, count)
+        percent = max(self.tolerance_percent, self.least_loss_percent)
+        return Creep(
+            what="number",
+            pinned=self.pinned,
+            pinned_at=self.pinned_at,
+            sessions=self.baseline_sessions,
+            allowed=max(percent / 100, look.errors * error.value),
+            error=error,
+        )
+
+    def pinned_error(self, look: Look, night: Night, count: int) -> StandardError:
+        """That of the difference from the accepted number, which is the median of a few runs."""
+        accepted = self.deviation * math.sqrt(median_variance(self.pinned_runs))
+        value = math.hypot(accepted, night.deviation / math.sqrt(count))
+        return StandardError(value=value, freedom=look.error.freedom)
+
+    def false_alarm(self, last: int, night: Night) -> float:
+        """Probability of an alarm if nothing has changed: rather too large than too small.
+
+        ``last`` is the number of runs by which there is a decision. The looks add up as if none
+        had anything to do with the others. A look at the fifth run asks for more than a large
+        loss. Creep counts once: most of its error is the accepted number's, which all looks share.
+        """
         first = last if self.is_fixed else min(FAILS_FROM, last)
-        looks = range(first, last + 1)
-        return min(sum(tail(self.threshold(n) / self.standard_error(n)) for n in looks), 1.0)
+        early = () if self.is_fixed else range(FAILS_EARLY_FROM, first)
+        total = self.creep(self.look(first, night), night, first).false_alarm
+        for count in (*early, *range(first, last + 1)):
+            look = self.look(count, night)
+            least = _EARLY_LOSS if count in early else 0.0
+            total += look.error.false_alarm(max(look.threshold, least))
+        return min(total, 1.0)
 
     def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
         """Pass from the third run on, fail from the seventh, or the fifth if the loss is large.
@@ -141,108 +269,109 @@ class SequentialRule:
         fault = self.fault
         if count < FIRST_LOOK:
             fault = (
-                f"{_runs(count)} cannot tell a stray from a loss: the sequential rule needs "
-                f"{FIRST_LOOK}, --dlperf-gate tolerance does with fewer"
+                f"{wording.runs(count)} cannot tell a stray from a loss: the sequential rule "
+                f"needs {FIRST_LOOK}, --dlperf-gate tolerance does with fewer"
             )
-        measured = location(throughputs, self.noise)
+        night = self.night(throughputs)
         last = max(count, self.at_most)
         if fault is not None:
-            decision = self._passed(measured, throughputs, last)
+            decision = self._passed(night, last)
             return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=fault)
-        loss = (self.reference - measured) / self.reference
-        error, threshold = self.standard_error(count), self.threshold(count)
-        creep_allowed = max(self.tolerance_percent / 100, threshold)
-        is_creep = (self.pinned - measured) / self.pinned > creep_allowed
-        can_fail = count >= FAILS_FROM
-        early = self._fails_early(throughputs, loss, threshold)
-        fails = early or (can_fail and (is_creep or loss > threshold))
+        loss = (self.reference - night.measured) / self.reference
+        is_lost = loss > night.look.threshold
+        creep = self.creep(night.look, night, count)
+        is_creep = creep.is_seen(night.measured)
+        fails = self._fails_early(night, loss) or (count >= FAILS_FROM and (is_creep or is_lost))
         # Among more runs the strays may be few enough to tell.
-        fails = fails and (is_last or not are_unstable(throughputs, self.noise))
-        passes = not is_creep and loss + _PASSING_ERRORS * error < self.smallest_visible(last)
+        fails = fails and (is_last or not night.are_unstable)
+        # By what a usual night lets see: a noisy one passes nothing more easily.
+        usual = self._look(last).visible
+        passes = not is_creep and loss + _PASSING_ERRORS * night.look.error.value < usual
         if not (fails or passes):
             if not is_last:
                 return None
             # A series that was cut short, fewer logs for instance, sees what its own length sees.
             last = count
-        decision = self._passed(measured, throughputs, last)
-        if early or loss > threshold:
-            return self._failed(decision, throughputs)
-        if is_creep:
-            return self._failed(self._crept(decision, measured, count, creep_allowed), throughputs)
-        return decision
+        decision = self._passed(night, last)
+        if is_creep and not is_lost:
+            decision = creep.told(decision, night.measured)
+        if is_creep or is_lost:
+            return self._failed(decision, night)
+        return decision if passes else self._undecided(decision, night)
 
-    def _fails_early(self, throughputs: Sequence[float], loss: float, threshold: float) -> bool:
-        if len(throughputs) < FAILS_EARLY_FROM or loss <= max(_EARLY_LOSS, threshold):
+    def _fails_early(self, night: Night, loss: float) -> bool:
+        if night.count < FAILS_EARLY_FROM or loss <= max(_EARLY_LOSS, night.look.threshold):
             return False
-        each = max(_EARLY_LOSS_OF_EACH, _EARLY_NOISE_OF_EACH * self.noise)
-        return max(throughputs) < self.reference * (1 - each)
+        each = max(_EARLY_LOSS_OF_EACH, _EARLY_NOISE_OF_EACH * night.deviation)
+        return max(night.throughputs) < self.reference * (1 - each)
 
-    def _passed(self, measured: float, throughputs: Sequence[float], last: int) -> Decision:
+    def _passed(self, night: Night, last: int) -> Decision:
         """The decision where no loss is found, with what a series of ``last`` runs would show."""
-        count = len(throughputs)
-        threshold = self.threshold(count)
-        difference = (measured - self.reference) / self.reference
+        difference = (night.measured - self.reference) / self.reference
+        counted = night.count - len(night.outliers)
+        # Where most runs do not count, the median of all is what counts.
+        counted = counted if 2 * counted >= night.count else night.count
+        radius = self.look(counted, night).error.interval
         return Decision(
-            verdict=Verdict.IMPROVED if difference > threshold else Verdict.PASS,
+            verdict=Verdict.IMPROVED if difference > night.look.threshold else Verdict.PASS,
             difference_percent=100 * difference,
             reference=self.reference,
-            threshold_percent=100 * threshold,
-            interval_percent=self._interval(difference, count),
-            smallest_visible_percent=100 * self.smallest_visible(last),
-            false_alarm=self.false_alarm(last),
-            notes=self._notes(throughputs),
+            threshold_percent=100 * night.look.threshold,
+            interval_percent=(100 * (difference - radius), 100 * (difference + radius)),
+            smallest_visible_percent=100 * self.look(last, night).visible,
+            false_alarm=self.false_alarm(last, night),
+            notes=self._notes(night),
         )
 
-    def _failed(self, decision: Decision, throughputs: Sequence[float]) -> Decision:
-        if not are_unstable(throughputs, self.noise):
-            return replace(decision, verdict=Verdict.REGRESSED)
-        far = len(strays(throughputs, self.noise))
+    def _undecided(self, decision: Decision, night: Night) -> Decision:
+        """A pass for want of a loss that is sure; none where the night hides every usual loss."""
+        if not night.is_noisier or night.look.visible <= _MOST_VISIBLE:
+            return decision
+        visible = night.look.visible
+        unseen = f"no loss below {100 * visible:.0f} %" if visible < 1 else "no loss"
         reason = (
-            f"{far} of {_runs(len(throughputs))} are strays, too many to call the rest slower; "
+            f"{self._differ(night)}: {unseen} would be seen; look at the hosts, and measure the "
+            "case again when they are quiet"
+        )
+        return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
+
+    def _failed(self, decision: Decision, night: Night) -> Decision:
+        if not night.are_unstable:
+            return replace(decision, verdict=Verdict.REGRESSED)
+        far = len(strays(night.throughputs, night.deviation))
+        reason = (
+            f"{far} of {wording.runs(night.count)} are strays, too many to call the rest slower; "
             "look at the hosts, and measure the case again when they are quiet"
         )
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
-    def _crept(self, decision: Decision, measured: float, count: int, allowed: float) -> Decision:
-        """The decision with the numbers that creep rests on: those against the accepted number."""
-        difference = (measured - self.pinned) / self.pinned
-        accepted = f"the number accepted {self.pinned_at}" if self.pinned_at else "the pinned one"
-        return replace(
-            decision,
-            difference_percent=100 * difference,
-            reference=self.pinned,
-            threshold_percent=100 * allowed,
-            interval_percent=self._interval(difference, count),
-            reason=(
-                f"creep: the last {self.baseline_sessions} sessions pass, but {accepted}, "
-                f"{self.pinned:g}, does not: tonight lies {-100 * difference:.1f} % below it, "
-                f"allowed are {100 * allowed:.1f} %"
-            ),
-        )
+    def _notes(self, night: Night) -> tuple[str, ...]:
+        notes = []
+        far = night.outliers
+        if far:
+            shown = ", ".join(map(wording.number, far))
+            notes.append(
+                f"{len(far)} of {wording.runs(night.count)} do not count: {shown}"
+                if 2 * len(far) <= night.count
+                else f"{len(far)} of {wording.runs(night.count)} lie far from the others, so the "
+                f"median counts: {shown}"
+            )
+        if night.is_noisier:
+            notes.append(self._differ(night))
+        return tuple(notes)
 
-    def _interval(self, difference: float, count: int) -> tuple[float, float]:
-        radius = _INTERVAL * self.standard_error(count)
-        return 100 * (difference - radius), 100 * (difference + radius)
-
-    def _notes(self, throughputs: Sequence[float]) -> tuple[str, ...]:
-        far = strays(throughputs, self.noise)
-        if not far:
-            return ()
+    def _differ(self, night: Night) -> str:
         return (
-            f"{len(far)} of {_runs(len(throughputs))} lie far from the others and do not count: "
-            + ", ".join(f"{value:g}" for value in far),
+            f"runs differ by {100 * night.deviation:.1f} % tonight, "
+            f"{100 * self.deviation:.1f} % in the baseline"
         )
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
 
 
 def _fault(runs: Sequence[float], deviation: float) -> str | None:
     """Why the runs of a baseline decide nothing; ``None`` if they do."""
     if len(runs) < LEAST_BASELINE_RUNS:
         return (
-            f"the baseline has {_runs(len(runs))}, the sequential rule needs "
+            f"the baseline has {wording.runs(len(runs))}, the sequential rule needs "
             f"{LEAST_BASELINE_RUNS}; {_MORE_RUNS} add those that pass"
         )
     far = len(strays(runs, deviation))

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf import numeric
-from pytest_dlperf.gate.noise import median, median_variance, noise, tail
+from pytest_dlperf.gate.noise import (
+    StandardError,
+    median,
+    median_variance,
+    pooled_noise,
+)
 from pytest_dlperf.gate.rule import Decision
 from pytest_dlperf.gate.verdict import RuleName, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Fewer runs do not tell how much they differ. A baseline of one session is asked for more than
-# tonight's runs, for it is asked every night.
-_LEAST_BASELINE_RUNS: Final = 5
-_LEAST_CANDIDATE_RUNS: Final = 3
+_MANY_RUNS: Final = 20
+"""A baseline with fewer runs does not tell their noise well enough; tonight's help."""
 
-_NINE_OF_TEN: Final = 1.2816
-"""Deviations that nine normal values of ten stay above on one side."""
-
-_INTERVAL: Final = 1.96
-"""Deviations that 95 normal values of 100 stay within."""
+USUAL_REPEATS: Final = 5
+"""Runs of a session where nobody says how many there are."""
 
 
 @final
@@ -31,12 +31,14 @@ _INTERVAL: Final = 1.96
 class ToleranceRule:
     """The median may lie so many percent below the accepted number.
 
-    ``accepted`` is in the unit of the runs and the median of ``accepted_runs``, as far as they are
-    known. ``decimals`` is what the estimator rounds medians to.
+    ``accepted`` is in the unit of the runs and the median of ``accepted_runs`` runs (0: nobody
+    knows of how many). ``sessions`` are the runs of the last accepted sessions, which tell the
+    noise. ``decimals`` is what the estimator rounds medians to.
     """
 
     accepted: float
-    accepted_runs: tuple[float, ...]
+    accepted_runs: int
+    sessions: tuple[tuple[float, ...], ...]
     tolerance_percent: float
     at_most: int
     decimals: int | None = None
@@ -57,41 +59,56 @@ class ToleranceRule:
         measured = median(throughputs)
         if self.decimals is not None:
             measured = numeric.rounded(measured, self.decimals)
-        difference = measured / self.accepted - 1
-        tolerance = self.tolerance_percent / 100
-        # Products, not the difference: a median of exactly the allowed number has to pass.
-        if measured < self.accepted * (1 - tolerance):
-            verdict = Verdict.REGRESSED
-        elif measured > self.accepted * (1 + tolerance):
-            verdict = Verdict.IMPROVED
-        else:
-            verdict = Verdict.PASS
-        error = self.standard_error(throughputs)
-        known = error is not None
-        radius = _INTERVAL * error if error is not None else 0.0
+        return compared(
+            measured,
+            self.accepted,
+            tolerance_percent=self.tolerance_percent,
+            error=self.standard_error(throughputs),
+        )
+
+    def standard_error(self, throughputs: Sequence[float]) -> StandardError | None:
+        """That of the medians' difference; ``None`` with too few runs on both sides."""
+        sessions: list[Sequence[float]] = list(self.sessions)
+        if sum(map(len, sessions)) < _MANY_RUNS:
+            sessions.append(throughputs)
+        noise = pooled_noise(sessions)
+        if noise is None:
+            return None
+        # A number without its runs is taken for the median of as many as tonight's: five at most.
+        accepted = self.accepted_runs or min(len(throughputs), USUAL_REPEATS)
+        variance = median_variance(accepted) + median_variance(len(throughputs))
+        return StandardError(value=noise.deviation * math.sqrt(variance), freedom=noise.freedom)
+
+
+def compared(
+    measured: float, accepted: float, *, tolerance_percent: float, error: StandardError | None
+) -> Decision:
+    """A number of tonight against the accepted one, with what the error of both lets see."""
+    difference = measured / accepted - 1
+    tolerance = tolerance_percent / 100
+    # Products, not the difference: a median of exactly the allowed number has to pass.
+    if measured < accepted * (1 - tolerance):
+        verdict = Verdict.REGRESSED
+    elif measured > accepted * (1 + tolerance):
+        verdict = Verdict.IMPROVED
+    else:
+        verdict = Verdict.PASS
+    if error is None:
         return Decision(
             verdict=verdict,
             difference_percent=100 * difference,
-            reference=self.accepted,
-            threshold_percent=self.tolerance_percent,
-            interval_percent=(100 * (difference - radius), 100 * (difference + radius))
-            if known
-            else None,
-            smallest_visible_percent=self.tolerance_percent + 100 * _NINE_OF_TEN * error
-            if error is not None
-            else None,
-            false_alarm=tail(tolerance / error) if error is not None else None,
+            reference=accepted,
+            threshold_percent=tolerance_percent,
         )
-
-    def standard_error(self, throughputs: Sequence[float]) -> float | None:
-        """Relative standard error of the difference; ``None`` with too few runs on both sides."""
-        if len(self.accepted_runs) >= _LEAST_BASELINE_RUNS:
-            deviation = noise(self.accepted_runs)
-        elif len(throughputs) >= _LEAST_CANDIDATE_RUNS:
-            deviation = noise(throughputs)
-        else:
-            return None
-        # An accepted number without its runs is taken for the median of as many as tonight's.
-        accepted = len(self.accepted_runs) or len(throughputs)
-        variance = median_variance(accepted) + median_variance(len(throughputs))
-        return deviation * math.sqrt(variance)
+    return Decision(
+        verdict=verdict,
+        difference_percent=100 * difference,
+        reference=accepted,
+        threshold_percent=tolerance_percent,
+        interval_percent=(
+            100 * (difference - error.interval),
+            100 * (difference + error.interval),
+        ),
+        smallest_visible_percent=tolerance_percent + 100 * error.seen,
+        false_alarm=error.false_alarm(tolerance),
+    )

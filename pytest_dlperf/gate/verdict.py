@@ -16,7 +16,7 @@ class Verdict(str, Enum):
     PASS = "pass"  # noqa: S105 - a verdict, no password
     IMPROVED = "improved"
     ENVIRONMENT_SHIFT = "environment_shift"
-    """Slower than the baseline, and so is the accepted software tonight on the same hosts."""
+    """Slower than the baseline, but not than the accepted software tonight on the same hosts."""
     REGRESSED = "regressed"
     INCONCLUSIVE = "inconclusive"
     NO_BASELINE = "no_baseline"
@@ -96,10 +96,11 @@ class Judgement:
     notes: tuple[str, ...] = ()
     recorded: bool = False
 
-    @property
-    def passes(self) -> bool:
-        """Whether the test passes, in a session that is not strict."""
-        return self.verdict.passes or self.recorded
+    def passes(self, *, strict: bool) -> bool:
+        """Whether the test passes. What is accepted does, and is no shift any more."""
+        if self.recorded:
+            return True
+        return self.verdict.passes and not (strict and self.verdict is Verdict.ENVIRONMENT_SHIFT)
 
     def to_plain(self) -> dict[str, Any]:
         """The judgement as builtins: passes between processes."""

@@ -7,8 +7,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.fingerprint import Fingerprint
 from pytest_dlperf.launch.agent import Place
+from pytest_dlperf.launch.facts import fingerprint_of
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launcher import LauncherError
 from pytest_dlperf.launch.leases import Candidate, Lease
@@ -16,14 +16,14 @@ from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.locking import lock_scope
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
-from pytest_dlperf.launch.probe import NO_VERSION
 from pytest_dlperf.locks import locked, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
+    from pytest_dlperf.fingerprint import Fingerprint
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.launch.leases import HostPool
     from pytest_dlperf.launch.preflight import Requirements
@@ -152,20 +152,11 @@ class Fleet:
         """
         hosts = {lease.host.name: lease.host for lease in leases}
         looked_at = self._looked_at(self._hosts(), needed)
-        reports = [looked_at[name] for name in hosts]
-        facts = [_machine(host, looked_at[name], needed) for name, host in hosts.items()]
-        machine = _agreed(facts)
-        topology = case.topology
-        if topology.devices_per_node == 1:
-            machine.pop("interconnect", None)
-        if topology.nodes == 1:
-            machine.pop("network", None)
-        elif len(hosts) == 1 or self.launcher.name == LocalLauncher.name:
-            machine["network"] = "loopback"
-        return Fingerprint(
-            machine=machine,
-            software=_agreed([_software(report, needed) for report in reports]),
-            hosts=tuple(hosts),
+        return fingerprint_of(
+            case.topology,
+            [(host, looked_at[name]) for name, host in hosts.items()],
+            needed,
+            on_one_machine=self.launcher.name == LocalLauncher.name,
         )
 
     def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
@@ -326,37 +317,3 @@ def _large_enough(hosts: Sequence[Host], case: Case) -> list[Host]:
     """Those with as many devices as a case needs on each node, as far as it is known."""
     needed = case.topology.devices_per_node
     return [host for host in hosts if host.devices is None or host.devices >= needed]
-
-
-def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, str]:
-    """The machine facts of one host, for a trainer that needs this."""
-    facts = report.facts
-    network = {"network": facts["network"]} if "network" in facts else {}
-    if not needed.accelerators:
-        named = {"device": facts.get("processor"), "devices_per_node": facts.get("processors")}
-        return {name: fact for name, fact in named.items() if fact} | network
-    # A host that shows no devices may have some of a kind that is not known here.
-    devices = report.devices or host.devices
-    count = {"devices_per_node": str(devices)} if devices else {}
-    known = {name: facts[name] for name in ("device", "interconnect") if name in facts}
-    return known | count | network
-
-
-def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
-    """The versions of what takes part in a training on one host."""
-    names = ("driver", "cuda", "nccl") if needed.accelerators else ()
-    system = {name: report.facts[name] for name in names if name in report.facts}
-    packages = {**report.packages, **report.versions}
-    packages = {name: version for name, version in packages.items() if version != NO_VERSION}
-    bundled = [name for name in packages if name.startswith("nvidia-nccl-")]
-    if bundled and needed.accelerators:
-        # A framework that brings its own library uses that one.
-        system["nccl"] = packages[bundled[0]]
-    others = {name: version for name, version in packages.items() if name not in bundled}
-    return {**system, **others}
-
-
-def _agreed(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What hosts say of themselves, put together; where they differ, all that they say."""
-    names = dict.fromkeys(name for one in facts for name in one)
-    return {name: " + ".join(sorted({o[name] for o in facts if name in o})) for name in names}

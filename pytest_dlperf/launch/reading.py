@@ -290,9 +290,11 @@ def _assignment(
 ) -> Iterator[Assignment]:
     if value is None:
         return
-    place = f"{item.file}:{item.line}: {item.path}"
+    place = f"{item.file}:{item.line}"
     try:
-        yield Assignment(system=system, name=name, key=key, value=value, place=place)
+        yield Assignment(
+            system=system, name=name, key=key, value=value, place=place, key_path=item.path
+        )
     except ValueError as error:
         item.fault(str(error))
 

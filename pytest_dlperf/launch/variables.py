@@ -27,8 +27,25 @@ _ASSIGNMENT = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableProblem:
+    """Something that was set and cannot be; ``place`` is where it was said."""
+
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        """One line: where, then what and what is allowed."""
+        return f"{self.place}: {self.message}"
+
+
 class VariableError(ValueError):
-    """Something was set that cannot be; the message says what, where and what is allowed."""
+    """Things were set that cannot be; the message has one line for each."""
+
+    def __init__(self, problems: Iterable[VariableProblem]) -> None:
+        """Keep the problems, each once, in their order."""
+        self.problems = tuple(dict.fromkeys(problems))
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 class MissingVariableError(Exception):
@@ -42,6 +59,7 @@ class Assignment:
     ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``; with ``env`` the ``key`` is the
     environment variable. ``value`` is one text, with ``extra_args`` the arguments. ``place`` is
     where it was said, for messages; they never hold the value of an environment variable.
+    ``key_path`` is where in a file, empty where it was said elsewhere.
     """
 
     system: str
@@ -49,6 +67,7 @@ class Assignment:
     key: str = ""
     value: str | tuple[str, ...]
     place: str
+    key_path: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what no launch could use.
@@ -151,14 +170,15 @@ def check_assignments(
         elif given.system in specs:
             known = _names(specs[given.system])
             if specs[given.system] is None:
-                problems.append(f"{given.place}: {given.system} has no launch to set anything for")
+                problems.append(
+                    _problem(given, f"{given.system} has no launch to set anything for")
+                )
                 continue
         else:
             close = nearest(given.system, specs)
-            there_are = ", ".join(specs) or "none"
-            problems.append(
-                f"{given.place}: there is no system {given.system!r}{close}; there are: {there_are}"
-            )
+            there_are = f"there are: {', '.join(specs) or 'none'}"
+            unknown = f"there is no system {given.system!r}{close}; {there_are}"
+            problems.append(_problem(given, unknown))
             continue
         if given.name not in known:
             problems.append(_unknown_name(given, known))
@@ -166,7 +186,7 @@ def check_assignments(
             if given.system in (name, ALL_SYSTEMS) and spec and given.name in spec.variables:
                 problems += _value_problems(spec, name, given)
     if problems:
-        raise VariableError("\n".join(dict.fromkeys(problems)))
+        raise VariableError(problems)
 
 
 def resolve(
@@ -205,7 +225,7 @@ def resolve(
             problems += _value_problems(spec, system_id, found)
         values[name] = value
     if problems:
-        raise VariableError("\n".join(problems))
+        raise VariableError(problems)
     needed = spec.variables if case is None else spec.variables_of(case)
     missing = [name for name in needed if name not in values]
     if missing:
@@ -244,10 +264,17 @@ def _in_order(system_id: str, sources: Iterable[Sequence[Assignment]]) -> Iterat
             yield from (given for given in reversed(source) if given.system == system)
 
 
-def _value_problems(spec: LaunchSpec, system_id: str, given: Assignment) -> Iterator[str]:
+def _problem(given: Assignment, message: str) -> VariableProblem:
+    where = f"{given.key_path}: " if given.key_path else ""
+    return VariableProblem(place=given.place, message=f"{where}{message}")
+
+
+def _value_problems(
+    spec: LaunchSpec, system_id: str, given: Assignment
+) -> Iterator[VariableProblem]:
     variable = spec.variables[given.name]
     if problem := value_problem(variable, _text(given)):
-        yield f"{given.place}: {problem}; {system_id}.{given.name} is: {variable.meaning}"
+        yield _problem(given, f"{problem}; {system_id}.{given.name} is: {variable.meaning}")
 
 
 def _names(spec: LaunchSpec | None) -> tuple[str, ...]:
@@ -256,7 +283,7 @@ def _names(spec: LaunchSpec | None) -> tuple[str, ...]:
 
 def _text(given: Assignment) -> str:
     if not isinstance(given.value, str):
-        raise VariableError(f"{given.place}: {given.name} is one text, not a list")
+        raise VariableError([_problem(given, f"{given.name} is one text, not a list")])
     return given.value
 
 
@@ -274,11 +301,12 @@ def _pause(value: str | tuple[str, ...]) -> float:
     return seconds
 
 
-def _unknown_name(given: Assignment, known: Sequence[str]) -> str:
+def _unknown_name(given: Assignment, known: Sequence[str]) -> VariableProblem:
     allowed = ", ".join(dict.fromkeys(known))
-    return (
-        f"{given.place}: {given.system} has no variable {given.name!r}"
-        f"{nearest(given.name, known)}; what can be set: {allowed}"
+    return _problem(
+        given,
+        f"{given.system} has no variable {given.name!r}{nearest(given.name, known)}; what can be "
+        f"set: {allowed}",
     )
 
 

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pytest_dlperf.cases import Case
 
@@ -369,6 +369,20 @@ BUILTIN_FORMATS: Final[Mapping[str, LogFormat]] = MappingProxyType(
         )
     }
 )
+
+
+def merged_formats(more: Iterable[LogFormat]) -> dict[str, LogFormat]:
+    """The formats of this package and those that plugins add, by name.
+
+    Raises:
+        ValueError: One of these has the name of another.
+    """
+    formats = dict(BUILTIN_FORMATS)
+    for item in more:
+        if item.name in formats:
+            raise ValueError(f"a plugin adds the log format {item.name!r}, which there is")
+        formats[item.name] = item
+    return formats
 
 
 def custom_format(

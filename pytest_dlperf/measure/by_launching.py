@@ -130,6 +130,12 @@ class LaunchMeasurer:
         with self._told(""):
             candidate = self._launch_of(system, case, folder=below / "candidate")
             accepted = self._launch_of(system, case, before=control, folder=below / "control")
+            if candidate.variables == accepted.variables:
+                # Whatever is tested would be found to be as slow as itself.
+                raise CannotMeasureError(
+                    f"'control' in cluster.yaml sets nothing for {case.system} that differs from "
+                    "what is tested"
+                )
             needed = (candidate.needed, accepted.needed)
             with self._fleet.leased(case, *needed, only=hosts) as leases:
                 runs = self._runs_in_turn(candidate, accepted, leases, pairs)

@@ -59,6 +59,7 @@ class LogMeasurer:
             unit=system.unit,
             estimator=self._estimator,
             runs=tuple(self._runs(case, system, found)),
+            available=len(found),
         )
 
     def _runs(

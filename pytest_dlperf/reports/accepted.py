@@ -37,7 +37,7 @@ class AcceptedChange:
 
 def change_lines(changes: Sequence[AcceptedChange]) -> Iterator[str]:
     """A table of the changes."""
-    rows = [("case", "", "old", "new", "diff", "why")]
+    rows = [("case", "unit", "old", "new", "diff", "why")]
     for change in changes:
         written = numbers.speedup if change.quantity == "speedup" else numbers.throughput
         rows.append(

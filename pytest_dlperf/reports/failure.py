@@ -37,8 +37,8 @@ def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
         lines += _runs(measured, measured.case_id, told=judgement.reason or "")
         both = in_turn.get(measured.case_id)
         if both is not None:
-            lines += _runs(both.candidate, "tested, in turn with", told="")
-            lines += _runs(both.control, "the accepted software", told="")
+            lines += _runs(both.candidate, "what is tested, in turn", told="")
+            lines += _runs(both.control, "the accepted software, in turn", told="")
     return "\n".join(lines)
 
 
@@ -80,12 +80,15 @@ def _judged(
     else:
         from_pinned = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
         yield f"  baseline   {written(accepted)}{unit} of cluster {cluster}: {from_pinned}"
+        percent = judgement.difference_percent or 0.0
         low_high = judgement.interval_percent
         interval = f" (95 %: {low_high[0]:+.1f} to {low_high[1]:+.1f} %)" if low_high else ""
-        limit = f"; a loss of up to {allowed:.1f} % passes" if allowed is not None else ""
+        is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
+        limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""
         yield (
-            f"  lately     {written(reference)}{unit} in the last accepted sessions: "
-            f"{numbers.signed_percent(judgement.difference_percent)}{interval}{limit}"
+            f"  lately     {written(reference)}{unit} in the last accepted sessions; the runs that "
+            f"count lie at {written(reference * (1 + percent / 100))}: "
+            f"{numbers.signed_percent(percent)}{interval}{limit}"
         )
     if judgement.rule is not None:
         yield f"  gate       {judgement.rule.value}: {sees(judgement)}"
@@ -96,12 +99,15 @@ def sees(judgement: Judgement) -> str:
     visible = judgement.smallest_visible_percent
     if visible is None:
         return "what it sees cannot be said from so few runs"
+    if visible >= 100:  # noqa: PLR2004 - percent
+        return "sees no loss at all: the runs differ too much"
     return f"sees a drop of {visible:.1f} % or more, 9 times out of 10"
 
 
 def _way_out(judgement: Judgement) -> Iterator[str]:
     """How a number that is right is accepted."""
-    if judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
+    is_lower = (judgement.difference_percent or 0.0) < 0
+    if is_lower and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
         yield (
             "  accept     if this is how fast it is from now on: --dlperf-update-baselines "
             "--dlperf-reason 'TEXT'"

@@ -95,6 +95,7 @@ def _case(result: CaseResult, facts: SessionFacts) -> dict[str, Any]:
             for judgement in [result.judgements.get(quantity)]
         },
         **_taken_on(measurement),
+        **_available(measurement),
         **({"in_turn": result.in_turn.to_plain()} if result.in_turn else {}),
     }
 
@@ -112,3 +113,10 @@ def _taken_on(measurement: Measurement | None) -> dict[str, Any]:
     if measurement is None or measurement.fingerprint is None:
         return {}
     return {"fingerprint": measurement.fingerprint.to_plain()}
+
+
+def _available(measurement: Measurement | None) -> dict[str, Any]:
+    """How many runs there were to be had, where that was not as many as wanted."""
+    if measurement is None or measurement.available is None:
+        return {}
+    return {"available_runs": measurement.available}

@@ -29,6 +29,11 @@ def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.1f} %"
 
 
+def visible_loss(value: float | None) -> str:
+    """The smallest loss that is seen, in percent: nobody can lose more than all."""
+    return percent(value) if value is None or value < 100 else "no loss"  # noqa: PLR2004 - percent
+
+
 def spread(value: float | None) -> str:
     """A coefficient of variation in percent."""
     return ABSENT if value is None else f"{value * 100:.1f} %"

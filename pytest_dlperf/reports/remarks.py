@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.gate.expectation import expected_false_alarms
 from pytest_dlperf.gate.scaling import oddities, where_lost
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.cases import Topology
     from pytest_dlperf.session import CaseResult
-
-_SLOWER: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 
 
 def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
@@ -34,20 +32,23 @@ def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
     losses: dict[Topology, float | None] = {}
     throughputs = {}
     speedups = {}
+    unit = None
     for result in results:
         judged = result.judgements.get(Quantity.THROUGHPUT)
         topology = result.case.topology
         if judged is not None and judged.difference_percent is not None:
-            is_slower = judged.verdict in _SLOWER and not judged.recorded
-            losses[topology] = -judged.difference_percent if is_slower else None
+            loss = -judged.difference_percent
+            is_lost = judged.verdict is Verdict.REGRESSED and not judged.recorded and loss > 0
+            losses[topology] = loss if is_lost else None
         if result.measurement is not None and result.measurement.median is not None:
             throughputs[topology] = result.measurement.median
+            unit = result.measurement.unit
         if result.speedup is not None:
             speedups[topology] = result.speedup
     place = where_lost(losses)
     if place is not None:
         yield f"{name}: the loss is in {place}"
-    for oddity in oddities(throughputs, speedups):
+    for oddity in oddities(throughputs, speedups, unit=unit):
         yield f"{name}: {numbers.printable(oddity)}"
 
 
@@ -59,7 +60,7 @@ def _alarms(results: Iterable[CaseResult]) -> Iterator[str]:
     if expected.judged:
         unknown = f"; {expected.unknown} more have too few runs to say" if expected.unknown else ""
         yield (
-            f"false alarms to expect where nothing has changed: {_few(expected.number)} in a "
+            f"false alarms to expect, by the noise of single runs: {_few(expected.number)} in a "
             f"session of these {expected.judged} verdicts{unknown}"
         )
 

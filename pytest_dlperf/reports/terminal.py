@@ -144,13 +144,18 @@ def _cells(result: CaseResult) -> tuple[str, ...]:
         numbers.throughput(measurement.median if measurement else None),
         numbers.throughput(measurement.mean if measurement else None),
         numbers.spread(measurement.spread if measurement else None),
-        numbers.throughput(accepted.throughput if accepted else None),
+        numbers.throughput(_held_against(by_throughput, accepted.throughput if accepted else None)),
         numbers.signed_percent(by_throughput.difference_percent if by_throughput else None),
         numbers.speedup(result.speedup),
-        numbers.speedup(accepted.speedup if accepted else None),
+        numbers.speedup(_held_against(by_speedup, accepted.speedup if accepted else None)),
         numbers.signed_percent(by_speedup.difference_percent if by_speedup else None),
         _verdict_words(result),
     )
+
+
+def _held_against(judgement: Judgement | None, accepted: float | None) -> float | None:
+    """What the difference is taken from: the last accepted sessions, or the accepted number."""
+    return accepted if judgement is None or judgement.reference is None else judgement.reference
 
 
 def _verdict_words(result: CaseResult) -> str:
@@ -183,7 +188,7 @@ def _sees(judgements: Sequence[Judgement]) -> str:
     visible = [judgement.smallest_visible_percent for judgement in judgements]
     if None in visible:
         return ""
-    return f" (sees {' and '.join(map(numbers.percent, visible))})"
+    return f" (sees {' and '.join(map(numbers.visible_loss, visible))})"
 
 
 def _markup(worst: Verdict | None) -> tuple[str, ...]:
@@ -211,10 +216,16 @@ def _runs(result: CaseResult, width: int) -> Iterator[str]:
             yield f"    run {run.run}, attempt {number}: {attempt.status.value}{reason}"
         if run.reason:
             yield f"    run {run.run}: {numbers.in_short(run.reason)}"
+    read, available = len(result.measurement.runs), result.measurement.available
+    if available is not None and read < available:
+        yield f"    {read} of {available} logs were read: they decide"
     for judgement in result.judgements.values():
         # Of a speedup that passes, the rows of both ends tell enough.
         ends = () if judgement.verdict is Verdict.PASS else judgement.ends
-        for note in (*ends, *judgement.notes):
+        # What fails says its reason above, in full; what passes in spite of one says it here.
+        is_told = judgement.verdict is not Verdict.ENVIRONMENT_SHIFT or judgement.reason is None
+        shifted = () if is_told else (judgement.reason or "",)
+        for note in (*shifted, *ends, *judgement.notes):
             yield f"    {judgement.quantity.value}: {numbers.in_short(note)}"
 
 

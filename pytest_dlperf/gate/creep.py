@@ -1,0 +1,58 @@
+"""What the last sessions pass, and the accepted number does not: losses of a little every night."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.gate import wording
+from pytest_dlperf.gate.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pytest_dlperf.gate.noise import StandardError
+    from pytest_dlperf.gate.rule import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creep:
+    """How far tonight may lie below the accepted number.
+
+    ``what`` was accepted (a number, a speedup) as ``pinned`` at ``pinned_at``; ``sessions`` is how
+    many were accepted last. ``allowed`` is a part of the pinned number, ``error`` that of
+    tonight's difference from it.
+    """
+
+    what: str
+    pinned: float
+    pinned_at: str | None
+    sessions: int
+    allowed: float
+    error: StandardError
+
+    @property
+    def false_alarm(self) -> float:
+        """Probability that one look calls it creep when nothing has changed."""
+        return self.error.false_alarm(self.allowed)
+
+    def is_seen(self, measured: float) -> bool:
+        """Whether tonight lies too far below the accepted number."""
+        return (self.pinned - measured) / self.pinned > self.allowed
+
+    def told(self, decision: Decision, measured: float) -> Decision:
+        """The decision with the numbers that creep rests on: those against the accepted number."""
+        difference = measured / self.pinned - 1
+        radius = self.error.interval
+        since = f" {self.pinned_at}" if self.pinned_at else ""
+        return replace(
+            decision,
+            verdict=Verdict.REGRESSED,
+            difference_percent=100 * difference,
+            reference=self.pinned,
+            threshold_percent=100 * self.allowed,
+            interval_percent=(100 * (difference - radius), 100 * (difference + radius)),
+            reason=(
+                f"creep: the last {self.sessions} sessions pass, but the {self.what} accepted"
+                f"{since}, {wording.number(self.pinned)}, does not: tonight lies "
+                f"{-100 * difference:.1f} % below it, allowed are {100 * self.allowed:.1f} %"
+            ),
+        )
