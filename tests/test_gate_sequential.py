@@ -124,6 +124,8 @@ def test_the_noise_of_short_sessions_is_pooled_around_their_own_means() -> None:
     assert found.freedom == 4
     assert pooled_noise([[100.0, 101.0], [5.0]]) is None
     assert pooled_noise([]) is None
+    quiet = [[100.0, 100.5, 99.5, 100.2, 99.8]]
+    assert pooled_noise([*quiet, [50.0, 100.0]]) == pooled_noise(quiet)
 
 
 def test_the_pooled_noise_leaves_out_accidents_only() -> None:

@@ -204,5 +204,5 @@ def _dates(baseline: Baseline) -> Iterator[str]:
     times = [("the accepted number", baseline.accepted.at)] if baseline.accepted else []
     times += [("a session", session.at) for session in baseline.sessions]
     for (earlier, before), (later, after) in pairwise(times):
-        if not read_time(before) < read_time(after):
+        if read_time(before) > read_time(after):
             yield f"{later} of {after} stands behind {earlier} of {before}; the oldest goes first"

@@ -139,9 +139,9 @@ def _add_qualify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "qualify",
         help="show which losses the gate sees, and how often it is wrong",
         description="Show what the gate can do on a cluster's own noise. The recorded runs of each "
-        "case are split at random into a baseline and a candidate; losses of nothing, 1/2, 1 and "
-        "2 tolerances are put into the candidate, and the gate judges. A tolerance below what the "
-        "noise allows is refused.",
+        "case are split into a baseline and a candidate, by nights where there are enough; losses "
+        "of nothing, 1/2, 1 and 2 tolerances are put into the candidate, and the gate judges. A "
+        "tolerance below what the noise allows is refused.",
         epilog=_PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )

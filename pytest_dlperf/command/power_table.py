@@ -74,9 +74,14 @@ def table_lines(rows: Sequence[Row], style: Style) -> Iterator[str]:
                 yield style(f"{_INDENT}{line}", *markup)
 
 
-def legend_lines(*, trials: int, seed: int) -> Iterator[str]:
+def legend_lines(rows: Sequence[Row], *, trials: int, seed: int) -> Iterator[str]:
     """What the headings mean, and how the numbers were found."""
     yield from _LEGEND
+    untried = sum(not row.qualification.nights for row in rows)
+    if untried:
+        # With them, alarms would be more: it takes several nights to know how nights differ.
+        cases = "case" if untried == 1 else "cases"
+        yield f"Differences between nights not tried in {untried} {cases}: too few sessions."
     yield f"From noise on, all in percent; {trials} trials of each loss, seed {seed}."
 
 

@@ -81,7 +81,7 @@ def qualify_cluster(options: argparse.Namespace) -> int:
     rows = list(_qualified(selection.tasks))
     if rows:
         _print(table_lines(rows, style))
-        _print(("", *legend_lines(trials=options.trials, seed=options.seed), ""))
+        _print(("", *legend_lines(rows, trials=options.trials, seed=options.seed), ""))
     _print(_summary(suite.cluster.name, rows, selection, style))
     return FINE if rows and not any(row.qualification.fault for row in rows) else FAULTS
 

@@ -116,6 +116,8 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
     square, freedom = 0.0, 0
     for session in relative:
         near = [value for value in session if abs(value) <= radius]
+        if len(near) < 2:  # noqa: PLR2004 - two runs that lie far apart say nothing of the others
+            continue
         mean = math.fsum(near) / len(near)
         square += math.fsum([(value - mean) ** 2 for value in near])
         freedom += len(near) - 1
