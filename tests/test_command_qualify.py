@@ -340,6 +340,6 @@ def test_a_narrow_terminal_has_two_lines_for_each_case_and_whole_option_names() 
 
 
 def test_the_legend_explains_each_heading() -> None:
-    legend = "\n".join(legend_lines(trials=500, seed=0))
+    legend = "\n".join(legend_lines([], trials=500, seed=0))
     for heading in ("noise", "alarms", "at 1/2", "sees", "least", "500 trials"):
         assert heading in legend
