@@ -188,7 +188,8 @@ def _sees(judgements: Sequence[Judgement]) -> str:
     visible = [judgement.smallest_visible_percent for judgement in judgements]
     if None in visible:
         return ""
-    return f" (sees {' and '.join(map(numbers.visible_loss, visible))})"
+    losses = list(map(numbers.visible_loss, visible))
+    return f" (sees {' and '.join(dict.fromkeys(losses))})"
 
 
 def _markup(worst: Verdict | None) -> tuple[str, ...]:
