@@ -12,6 +12,8 @@ from nights import Nights
 if TYPE_CHECKING:
     from suites import Suite
 
+pytestmark = pytest.mark.slow
+
 CREATE, UPDATE, EXTEND = (f"--dlperf-{word}-baselines" for word in ("create", "update", "extend"))
 
 

@@ -17,6 +17,8 @@ from pytest_dlperf.baselines.reading import load_baselines
 if TYPE_CHECKING:
     from suites import Suite
 
+pytestmark = pytest.mark.slow
+
 CREATE, UPDATE = "--dlperf-create-baselines", "--dlperf-update-baselines"
 
 # Kills the process that writes just before its n-th file takes its place, which is just after the
@@ -48,7 +50,6 @@ def accepted(suite: Suite) -> dict[str, float]:
     return {topology: baseline.throughput for (_, topology), baseline in found.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("option", [CREATE, UPDATE])
 def test_a_session_killed_between_two_writes_leaves_a_whole_file(
     suite: Suite, monkeypatch: pytest.MonkeyPatch, workers: list[str], option: str

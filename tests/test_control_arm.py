@@ -10,6 +10,8 @@ from trainers import SYSTEM, TinySystem, accept
 if TYPE_CHECKING:
     from suites import Suite
 
+pytestmark = pytest.mark.slow
+
 LEVELS = {"1n1g": 400.0, "1n2g": 1131.37}
 ONE_DEVICE = ["-k", "tiny and 1n1g"]
 SLOWER = ["--dlperf-set", f"{SYSTEM}.env.TINY_SLOWER=1.2"]
