@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from gate_values import measured
 
 from pytest_dlperf.baselines.entry import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.fingerprint import Fingerprint
@@ -24,18 +25,6 @@ BASELINE = Baseline(
     note=None,
     place="baselines/x/y.yaml:7",
 )
-
-
-def measured(*throughputs: float, name: str = "paddle-resnet50-fp32-b128-1n8g") -> Measurement:
-    return Measurement(
-        case_id=name,
-        unit="images/s",
-        estimator=Estimator.STEADY,
-        runs=tuple(
-            Run(run=number, throughput=throughput, status=RunStatus.OK)
-            for number, throughput in enumerate(throughputs, 1)
-        ),
-    )
 
 
 def with_broken_run(status: RunStatus) -> Measurement:

@@ -6,33 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
+from gate_values import CASE, SINGLE, in_turn, measured
 
 from pytest_dlperf.baselines.entry import Baseline
 from pytest_dlperf.gate.control import confirm_speedup, confirm_throughput
 from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
 from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
-
-CASE = "paddle-resnet50-fp32-b128-1n8g"
-SINGLE = "paddle-resnet50-fp32-b128-1n1g"
-
-
-def measured(*throughputs: float, name: str = CASE) -> Measurement:
-    return Measurement(
-        case_id=name,
-        unit="images/s",
-        estimator=Estimator.STEADY,
-        runs=tuple(
-            Run(run=number, throughput=throughput, status=RunStatus.OK)
-            for number, throughput in enumerate(throughputs, 1)
-        ),
-    )
-
-
-def in_turn(candidate: float, control: float, *, runs: int = 7, name: str = CASE) -> InTurn:
-    return InTurn(
-        candidate=measured(*[candidate] * runs, name=name),
-        control=measured(*[control] * runs, name=name),
-    )
 
 
 def baseline(deviation: float = 0.01, runs: int = 30) -> Baseline:

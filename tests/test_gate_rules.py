@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from gate_values import EVEN
 
 from pytest_dlperf.baselines.entry import AcceptedSession, Baseline
 from pytest_dlperf.gate.judge import judge_throughput
 from pytest_dlperf.gate.rules import RepeatsByRule, repeats_for, rule_for, rule_maker
 from pytest_dlperf.gate.verdict import RuleName, Verdict
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
-
-EVEN = (985.0, 992.0, 1000.0, 1008.0, 1015.0)
 
 
 def baseline(sessions: int = 6, runs: int = 5, own: float | None = None) -> Baseline:
