@@ -144,6 +144,12 @@ def test_a_rule_that_sees_nothing_is_refused() -> None:
     assert "10 %, two tolerances, is seen in 0 % of nights" in (found.fault or "")
 
 
+def test_runs_without_any_rhyme_are_refused() -> None:
+    wild = (4.0, 400.0, 1.0, 2000.0, 30.0, 700.0)
+    found = qualified(accepted(*[wild] * 5))
+    assert found.fault is not None
+
+
 def test_the_same_seed_gives_the_same_figures() -> None:
     assert qualified(recorded(0.02), trials=50) == qualified(recorded(0.02), trials=50)
 

@@ -37,6 +37,9 @@ _LARGEST_LOSS: Final = 0.6
 _SMOOTHING: Final = 0.9
 """Width of the kernel that smooths drawn runs, in deviations, for a single run (Silverman)."""
 
+_LEAST_PART: Final = 0.001
+"""The smallest run that is drawn, as a part of the level: throughputs are positive."""
+
 _RESOLUTION: Final = 0.0005
 
 _LEAST_EVIDENCE: Final = 3.0
@@ -194,10 +197,12 @@ class _Draw:
         width = _SMOOTHING * len(half) ** -0.2
         shrunk = 1 / math.sqrt(1 + width * width)
         level, step, normal = self._level, width * self._noise * self._level, self._choose.gauss
-        return [
+        drawn = (
             factor * (level + shrunk * (run - level + normal(0.0, step)))
             for run in self._choose.choices(half, k=size)
-        ]
+        )
+        # A kernel wider than a run is large would make throughputs that there are not.
+        return [max(run, _LEAST_PART * level) for run in drawn]
 
 
 def _night(rule: Rule, candidate: Sequence[float], loss: float) -> Verdict:
