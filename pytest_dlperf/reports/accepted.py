@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedChange:
-    """One number of one case that was accepted, or the runs that were added to it.
+    """One number of one case that was accepted.
 
     ``old`` and ``new`` are in ``unit``; ``old`` is ``None`` where there was no number.
     """
