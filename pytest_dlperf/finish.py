@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.accepting import Provenance, Refusal, changes_of
@@ -16,13 +16,16 @@ from pytest_dlperf.gate.sequential import (
 )
 from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.locks import LockError
-from pytest_dlperf.reports.accepted import AcceptedChange, change_lines
-from pytest_dlperf.reports.json_file import SessionFacts, write_json
+from pytest_dlperf.publish import publish
+from pytest_dlperf.reports.accepted import change_lines
+from pytest_dlperf.reports.note import Note
+from pytest_dlperf.reports.standing import headline
+from pytest_dlperf.results.changes import BaselineChange
+from pytest_dlperf.results.document import Results
 from pytest_dlperf.yamlfile import YamlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from pytest_dlperf.cases import Case
@@ -34,14 +37,6 @@ NOISY_SPREAD: Final = 0.1
 """Coefficient of variation between runs above which a first baseline deserves a second look."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something to tell at the end of a session; a bad one makes the session fail."""
-
-    text: str
-    is_bad: bool = False
-
-
 def finish(  # noqa: PLR0913 - all that a session has come to, by name
     suite: Suite,
     records: SessionRecords,
@@ -51,6 +46,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     any_report: bool,
     green_so_far: bool,
     interrupted: bool,
+    session: str,
 ) -> Iterator[Note]:
     """Write what the session was asked to write, and yield what is to be told.
 
@@ -63,28 +59,40 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     for host, faults in sorted(records.host_faults.items()):
         yield Note(f"host {host} cannot be used: {'; '.join(faults)}")
     if any_report and records.nothing_measured and not interrupted:
-        yield Note("nothing was measured: every selected case was skipped", is_bad=True)
+        yield Note(f"nothing was measured: {headline(results).line}", is_bad=True)
     if green_so_far and records.bad_cases:
         cases = ", ".join(records.bad_cases)
         yield Note(f"a test passed in spite of its verdict: {cases}", is_bad=True)
-    changes: list[AcceptedChange] = []
+    changes: list[BaselineChange] = []
     if settings.records_baselines and any_report:
         if interrupted:
             yield Note("no baseline was changed: the session was interrupted")
         else:
             notes, changes = _change_baselines(suite, results, started)
             yield from notes
-    if settings.json_file is not None:
-        yield _write_results(
-            settings.json_file, suite, results, ignored_logs, changes, started=started
-        )
+    whole = Results(
+        session=session,
+        cluster=suite.cluster.name,
+        estimator=suite.cluster.estimator,
+        started=started.isoformat(timespec="seconds"),
+        ended=datetime.now().astimezone().isoformat(timespec="seconds"),
+        interrupted=interrupted,
+        environment=describe_environment(),
+        units={system.id: system.unit for system in suite.systems.values()},
+        log_names={system.id: system.log_name for system in suite.systems.values()},
+        cases=tuple(results),
+        unfit_hosts={host: tuple(faults) for host, faults in records.host_faults.items()},
+        ignored_logs=tuple(ignored_logs),
+        baseline_changes=tuple(changes),
+    )
+    yield from publish(settings, whole, any_report=any_report)
     if settings.run_directory.exists() and not settings.log_sources:
         yield Note(f"logs: {settings.run_directory}")
 
 
 def _change_baselines(
     suite: Suite, results: Sequence[CaseResult], started: datetime
-) -> tuple[list[Note], list[AcceptedChange]]:
+) -> tuple[list[Note], list[BaselineChange]]:
     """Write what the session accepts, one file after the other; say what, and what was refused."""
     settings = suite.settings
     provenance = Provenance(
@@ -107,7 +115,7 @@ def _change_baselines(
         else:
             by_system.setdefault(outcome.case.system, []).append(outcome)
     source = _source(suite)
-    accepted: list[AcceptedChange] = []
+    accepted: list[BaselineChange] = []
     for name, changes in by_system.items():
         file = suite.cluster.directory / f"{name}.yaml"
         unit = suite.systems[name].unit
@@ -168,7 +176,7 @@ def _grown(extended: Iterable[Change]) -> Iterator[Note]:
         )
 
 
-def _accepted(change: Change, unit: str) -> Iterator[AcceptedChange]:
+def _accepted(change: Change, unit: str) -> Iterator[BaselineChange]:
     """The numbers of a change, for the table of old and new."""
     known = change.known
     reason = change.acceptance.reason if change.acceptance else None
@@ -179,7 +187,7 @@ def _accepted(change: Change, unit: str) -> Iterator[AcceptedChange]:
         if new is not None:
             of_throughput = quantity is Quantity.THROUGHPUT
             first = "first number" if old is None else "accepted"
-            yield AcceptedChange(
+            yield BaselineChange(
                 case_id=change.case.id,
                 quantity=quantity.value,
                 unit=unit if of_throughput else "speedup",
@@ -211,27 +219,3 @@ def _unsteady(done: Sequence[Change], results: Sequence[CaseResult]) -> Iterator
                 f"the runs of {result.case.id} lie far apart ({spread * 100:.0f} %): was the "
                 "machine busy? Delete the entry and record again when it is quiet"
             )
-
-
-def _write_results(  # noqa: PLR0913 - all that the file holds
-    file: Path,
-    suite: Suite,
-    results: Sequence[CaseResult],
-    ignored_logs: Sequence[IgnoredLog],
-    changes: Sequence[AcceptedChange],
-    *,
-    started: datetime,
-) -> Note:
-    facts = SessionFacts(
-        cluster=suite.cluster.name,
-        estimator=suite.cluster.estimator,
-        started=started.isoformat(timespec="seconds"),
-        environment=describe_environment(),
-        units={system.id: system.unit for system in suite.systems.values()},
-    )
-    try:
-        write_json(file, facts, results, ignored_logs, changes)
-    except OSError as error:
-        text = f"the results could not be written to {file}: {error.strerror or error}"
-        return Note(text, is_bad=True)
-    return Note(f"results: {file}")

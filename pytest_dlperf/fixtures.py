@@ -215,11 +215,7 @@ class Gate:
             raise ValueError(f"a test of {self._record.case.id} cannot judge {case.id}")
         baseline = self._suite.baseline(case)
         if baseline is not None and self._record is not None:
-            self._record.accepted = AcceptedNumbers(
-                throughput=baseline.throughput,
-                speedup=baseline.speedup,
-                estimator=baseline.estimator.value,
-            )
+            self._record.accepted = AcceptedNumbers.of(baseline)
         return case, baseline
 
     def _in_turn(self, *measurements: Measurement) -> tuple[list[InTurn], str | None]:

@@ -79,13 +79,19 @@ class Run:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Run:
-        """The inverse of ``to_plain``."""
+        """The inverse of ``to_plain``; what a newer version has added is left out.
+
+        Raises:
+            ValueError: The status is none that is known.
+        """
         return cls(
-            **{
-                **plain,
-                "status": RunStatus(plain["status"]),
-                "failed_attempts": tuple(map(cls.from_plain, plain.get("failed_attempts", ()))),
-            }
+            run=plain["run"],
+            throughput=plain["throughput"],
+            status=RunStatus(plain["status"]),
+            reason=plain["reason"],
+            log=plain["log"],
+            steps=plain["steps"],
+            failed_attempts=tuple(map(cls.from_plain, plain.get("failed_attempts", ()))),
         )
 
 
@@ -168,15 +174,15 @@ class Measurement:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Measurement:
-        """The inverse of ``to_plain``."""
-        taken_on = plain["fingerprint"]
+        """The inverse of ``to_plain``; what a newer version has added is left out."""
+        taken_on = plain.get("fingerprint")
         return cls(
             case_id=plain["case_id"],
             unit=plain["unit"],
             estimator=Estimator(plain["estimator"]),
             runs=tuple(Run.from_plain(run) for run in plain["runs"]),
             fingerprint=Fingerprint.from_plain(taken_on) if taken_on else None,
-            available=plain["available"],
+            available=plain.get("available"),
         )
 
 

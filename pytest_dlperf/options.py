@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from pytest_dlperf.gate.verdict import RuleName
-from pytest_dlperf.logs.tree import LogSource
+from pytest_dlperf.option_source import OptionSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pytest_dlperf.launch.variables import Assignment
+    from pytest_dlperf.logs.tree import LogSource
+    from pytest_dlperf.option_source import HostList
 
 LOCAL_CLUSTER: Final = "local"
-_TRUE: Final = ("1", "true", "yes", "on")
-_FALSE: Final = ("0", "false", "no", "off", "")
 
 
 class ControlArm(str, Enum):
@@ -32,15 +30,6 @@ class ControlArm(str, Enum):
     ALWAYS = "always"
     ON_REGRESSION = "on-regression"
     NEVER = "never"
-
-
-@dataclass(frozen=True, slots=True)
-class HostList:
-    """A list of hosts as it was given: where, and the folder that a file name in it starts from."""
-
-    text: str
-    place: str
-    folder: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +80,18 @@ class Settings:
     """Nothing selected may end skipped."""
     json_file: Path | None
     """Where the results file goes."""
+    markdown_file: Path | None
+    """Where the Markdown page goes."""
+    html_file: Path | None
+    """Where the HTML page goes."""
+    tables_directory: Path | None
+    """Where the tables of the original benchmark go."""
+    history_file: Path | None
+    """The database of all sessions, ``None`` for none."""
+    step_summary: Path | None
+    """The file that GitHub Actions shows as the summary of a step."""
+    annotate: bool
+    """Whether failures are told to GitHub Actions as annotations."""
     run_directory: Path
     """Where the logs of this session go."""
     run_directory_given: bool
@@ -214,6 +215,24 @@ def add_options(parser: pytest.Parser) -> None:
     )
     add("json", "write the results to FILE as JSON, schema 1", metavar="FILE")
     add(
+        "markdown",
+        "write the results to FILE as Markdown, the regressions first; GitHub's summary of a step "
+        "gets them by itself (environment: GITHUB_STEP_SUMMARY)",
+        metavar="FILE",
+    )
+    add("html", "write the results to FILE as one page that opens offline", metavar="FILE")
+    add(
+        "tables",
+        "write the tables and the JSON of the original benchmark into DIR, by system",
+        metavar="DIR",
+    )
+    add(
+        "history",
+        "database that every session is added to, or none for no database (environment: "
+        "DLPERF_HISTORY; default: .dlperf/history.sqlite3)",
+        metavar="FILE",
+    )
+    add(
         "run-dir",
         "folder for the logs of this session (default: .dlperf/runs/<start time>-<process>)",
         metavar="DIR",
@@ -237,13 +256,14 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
     Raises:
         pytest.UsageError: A value is malformed; the message names where it was given.
     """
-    source = _Source(config, environment)
+    source = OptionSource(config, environment)
     if config.getoption("dlperf_dry_run") and source.values("logs"):
         raise pytest.UsageError(
             "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
             "leave one of them out"
         )
     _check_gate(source)
+    _check_reports(source)
     run_directory = source.path("run-dir")
     launcher, launcher_place = source.value("launcher", environment="DLPERF_LAUNCHER")
     started = datetime.now().astimezone()
@@ -271,13 +291,19 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         strict=source.flag("strict", environment="DLPERF_STRICT"),
         run_directory_given=run_directory is not None,
         json_file=source.file("json"),
+        markdown_file=source.file("markdown"),
+        html_file=source.file("html"),
+        tables_directory=source.folder_to_write("tables"),
+        history_file=source.history(),
+        step_summary=source.step_summary(),
+        annotate=environment.get("GITHUB_ACTIONS") == "true",
         run_directory=run_directory
         # The process id keeps two sessions of one second apart.
         or config.rootpath / ".dlperf/runs" / f"{started:%Y-%m-%dT%H-%M-%S}-{os.getpid()}",
     )
 
 
-def _check_gate(source: _Source) -> None:
+def _check_gate(source: OptionSource) -> None:
     """Refuse what cannot be done together.
 
     Raises:
@@ -300,155 +326,30 @@ def _check_gate(source: _Source) -> None:
         )
 
 
-class _Source:
-    """Looks one option up in all three places, and remembers which one answered."""
+def _check_reports(source: OptionSource) -> None:
+    """Refuse two reports in one place: the second would take the place of the first.
 
-    def __init__(self, config: pytest.Config, environment: Mapping[str, str]) -> None:
-        self._config = config
-        self._environment = environment
-        ini_file = config.inipath
-        self._ini_folder = ini_file.parent if ini_file is not None else config.rootpath
-
-    def value(self, name: str, *, environment: str | None = None) -> tuple[Any, str]:
-        """The value and the place that gave it; ``None`` where nobody did."""
-        key = f"dlperf_{name.replace('-', '_')}"
-        given = self._config.getoption(key)
-        if given is not None:
-            place = f"--dlperf-{name}"
-            if given == "":
-                raise pytest.UsageError(f"{place} is empty; give a value or leave it out")
-            return given, place
-        if environment and self._environment.get(environment, "").strip():
-            return self._environment[environment].strip(), environment
-        ini = self._config.getini(key)
-        return (ini or None), f"ini key {key}"
-
-    def values(self, name: str) -> list[tuple[str, str]]:
-        """The values of an option that may be given several times, each with its place."""
-        given, place = self.value(name)
-        return [(value, place) for value in given or ()]
-
-    def path(self, name: str) -> Path | None:
-        given, place = self.value(name)
-        return self._resolve(given, place) if given else None
-
-    def paths(self, name: str) -> tuple[Path, ...]:
-        return tuple(self._resolve(value, place) for value, place in self.values(name))
-
-    def folders(self, name: str) -> tuple[Path, ...]:
-        """Folders that have to be there."""
-        for value, place in self.values(name):
-            if not self._resolve(value, place).is_dir():
-                raise pytest.UsageError(f"{place}: there is no folder {value!r}")
-        return self.paths(name)
-
-    def file(self, name: str) -> Path | None:
-        """A file to write: told now if it cannot be one, not after hours of training."""
-        given, place = self.value(name)
-        path = self.path(name)
-        if path is not None and path.is_dir():
-            raise pytest.UsageError(f"{place}: {given!r} is a folder; name a file")
-        return path
-
-    def _resolve(self, given: str, place: str) -> Path:
-        base = self._config.invocation_params.dir if place.startswith("--") else self._ini_folder
-        return base / Path(given).expanduser()
-
-    def flag(self, name: str, *, environment: str | None = None) -> bool:
-        given, place = self.value(name, environment=environment)
-        if isinstance(given, str):
-            if given.lower() in _TRUE:
-                return True
-            if given.lower() in _FALSE:
-                return False
+    Raises:
+        pytest.UsageError: Two options name one file.
+    """
+    named = {f"--dlperf-{name}": source.file(name) for name in ("json", "markdown", "html")}
+    named["--dlperf-tables"] = source.folder_to_write("tables")
+    named["--dlperf-history"] = source.history()
+    first: dict[Path, str] = {}
+    for option, path in named.items():
+        # A pipe or a terminal takes one report after the other.
+        if path is None or (path.exists() and not (path.is_file() or path.is_dir())):
+            continue
+        earlier = first.setdefault(path.resolve(), option)
+        if earlier != option:
             raise pytest.UsageError(
-                f"{place}={given!r} is neither yes nor no; use one of "
-                f"{', '.join(_TRUE)} or {', '.join(filter(None, _FALSE))}"
+                f"{earlier} and {option} both name {path}; give each a file of its own"
             )
-        return bool(given)
-
-    def choice(self, name: str, allowed: type[Enum]) -> str | None:
-        found, place = self.value(name)
-        given: str | None = found
-        words = [item.value for item in allowed]
-        if given is not None and given not in words:
-            from pytest_dlperf.yamlfile import nearest
-
-            raise pytest.UsageError(
-                f"{place}: there is no {given!r}{nearest(given, words)}; allowed: "
-                f"{', '.join(words)}"
-            )
-        return given
-
-    def reason(self) -> str | None:
-        given = self._config.getoption("dlperf_reason")
-        if given is None:
-            return None
-        reason = " ".join(given.split())
-        if not reason.isprintable() or not reason:
-            what = "is empty" if not reason else "holds what cannot be printed"
-            raise pytest.UsageError(
-                f"--dlperf-reason: {given!r} {what}; write a line of plain text"
-            )
-        return reason
-
-    def count(self, name: str) -> int | None:
-        given, place = self.value(name)
-        if given is None:
-            return None
-        # More digits than any count has; int() itself refuses thousands of them.
-        if not (re.fullmatch(r"[0-9]{1,9}", given) and int(given) > 0):
-            raise pytest.UsageError(f"{place}: {given!r} is no whole number of at least 1")
-        return int(given)
-
-    def hosts(self) -> HostList | None:
-        given, place = self.value("hosts", environment="DLPERF_HOSTS")
-        if not given:
-            return None
-        # A file that the environment names lies where the user is, like one on the command line.
-        in_ini_file = place.startswith("ini key")
-        folder = self._ini_folder if in_ini_file else self._config.invocation_params.dir
-        return HostList(given, place, folder)
-
-    def lock_name(self) -> str:
-        given, place = self.value("lock", environment="DLPERF_LOCK")
-        # Part of the name of a socket, which is short and has parts of its own.
-        if given and not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", given):
-            raise pytest.UsageError(
-                f"{place}: {given!r} is no name of a lock; allowed are up to 60 letters, digits, "
-                "'.', '_' and '-'"
-            )
-        return given or ""
-
-    def command(self, name: str, *, environment: str) -> tuple[str, ...]:
-        given, place = self.value(name, environment=environment)
-        try:
-            return tuple(shlex.split(given or ""))
-        except ValueError as error:
-            raise pytest.UsageError(f"{place}: {given!r} is no command: {error}") from error
-
-    def assignment(self, given: str, place: str) -> Assignment:
-        from pytest_dlperf.launch.variables import parse_assignment
-
-        try:
-            # The value may be a secret, which has no place in a message.
-            name = given.partition("=")[0]
-            return replace(parse_assignment(given), place=f"{place} {name}")
-        except ValueError as error:
-            raise pytest.UsageError(f"{place}: {error}") from error
-
-    def log_source(self, given: str, place: str) -> LogSource:
-        named, separator, directory = given.partition("=")
-        system, slash, options = named.partition("/")
-        if not (separator and system and directory) or (slash and not options):
-            raise pytest.UsageError(
-                f"{place}: {given!r} is not of the form SYSTEM[/OPTIONS]=DIR, "
-                "for instance paddle-resnet50/dali=logs/2026-11-20"
-            )
-        return LogSource(
-            system=system,
-            options=tuple(sorted(options.split("+"))) if options else None,
-            directory=self._resolve(directory, place),
+    summary = source.step_summary()
+    if summary is not None and summary.resolve() in first:
+        raise pytest.UsageError(
+            f"{first[summary.resolve()]} names {summary}, the summary of GitHub Actions, which "
+            "gets the Markdown page by itself; leave the option out"
         )
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import pytest
 
@@ -24,9 +25,8 @@ from pytest_dlperf.fixtures import (
     dlperf_measure,
     dlperf_multi_device_case,
     is_about,
-    record_of,
 )
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.options import (
     Settings,
     add_options,
@@ -34,15 +34,18 @@ from pytest_dlperf.options import (
     keep_host_files,
     read_settings,
 )
-from pytest_dlperf.session import SessionRecords, TestRecord
+from pytest_dlperf.outcomes import Outcomes
+from pytest_dlperf.session import SessionRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from pytest_dlperf.cases import Case
-    from pytest_dlperf.finish import Note
+    from pytest_dlperf.history.recorder import Recorder
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.reports.live import LiveReport
+    from pytest_dlperf.reports.note import Note
+    from pytest_dlperf.session import TestRecord
     from pytest_dlperf.suite import Suite
 
 __all__ = ["dlperf_case", "dlperf_gate", "dlperf_measure", "dlperf_multi_device_case"]
@@ -127,19 +130,23 @@ class DlperfSession:
         """Read the settings; nothing else is read or imported before it is asked for."""
         self._config = config
         self._started = datetime.now().astimezone()
+        self._id = uuid4().hex
         self._from_controller: dict[str, Any] | None = getattr(config, "workerinput", {}).get(
             _WORKER_KEY
         )
         self._is_worker = hasattr(config, "workerinput")
         self._settings: Settings = read_settings(config)
         self._records = SessionRecords(strict=self._settings.strict)
-        self._any_report = False
+        self._outcomes = Outcomes(config, self._records, self._settings, keep=self._keep)
+        config.pluginmanager.register(self._outcomes, "dlperf-outcomes")
         self._is_interrupted = False
         self._index: LogIndex | None = None
         self._shared_folder: Path | None = None
         self._notes: list[Note] = []
-        self._live: LiveReport | None = None
+        self._recorder: Recorder | None = None
         self._parameters: list[tuple[Case, Any]] = []
+        self._deselected: list[pytest.Item] = []
+        """What no selection has left, until it is known that something was left."""
 
     # ------------------------------------------------------------------ the suite
 
@@ -187,7 +194,7 @@ class DlperfSession:
             suite.measure_from_logs(self._index, measurements)
             return
         launchers = self._config.hook.pytest_dlperf_launchers(config=self._config)
-        live = self._live = self._live_report()
+        live = self._outcomes.live = self._live_report()
         suite.measure_by_launching(
             measurements, more_launchers=_flat(launchers), say=live.say, show=live.show
         )
@@ -306,10 +313,17 @@ class DlperfSession:
         """Learn from a worker which cases were selected."""
         self._records.select(getattr(node, "workeroutput", {}).get(_CASES_KEY, ()))
 
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Keep what was left out, in case that nothing else is there."""
+        if self._suite is not None:
+            self._deselected += items
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the selected cases: each appears in the reports, whatever becomes of it."""
         if self._config.option.collectonly:
             return
+        if session.items:
+            self._deselected.clear()
         cases = (case_of(item) for item in session.items)
         case_ids = list(dict.fromkeys(case[0].id for case in cases if case is not None))
         if self._is_worker:
@@ -317,55 +331,42 @@ class DlperfSession:
         else:
             self._records.select(case_ids)
 
-    # ------------------------------------------------------------------ the records
+    # --------------------------------------------------------------------- the end
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Attach what a test has to tell to its report, which reaches the controller."""
-        report = yield
-        record = record_of(item)
-        if record is None:
-            return report
-        if report.skipped and not hasattr(report, "wasxfail"):
-            reason = _skip_reason(report)
-            record.judge(
-                Judgement(quantity=record.quantity, verdict=Verdict.SKIPPED, reason=reason)
+    def _keep(self, record: TestRecord) -> None:
+        """Put what was measured into the history at once: the session may be killed."""
+        suite, file = self._suite, self._settings.history_file
+        if suite is None or file is None or not record.measurements:
+            return
+        if self._recorder is None:
+            from pytest_dlperf.history.recorder import Recorder
+
+            self._recorder = Recorder(
+                file,
+                session=self._id,
+                cluster=suite.cluster.name,
+                started=self._started.isoformat(timespec="seconds"),
+                from_logs=bool(self._settings.log_sources),
             )
-            if self._settings.strict:
-                report.outcome = "failed"
-                report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
-        elif report.failed and call.excinfo is not None:
-            record.fail(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
-        # A failure that was announced is no surprise, but strict mode takes no announcements.
-        announced = hasattr(report, "wasxfail") and not self._settings.strict
-        record.excused = record.excused or announced
-        report.dlperf = record.to_plain()  # type: ignore[attr-defined]
-        return report
+        self._recorder.note(record)
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
         self._is_interrupted = True
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect what tests tell, here or on a worker."""
-        if self._live is not None:
-            # The result of a test is printed where its progress stood.
-            self._live.clear()
-        plain = getattr(report, "dlperf", None)
-        if plain is not None and not self._is_worker:
-            self._any_report = True
-            self._records.add(TestRecord.from_plain(plain))
-        elif report.failed and not self._is_worker:
-            # A test whose worker was killed tells nothing; what it stands for is not whole.
-            self._records.lose(report.nodeid)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
+        self._outcomes.all_told()
+        if not self._is_worker and self._outcomes.any_report:
+            from pytest_dlperf.reports.benchmark_bridge import hand_over
 
-    # --------------------------------------------------------------------- the end
+            cluster = self._settings.cluster
+            self._notes += hand_over(self._config, self._records.results(), cluster)
+        self._finish(session)
+        return (yield)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def _finish(self, session: pytest.Session) -> None:
         """Write what was asked for, after everything has been judged."""
         if self._shared_folder is not None:
             shutil.rmtree(self._shared_folder, ignore_errors=True)
@@ -374,14 +375,15 @@ class DlperfSession:
             return
         from pytest_dlperf.finish import finish
 
-        self._notes = list(
+        self._notes += list(
             finish(
                 suite,
                 self._records,
                 self._index.ignored if self._index else (),
                 started=self._started,
-                any_report=self._any_report,
+                any_report=self._outcomes.any_report,
                 green_so_far=session.exitstatus == pytest.ExitCode.OK,
+                session=self._id,
                 interrupted=self._is_interrupted
                 or session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED),
             )
@@ -392,12 +394,15 @@ class DlperfSession:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the summary."""
         suite = self._suite
-        if suite is None or not self._any_report:
+        if suite is not None and self._deselected:
+            self._tell_selection(suite, terminalreporter)
+        if suite is None or not self._outcomes.any_report:
             return
         results = self._records.results()
         ignored = self._index.ignored if self._index else []
+        from pytest_dlperf.reports import numbers
         from pytest_dlperf.reports.remarks import remark_lines
-        from pytest_dlperf.reports.terminal import summary_lines
+        from pytest_dlperf.reports.terminal import counts_line, summary_lines
 
         cluster = suite.cluster
         terminalreporter.write_sep(
@@ -407,16 +412,40 @@ class DlperfSession:
             results,
             ignored,
             width=self._config.get_terminal_writer().fullwidth,
-            # What must not be skipped is shown like what failed otherwise.
-            with_skipped=self._settings.strict or self._config.get_verbosity() > 0,
-            with_runs=self._config.get_verbosity() >= 0,
+            verbosity=self._config.get_verbosity(),
+            strict=self._settings.strict,
         ):
             terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
         if self._config.get_verbosity() >= 0:
             for text in remark_lines(results):
                 terminalreporter.write_line(text)
         for note in self._notes:
-            terminalreporter.write_line(note.text, red=note.is_bad)
+            terminalreporter.write_line(numbers.printable(note.text), red=note.is_bad)
+        counts = counts_line(results, strict=self._settings.strict)
+        terminalreporter.write_line(counts.text, **dict.fromkeys(counts.markup, True))
+        if self._settings.annotate:
+            from pytest_dlperf.reports.github import annotation_lines
+
+            strict = self._settings.strict
+            for text in annotation_lines(results, self._notes, strict=strict):
+                terminalreporter.write_line(text)
+
+    def _tell_selection(self, suite: Suite, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say why nothing was selected, as far as words and values tell."""
+        from pytest_dlperf.reports.selection import selection_lines
+
+        names = [
+            " ".join((item.nodeid, *(mark.name for mark in item.iter_markers()))).lower()
+            for item in self._deselected
+        ]
+        option = self._config.option
+        for text in selection_lines(
+            option.keyword or "",
+            option.markexpr or "",
+            suite.cases,
+            lambda word: any(word.lower() in name for name in names),
+        ):
+            terminalreporter.write_line(text, yellow=True)
 
 
 _SESSION: Final = pytest.StashKey[DlperfSession]()
@@ -464,12 +493,6 @@ def _launch_order(item: pytest.Item) -> tuple[int, int]:
 
 def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
     return [item for items in lists for item in items]
-
-
-def _skip_reason(report: pytest.TestReport) -> str:
-    if isinstance(report.longrepr, tuple):
-        return report.longrepr[2].removeprefix("Skipped: ")
-    return str(report.longrepr)
 
 
 def _index_to_plain(index: LogIndex | None) -> dict[str, dict[int, list[bytes]]] | None:

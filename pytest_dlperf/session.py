@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.cases import Case
@@ -10,16 +10,42 @@ from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.measurement import InTurn, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from pytest_dlperf.baselines.entry import Baseline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedNumbers:
-    """What a case's baseline says, as reports show it."""
+    """What a case's baseline says, as reports show it.
+
+    ``at`` is when the session of the numbers began (ISO 8601 with its zone), ``machine`` and
+    ``software`` are what they were taken on, as far as that was recorded.
+    """
 
     throughput: float
     speedup: float | None
     estimator: str
+    at: str | None = None
+    reason: str | None = None
+    commit: str | None = None
+    machine: Mapping[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, baseline: Baseline) -> AcceptedNumbers:
+        """What reports show of a baseline."""
+        accepted = baseline.accepted
+        return cls(
+            throughput=baseline.throughput,
+            speedup=baseline.speedup,
+            estimator=baseline.estimator.value,
+            at=accepted.at if accepted else None,
+            reason=accepted.reason if accepted else None,
+            commit=accepted.commit if accepted else None,
+            machine=dict(baseline.machine),
+            software=dict(accepted.software) if accepted else {},
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """The numbers as builtins."""
@@ -27,7 +53,26 @@ class AcceptedNumbers:
             "throughput": self.throughput,
             "speedup": self.speedup,
             "estimator": self.estimator,
+            "at": self.at,
+            "reason": self.reason,
+            "commit": self.commit,
+            "machine": dict(self.machine),
+            "software": dict(self.software),
         }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> AcceptedNumbers:
+        """The inverse of ``to_plain``; what a newer version has added is left out."""
+        return cls(
+            throughput=plain["throughput"],
+            speedup=plain["speedup"],
+            estimator=plain["estimator"],
+            at=plain.get("at"),
+            reason=plain.get("reason"),
+            commit=plain.get("commit"),
+            machine=plain.get("machine", {}),
+            software=plain.get("software", {}),
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +132,7 @@ class TestRecord:
             quantity=Quantity(plain["quantity"]),
             measurements={m.case_id: m for m in measurements},
             in_turn={both.candidate.case_id: both for both in in_turn},
-            accepted=AcceptedNumbers(**accepted) if accepted else None,
+            accepted=AcceptedNumbers.from_plain(accepted) if accepted else None,
             judgements={judgement.quantity: judgement for judgement in judgements},
             excused=plain["excused"],
             host_faults=plain["host_faults"],
@@ -126,7 +171,6 @@ class SessionRecords:
         self._measurements: dict[str, Measurement] = {}
         self._in_turn: dict[str, InTurn] = {}
         self._lost: set[str] = set()
-        self._bad_cases: dict[str, bool] = {}
         self.host_faults: dict[str, list[str]] = {}
         """What was found to be wrong with hosts, by host."""
 
@@ -146,9 +190,8 @@ class SessionRecords:
         if record.accepted is not None:
             result.accepted = record.accepted
         for judgement in record.judgements.values():
-            _keep_worse(result.judgements, judgement)
-            if not (judgement.passes(strict=self._strict) or judgement.verdict is Verdict.SKIPPED):
-                self._bad_cases[record.case.id] = record.excused
+            excused = record.excused and self._fails(judgement)
+            _keep_worse(result.judgements, replace(judgement, excused=excused))
 
     def lose(self, node_id: str) -> None:
         """Note that a test of a selected case failed without telling anything."""
@@ -187,10 +230,25 @@ class SessionRecords:
     @property
     def bad_cases(self) -> list[str]:
         """Ids of the cases with a verdict that fails a test, unless the test was to fail."""
-        return [case_id for case_id, excused in self._bad_cases.items() if not excused]
+        return [
+            case_id
+            for case_id, result in self._selected.items()
+            if result is not None
+            and any(self._fails(j) and not j.excused for j in result.judgements.values())
+        ]
+
+    def _fails(self, judgement: Judgement) -> bool:
+        is_skipped = judgement.verdict is Verdict.SKIPPED
+        return not (is_skipped or judgement.passes(strict=self._strict))
 
 
 def _keep_worse(judgements: dict[Quantity, Judgement], new: Judgement) -> None:
     known = judgements.get(new.quantity)
-    if known is None or new.verdict.gravity < known.verdict.gravity:
+    if known is None or _badness(new) < _badness(known):
         judgements[new.quantity] = new
+
+
+def _badness(judgement: Judgement) -> tuple[int, bool]:
+    """What is smaller is worse: a failure that was expected hides nothing that was not."""
+    verdict = Verdict.SKIPPED if judgement.excused else judgement.verdict
+    return verdict.gravity, judgement.excused

@@ -38,6 +38,13 @@ SYSTEM_FILES = {
 CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network"}
 
 
+@pytest.fixture(autouse=True)
+def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have sessions within tests write into no summary and no history of what runs the tests."""
+    for name in ("DLPERF_HISTORY", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     """A copy of ``bench_tests`` and of the published baselines."""
@@ -49,6 +56,8 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
         "DLPERF_SSH",
         "DLPERF_STRICT",
         "PYTHONDONTWRITEBYTECODE",
+        # Where this test runs in a worker, its sessions do not.
+        "PYTEST_XDIST_WORKER",
     ):
         monkeypatch.delenv(name, raising=False)
     # Hypothesis is for the tests around; its plugin takes a second of every session.

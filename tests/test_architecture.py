@@ -19,12 +19,15 @@ LEVELS = (
     ("measurement", "yamlschema"),
     ("logs", "workloads"),
     ("launch",),
-    ("systems", "baselines"),
+    ("systems", "baselines", "option_source"),
     ("measure", "gate"),
     ("session", "options"),
-    ("launchers", "reports", "accepting"),
-    ("suite", "hookspecs"),
+    ("launchers", "accepting", "results"),
+    ("history",),
+    ("reports",),
+    ("suite", "hookspecs", "publish"),
     ("fixtures", "finish"),
+    ("outcomes",),
     ("plugin", "command"),
 )
 HOMES = {
@@ -32,10 +35,22 @@ HOMES = {
     "yaml": {"yamlfile"},
     "filelock": {"locks"},
     "torch": {"workloads.resnet"},
-    "pytest": {"options", "hookspecs", "fixtures", "plugin", "command.project"},
+    "pytest": {
+        "option_source",
+        "options",
+        "hookspecs",
+        "fixtures",
+        "outcomes",
+        "plugin",
+        "command.project",
+    },
     "_pytest": set(),
-    "pytest_benchmark": set(),
+    "pytest_benchmark": {"reports.benchmark_bridge"},
     "xdist": set(),
+    "sqlite3": {"history.store"},
+    "jsonschema": {"results.reading"},
+    "jinja2": {"reports.html.render"},
+    "otava": {"history.change_points"},
 }
 
 

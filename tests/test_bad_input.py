@@ -235,15 +235,42 @@ def test_a_two_gigabyte_log_is_read_like_any_other(suite: Suite) -> None:
 
 def test_results_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
     write_log(suite.path / "logs" / "1n1g")
-    (suite.path / "file").touch()
 
     result = suite.run(
         "--dlperf-cluster", "dlperf-v100", "--dlperf-logs", "tensorflow-bert_base=logs",
-        "-k", CASE.id, "--dlperf-json", "file/results.json",
+        "-k", CASE.id, "--dlperf-json", "/dev/full", "--dlperf-markdown", "page.md",
     )  # fmt: skip
 
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["the results could not be written to *file/results.json: *"])
+    result.stdout.fnmatch_lines(
+        ["the results could not be written to /dev/full: No space left on device"]
+    )
+    assert (suite.path / "page.md").read_text(encoding="utf-8").startswith("# dlperf: cluster")
+
+
+def test_a_report_with_a_fault_of_ours_costs_no_other_report(suite: Suite) -> None:
+    write_log(suite.path / "logs" / "1n1g")
+    suite.pytester.makeconftest(
+        "from pytest_dlperf.reports import markdown\n"
+        "def broken(results):\n"
+        "    raise KeyError('no such thing')\n"
+        "markdown.markdown_page = broken\n"
+    )
+
+    result, results = suite.judge(
+        "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id,
+        "--dlperf-markdown", "page.md", "--dlperf-tables", "tables",
+    )  # fmt: skip
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "the Markdown page could not be made: KeyError: 'no such thing' (conftest.py, line 3)*",
+            "tables: *",
+        ]
+    )
+    assert results["cases"][0]["verdict"]["throughput"] == "pass"
+    assert (suite.path / "tables" / "tensorflow-bert_base.md").is_file()
 
 
 def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,13 +105,134 @@ def test_logs_can_be_named_in_the_ini_file(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["1 log was left out:"])
 
 
+# Where reports go
+
+REPORTS = ("json", "markdown", "html", "tables", "history")
+NOTHING = ("-k", "throughput and arcface and 1n1g")
+"""Selects one case, which is skipped: whatever a session is to write, it writes."""
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_report_goes_where_the_command_line_says(suite: Suite, report: str) -> None:
+    """Relative to the folder that pytest was started in; folders that are missing are made."""
+    there = suite.path / "there"
+    there.mkdir()
+    os.chdir(there)
+
+    suite.pytester.runpytest_subprocess(
+        "--rootdir", suite.path, suite.path / "bench_tests", *NOTHING,
+        f"--dlperf-{report}", "a/b/report",
+    )  # fmt: skip
+
+    # Tables are written of what was measured alone.
+    assert (there / "a/b/report").exists() == (report != "tables")
+
+
+@pytest.mark.parametrize("report", ["json", "markdown", "html", "history"])
+def test_a_report_goes_where_the_ini_file_says(suite: Suite, report: str) -> None:
+    suite.pytester.makeini(f"[pytest]\ndlperf_{report} = a/report\n")
+    suite.run(*NOTHING)
+    assert (suite.path / "a/report").is_file()
+
+
+def test_tables_go_where_the_ini_file_says(suite: Suite) -> None:
+    suite.pytester.makeini("[pytest]\ndlperf_tables = a/tables\n")
+    TinySystem(suite, topologies=("1n1g",))
+    suite.run("-k", "tiny", "--dlperf-repeats", "1")
+    assert (suite.path / "a/tables/tiny-mlp.md").is_file()
+
+
+def test_the_history_comes_from_the_strongest_source(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written() -> set[str]:
+        found = {file.relative_to(suite.path).as_posix() for file in suite.path.rglob("*.sqlite3")}
+        for file in found:
+            (suite.path / file).unlink()
+        return found
+
+    suite.run(*NOTHING)
+    assert written() == {".dlperf/history.sqlite3"}
+    suite.pytester.makeini("[pytest]\ndlperf_history = ini.sqlite3\n")
+    suite.run(*NOTHING)
+    assert written() == {"ini.sqlite3"}
+    monkeypatch.setenv("DLPERF_HISTORY", "environment.sqlite3")
+    suite.run(*NOTHING)
+    assert written() == {"environment.sqlite3"}
+    suite.run(*NOTHING, "--dlperf-history", "option.sqlite3")
+    assert written() == {"option.sqlite3"}
+    suite.run(*NOTHING, "--dlperf-history", "none")
+    assert written() == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--dlperf-json", "a/../report", "--dlperf-markdown", "report"],
+            "*--dlperf-json and --dlperf-markdown both name *report; give each a file of its own",
+        ),
+        (
+            ["--dlperf-html", "link", "--dlperf-markdown", "there/page"],
+            "*--dlperf-markdown and --dlperf-html both name *link; give each a file of its own",
+        ),
+        (
+            ["--dlperf-tables", "report", "--dlperf-history", "report"],
+            "*--dlperf-tables and --dlperf-history both name *report; *",
+        ),
+        (["--dlperf-html", "there"], "*--dlperf-html: 'there' is a folder; name a file"),
+        (["--dlperf-history", "there"], "*--dlperf-history: 'there' is a folder; name a file"),
+        (["--dlperf-tables", "file"], "*--dlperf-tables: 'file' is a file; name a folder"),
+        (
+            ["--dlperf-markdown", "file/page.md"],
+            "*--dlperf-markdown: 'file/page.md' cannot be written: */file is no folder",
+        ),
+        (
+            ["--dlperf-json", "x" * 300],
+            "*--dlperf-json: 'xxx*' cannot be written: File name too long",
+        ),
+        (["--dlperf-html", ""], "*--dlperf-html is empty; give a value or leave it out"),
+        (
+            ["--dlperf-markdown", "summary.md"],
+            (
+                "*--dlperf-markdown names *summary.md, the summary of GitHub Actions, which gets "
+                "the Markdown page by itself; leave the option out"
+            ),
+        ),
+    ],
+)
+def test_a_report_that_cannot_be_is_told_before_anything_runs(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    (suite.path / "there").mkdir()
+    (suite.path / "file").touch()
+    (suite.path / "a").mkdir()
+    (suite.path / "link").symlink_to("there/page")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(suite.path / "summary.md"))
+
+    result = suite.run(*NOTHING, *arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([message])
+    result.stderr.no_fnmatch_line("*Traceback*")
+
+
+def test_two_reports_may_go_into_what_is_no_file(suite: Suite) -> None:
+    """Into a pipe or a terminal, one after the other."""
+    result = suite.run(*NOTHING, "--dlperf-json", "/dev/null", "--dlperf-markdown", "/dev/null")
+
+    result.stdout.fnmatch_lines(["results: /dev/null", "markdown: /dev/null"])
+
+
 def test_help_tells_every_option_and_ini_key(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--help")
     text = result.stdout.str()
-    for name in ("cluster", "logs", "repeats", "create-baselines", "strict", "json", "run-dir",
+    for name in ("cluster", "logs", "repeats", "create-baselines", "strict", *REPORTS, "run-dir",
                  "systems", "baselines"):  # fmt: skip
         assert f"--dlperf-{name}" in text
         assert f"dlperf_{name.replace('-', '_')}" in text
+    for variable in ("DLPERF_CLUSTER", "DLPERF_HISTORY", "DLPERF_STRICT", "GITHUB_STEP_SUMMARY"):
+        assert variable in text
 
 
 def test_a_project_without_a_suite_does_not_notice_the_plugin(pytester: pytest.Pytester) -> None:

@@ -21,7 +21,7 @@ CASE_KEYS = {
 JUDGEMENT_KEYS = {
     "rule", "reference", "difference_percent", "interval_percent", "tolerance_percent",
     "smallest_visible_percent", "false_alarm", "reason", "ends", "notes",
-    "recorded",
+    "recorded", "excused",
 }  # fmt: skip
 
 
@@ -30,11 +30,14 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
 
     _, results = suite.judge("-k", "tiny", "--dlperf-create-baselines", *workers, cluster="local")
     assert set(results) == {
-        "schema", "cluster", "estimator", "started", "environment", "cases", "ignored_logs",
-        "baseline_changes",
+        "schema", "session", "cluster", "estimator", "started", "ended", "interrupted",
+        "environment", "cases", "ignored_logs", "unfit_hosts", "baseline_changes",
     }  # fmt: skip
     assert (results["schema"], results["cluster"], results["estimator"]) == (1, "local", "steady")
-    assert datetime.fromisoformat(results["started"]).tzinfo is not None
+    started, ended = (datetime.fromisoformat(results[key]) for key in ("started", "ended"))
+    assert started.tzinfo is not None
+    assert started <= ended
+    assert (results["interrupted"], results["unfit_hosts"]) == (False, {})
     assert results["environment"]["processors"] >= 1
     assert {case["id"] for case in results["cases"]} == set(CASES)
     for case in results["cases"]:
@@ -52,12 +55,17 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
 def test_the_baseline_is_what_was_compared_with(suite: Suite) -> None:
     TinySystem(suite)
     select = ["-k", "tiny", "--dlperf-repeats", "1"]
-    suite.judge(*select, "--dlperf-create-baselines", cluster="local")
+    _, accepting = suite.judge(*select, "--dlperf-create-baselines", cluster="local")
 
     _, results = suite.judge(*select, cluster="local")
 
+    assert results["session"] != accepting["session"]
     for case in results["cases"]:
-        assert set(case["baseline"]) == {"throughput", "speedup", "estimator"}
+        assert set(case["baseline"]) == {
+            "throughput", "speedup", "estimator", "at", "reason", "commit", "machine", "software",
+        }  # fmt: skip
+        assert case["baseline"]["at"] == accepting["started"]
+        assert case["baseline"]["machine"] == case["fingerprint"]["machine"]
         assert case["baseline"]["throughput"] == pytest.approx(
             case["throughput"]["median"], rel=1e-5
         )

@@ -17,8 +17,9 @@ def test_only_skipped_cases_end_red(suite: Suite, workers: list[str]) -> None:
 
     result.assert_outcomes(skipped=22, deselected=0 if workers else 192)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["11 of 11 cases skipped*"])
-    result.stdout.fnmatch_lines(["nothing was measured: every selected case was skipped"])
+    result.stdout.fnmatch_lines(["skipped: *-4n8g needs checkout *(10 more like it)"])
+    result.stdout.fnmatch_lines(["nothing was measured: all 11 cases were skipped"])
+    result.stdout.fnmatch_lines(["11 cases: 11 skipped"])
 
 
 def test_strict_fails_each_skipped_case_with_the_reason(suite: Suite, workers: list[str]) -> None:
@@ -118,7 +119,7 @@ def test_a_verdict_that_a_test_swallows_is_red(suite: Suite, workers: list[str])
 
 @pytest.mark.parametrize("arguments", [[], ["--dlperf-strict"]], ids=["usual", "strict"])
 def test_a_failure_that_was_expected_is_red_only_when_strict(
-    suite: Suite, arguments: list[str]
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, workers: list[str], arguments: list[str]
 ) -> None:
     expected = "pytest.xfail if not dlperf_gate.throughput(measurement) else None"
     (suite.path / "bench_tests" / "conftest.py").write_text(
@@ -127,8 +128,22 @@ def test_a_failure_that_was_expected_is_red_only_when_strict(
         "    for item in items: item.add_marker(pytest.mark.xfail)\n",
         encoding="utf-8",
     )
-    result = own_test(suite, expected, *arguments)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    reports = ["--dlperf-markdown", "page.md", "--dlperf-html", "page.html"]
+
+    result = own_test(suite, expected, *reports, *arguments, *workers)
+
     assert result.ret == (1 if arguments else 0)
+    said = "no_baseline" if arguments else "expected"
+    result.stdout.fnmatch_lines([f"1 case: 1 {said}"])
+    assert ("::error" in result.stdout.str()) is bool(arguments)
+    in_markdown, in_html = (
+        (suite.path / name).read_text(encoding="utf-8") for name in ("page.md", "page.html")
+    )
+    assert f"| {said} " in in_markdown
+    assert ("**The one case failed as expected.**" in in_markdown) is not bool(arguments)
+    assert f'class="word">{said}<' in in_html
+    assert 'class="card headline good"' not in in_html
 
 
 @pytest.mark.parametrize(
@@ -153,3 +168,35 @@ def test_a_test_that_fails_after_its_verdict_records_nothing(suite: Suite) -> No
     result = own_test(suite, body, "--dlperf-create-baselines")
     result.assert_outcomes(failed=1, deselected=339)
     assert not (suite.path / "baselines" / "local").exists()
+
+
+def test_an_expected_failure_excuses_no_other_of_the_case(suite: Suite) -> None:
+    TinySystem(suite, topologies=("1n1g",))
+    (suite.path / "bench_tests" / "test_own.py").write_text(
+        "import pytest\n\n"
+        "def test_one(dlperf_case, dlperf_measure, dlperf_gate):\n"
+        "    dlperf_gate.throughput(dlperf_measure(dlperf_case))\n\n"
+        "@pytest.mark.xfail\n"
+        "def test_two(dlperf_case, dlperf_measure, dlperf_gate):\n"
+        "    dlperf_gate.throughput(dlperf_measure(dlperf_case))\n",
+        encoding="utf-8",
+    )
+
+    result = suite.run("-k", "test_own and tiny", "--dlperf-repeats", "1")
+
+    result.assert_outcomes(failed=1, xfailed=1, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["1 case: 1 no_baseline"])
+
+
+def test_a_session_whose_only_test_was_lost_says_so(suite: Suite) -> None:
+    TinySystem(suite, topologies=("1n1g",))
+    (suite.path / "bench_tests" / "conftest.py").write_text(
+        "import os\n\ndef pytest_runtest_call(item): os._exit(9)\n", encoding="utf-8"
+    )
+
+    result = suite.run("-k", "test_throughput and tiny", "-n", "1")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["nothing was measured: the one case was lost with its worker", "1 case: 1 lost"]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,8 @@ from pytest_dlperf.cases import Case
 from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.logs.tree import IgnoredLog
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
-from pytest_dlperf.reports.terminal import summary_lines
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.terminal import counts_line, summary_lines
 from pytest_dlperf.session import AcceptedNumbers, CaseResult
 
 if TYPE_CHECKING:
@@ -65,60 +67,218 @@ def result(
     )
 
 
-def lines(*results: CaseResult, width: int = 160, with_runs: bool = True) -> list[str]:
-    return [line.text for line in summary_lines(results, [], width=width, with_runs=with_runs)]
+def lines(
+    *results: CaseResult, width: int = 160, verbosity: int = -1, strict: bool = False
+) -> list[str]:
+    return [
+        line.text
+        for line in summary_lines(results, [], width=width, verbosity=verbosity, strict=strict)
+    ]
+
+
+def rows(*results: CaseResult, width: int = 160) -> list[str]:
+    """The rows of the cases without their head and what stands below them."""
+    return [line for line in lines(*results, width=width, verbosity=0) if line.startswith(ID[:7])]
 
 
 def test_a_row_has_all_numbers() -> None:
-    head, row, runs = lines(result(Verdict.PASS, speedup=Verdict.PASS))
+    above, head, row, *_ = lines(result(Verdict.PASS, speedup=Verdict.PASS), verbosity=0)
 
+    assert above.replace("-", "").split() == ["images/s", "speedup"]
     assert head.split() == [
-        "case", "runs", "median", "mean", "spread", "baseline", "diff", "speedup", "baseline",
+        "case", "median", "baseline", "diff", "spread", "mean", "runs", "ratio", "baseline",
         "diff", "verdict",
     ]  # fmt: skip
     assert row.split() == [
-        ID, "3", "8781.78", "8730.10", "2.8", "%", "9000.00", "-2.4", "%", "24.00", "24.88", "-3.5",
+        ID, "8781.78", "9000.00", "-2.4", "%", "2.8", "%", "8730.10", "3", "24.00", "24.88", "-3.5",
         "%", "pass",
     ]  # fmt: skip
-    assert runs.split() == ["images/s", "1:", "8940.30", "2:", "8468.23", "3:", "8781.78"]
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_the_table_keeps_to_the_terminal(width: int) -> None:
-    many = result(Verdict.PASS, throughputs=tuple(8000.0 + n for n in range(30)))
-    assert max(map(len, lines(many, width=width))) <= width
+def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
+    seen = result(Verdict.PASS)
+    judged = seen.judgements[Quantity.THROUGHPUT]
+    seen.judgements[Quantity.THROUGHPUT] = replace(judged, smallest_visible_percent=5.3)
+    _, head, row, legend = lines(seen, verbosity=0)
+    assert head.split()[4] == "sees"
+    assert "5.3 %" in row
+    assert legend == "sees: the smallest loss that the gate finds, 9 times out of 10"
+
+
+@pytest.mark.parametrize("verbosity", [-1, 0, 1])
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_the_table_keeps_to_the_terminal(width: int, verbosity: int) -> None:
+    many = result(Verdict.REGRESSED, throughputs=tuple(8000.0 + n for n in range(30)))
+    both = result(Verdict.ENVIRONMENT_SHIFT, speedup=Verdict.NO_BASELINE)
+    found = lines(many, both, width=width, verbosity=verbosity)
+    assert max(map(len, found)) <= width
+
+
+def test_80_columns_have_what_matters_most_in_one_line() -> None:
+    case_id = "tensorflow-bert_base-fp32-b64-4n8g"
+    _, _, row = lines(
+        result(Verdict.PASS, case_id=case_id, speedup=Verdict.PASS), width=80, verbosity=0
+    )
+    assert row.split() == [
+        case_id, "8781.78", "-2.4", "%", "24.00", "-3.5", "%", "pass"
+    ]  # fmt: skip
+
+
+def test_what_had_no_column_stands_below_a_case_that_is_not_good() -> None:
+    case_id = "tensorflow-bert_base-fp32-b64-4n8g"
+    bad = result(Verdict.REGRESSED, case_id=case_id, speedup=Verdict.PASS)
+    assert lines(bad, width=80, verbosity=0)[3:] == [
+        "    speedup diff -3.5 %, baseline 9000.00, speedup baseline 24.88, spread 2.8 %",
+        "    images/s  1: 8940.30  2: 8468.23  3: 8781.78",
+    ]
+
+
+def test_the_runs_of_good_cases_are_for_the_verbose() -> None:
+    good = result(Verdict.PASS)
+    runs = "    images/s  1: 8940.30  2: 8468.23  3: 8781.78"
+    assert runs not in lines(good, verbosity=0)
+    assert runs in lines(good, verbosity=1)
 
 
 def test_the_worst_comes_first() -> None:
     order = [Verdict.PASS, Verdict.FAILED, Verdict.IMPROVED, Verdict.REGRESSED, Verdict.INVALID]
-    rows = lines(*map(result, order), with_runs=False)[1:]
-    assert [row.split()[-1] for row in rows] == [
+    assert [row.split()[-1] for row in rows(*map(result, order))] == [
         "failed", "invalid", "regressed", "improved", "pass",
     ]  # fmt: skip
 
 
+def test_quiet_tells_what_is_not_good_and_very_quiet_nothing() -> None:
+    some = [result(Verdict.PASS), result(Verdict.REGRESSED), result(Verdict.SKIPPED)]
+    some[-1].measurement = None
+    assert [line.split()[-1] for line in lines(*some)[1:]] == ["verdict", "regressed"]
+    assert not lines(*some, verbosity=-2)
+
+
 def test_the_quantity_is_named_where_the_verdicts_differ() -> None:
-    row = lines(result(Verdict.PASS, speedup=Verdict.REGRESSED), with_runs=False)[1]
-    assert row.endswith("speedup regressed; throughput pass")
+    (row,) = rows(result(Verdict.PASS, speedup=Verdict.REGRESSED))
+    assert row.endswith("  speedup regressed")
+    (row,) = rows(result(Verdict.INCONCLUSIVE, speedup=Verdict.REGRESSED), width=200)
+    assert row.endswith("  speedup regressed; throughput inconclusive")
 
 
 def test_broken_runs_are_counted_and_explained_on_one_line() -> None:
-    text = lines(result(Verdict.INVALID, throughputs=(8940.3, None)))
-    assert text[1].split()[1] == "1/2"
-    assert text[2].split()[-2:] == ["2:", "invalid"]
-    assert text[3] == "    run 2: too few steps"
+    _, _, row, runs, reason = lines(
+        result(Verdict.INVALID, throughputs=(8940.3, None)), verbosity=0
+    )
+    assert "1/2" in row.split()
+    assert runs.split()[-2:] == ["2:", "invalid"]
+    assert reason == "    run 2: too few steps"
+
+
+def test_a_reason_of_wide_and_odd_characters_stays_one_line() -> None:
+    odd = result(Verdict.INVALID, throughputs=(8940.3, None))
+    assert odd.measurement is not None
+    run = replace(odd.measurement.runs[1], reason="训练\x1b[31m\ttoo\u2028few\udc80")
+    runs = (odd.measurement.runs[0], run)
+    odd.measurement = replace(odd.measurement, runs=runs)
+    assert lines(odd, verbosity=0)[-1].startswith("    run 2: \\u8bad\\u7ec3\\x1b[31m\\ttoo\\u2028")
+
+
+def test_units_that_differ_stand_with_each_case() -> None:
+    bert = result(Verdict.PASS, case_id="pytorch-bert_base-fp32-b64-4n8g")
+    assert bert.measurement is not None
+    bert.measurement = replace(bert.measurement, unit="sentences/s")
+    above, head, *_ = lines(bert, result(Verdict.PASS), verbosity=0)
+    assert "throughput" in above
+    assert head.split()[:3] == ["case", "unit", "median"]
+    assert sorted(row.split()[1] for row in rows(bert, result(Verdict.PASS))) == [
+        "images/s", "sentences/s"
+    ]  # fmt: skip
+
+
+def test_a_case_that_lost_a_test_is_not_good() -> None:
+    lost = result(Verdict.PASS)
+    lost.is_whole = False
+    assert rows(lost)[0].endswith("  lost")
+    line = counts_line([lost])
+    assert line.text == "1 case: 1 lost"
+    assert "red" in line.markup
 
 
 def test_cases_that_were_never_reached_are_only_counted() -> None:
-    text = lines(result(Verdict.PASS), *[CaseResult(case=Case.parse(ID))] * 95, with_runs=False)
-    assert text[-1] == "95 of 96 cases were not judged"
-    assert len(text) == 3
+    some = [result(Verdict.PASS), *[CaseResult(case=Case.parse(ID))] * 95]
+    assert len(lines(*some, verbosity=0)) == 3
+    line = counts_line(some)
+    assert line.text == "96 cases: 95 not judged, 1 pass"
+    assert "yellow" in line.markup
 
 
 def test_a_measured_case_without_a_verdict_says_so() -> None:
     measured = result(Verdict.PASS)
     measured.judgements.clear()
-    assert lines(measured, with_runs=False)[1].endswith("not judged")
+    assert rows(measured)[0].endswith("not judged")
+
+
+def test_cases_are_counted_by_verdict() -> None:
+    verdicts = [Verdict.PASS] * 3 + [Verdict.REGRESSED, Verdict.NO_BASELINE, Verdict.IMPROVED]
+    new = result(Verdict.PASS)
+    judged = new.judgements[Quantity.THROUGHPUT]
+    new.judgements[Quantity.THROUGHPUT] = replace(judged, recorded=True)
+    line = counts_line([*map(result, verdicts), new])
+    assert line.text == ("7 cases: 1 regressed, 1 no_baseline, 1 recorded, 1 improved, 3 pass")
+    assert "red" in line.markup
+
+
+def test_an_expected_failure_is_no_alarm_and_not_good_either() -> None:
+    known = result(Verdict.REGRESSED, speedup=Verdict.PASS)
+    judged = known.judgements[Quantity.THROUGHPUT]
+    known.judgements[Quantity.THROUGHPUT] = replace(judged, excused=True)
+    assert lines(known)[-1].endswith("  throughput regressed, expected")
+    line = counts_line([known, result(Verdict.PASS)])
+    assert line.text == "2 cases: 1 expected, 1 pass"
+    assert "yellow" in line.markup
+
+
+@pytest.mark.parametrize("tiny", [-0.04, -1e-9, -0.0, 0.0, 0.04])
+def test_a_difference_that_rounds_to_nothing_is_no_loss(tiny: float) -> None:
+    assert numbers.signed_percent(tiny) == "+0.0 %"
+    assert numbers.interval((tiny, -0.06)) == "+0.0 to -0.1 %"
+
+
+def test_speedups_stand_beside_the_ideal_and_are_wrapped() -> None:
+    topologies = {"4n8g": 26.5, "1n2g": 1.83, "1n4g": 3.85, "2n8g": 14.1}
+    training = []
+    for topology, speedup in topologies.items():
+        training.append(result(Verdict.PASS, case_id=f"paddle-resnet50-fp32-b128-{topology}"))
+        training[-1].speedup = speedup
+    told = [line for line in lines(*training, width=100, verbosity=0) if " of " in line]
+    assert told == [
+        "paddle-resnet50-fp32-b128  speedup  1n2g 1.83 of 2 (92 %)  1n4g 3.85 of 4 (96 %)",
+        "         2n8g 14.10 of 16 (88 %)  4n8g 26.50 of 32 (83 %)",
+    ]
+
+
+def test_a_reference_that_was_not_selected_is_shown() -> None:
+    measured = result(Verdict.PASS)
+    reference = result(Verdict.PASS, case_id=measured.case.single_device.id)
+    measured.single_device = reference.measurement
+    text = lines(measured, verbosity=0)
+    assert text[3].split()[0] == measured.case.single_device.id
+    assert text[3].split()[-1] == "reference"
+    assert counts_line([measured]).text == "1 case: 1 pass"
+
+
+def test_skipped_cases_tell_each_reason_once() -> None:
+    skipped = []
+    for topology in ("1n1g", "4n8g"):
+        case_id = f"pytorch-resnet50-fp32-b128-{topology}"
+        reason = f"no logs of {case_id}; give DIR with {topology}/r50.log"
+        judgement = Judgement(quantity=Quantity.THROUGHPUT, verdict=Verdict.SKIPPED, reason=reason)
+        skipped.append(
+            CaseResult(case=Case.parse(case_id), judgements={Quantity.THROUGHPUT: judgement})
+        )
+    (told,) = lines(*skipped, verbosity=0)
+    assert (
+        told
+        == f"skipped: no logs of {skipped[0].case.id}; give DIR with 1n1g/r50.log (1 more like it)"
+    )
+    strict = lines(*skipped, verbosity=0, strict=True)
+    assert [row.split()[-1] for row in strict[2:4]] == ["skipped", "skipped"]
 
 
 def test_only_the_first_left_out_logs_are_listed() -> None:
@@ -130,15 +290,29 @@ def test_only_the_first_left_out_logs_are_listed() -> None:
     assert len(text) == 22
 
 
-def test_quiet_leaves_the_single_runs_out(suite: Suite) -> None:
+def test_the_summary_ends_with_the_counts(suite: Suite) -> None:
     TinySystem(suite)
-    select = ["-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines"]
-
-    loud = suite.run(*select)
-    quiet = suite.run(*select, "-q")
-
-    loud.stdout.fnmatch_lines(
-        ["*dlperf: cluster local, steady*", "    samples/s  1: 400.00  2: 400.00*"]
+    result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
+    result.stdout.re_match_lines_random(
+        [
+            r"=+ dlperf: cluster local, steady =+$",
+            r"tiny-mlp-fp32-b4-1n1g +400\.00 .* pass, recorded$",
+        ]
     )
-    quiet.stdout.no_fnmatch_line("    samples/s  1:*")
-    quiet.stdout.fnmatch_lines(["tiny-mlp-fp32-b4-1n1g  pass (sees *", "*400.00*"])
+    result.stdout.re_match_lines([r"logs: ", r"1 case: 1 recorded$"])
+
+
+@pytest.mark.parametrize(
+    ("selection", "told"),
+    [
+        (["-k", "tiiny and 1n2g"], "-k: no test has 'tiiny' in its name; near: tiny"),
+        (["-k", "tiny and 1n2g and 1n1g"], "-k: no test fits the whole expression; near: tiny-*"),
+        (["-m", "dlperf(topology='9n9g')"], "-m: no case has topology='9n9g'; there are 1n1g, *"),
+        (["-m", "dlperf(size=3)"], "-m: cases have no 'size'; they have system, framework, *"),
+    ],
+)
+def test_a_selection_of_nothing_says_why(suite: Suite, selection: list[str], told: str) -> None:
+    TinySystem(suite)
+    result = suite.run(*selection)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines([told])

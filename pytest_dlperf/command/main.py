@@ -76,6 +76,14 @@ def _chosen(command: str) -> Callable[[argparse.Namespace], int]:
         from pytest_dlperf.command.check import check
 
         return check
+    if command == "compare":
+        from pytest_dlperf.command.compare import compare
+
+        return compare
+    if command == "history":
+        from pytest_dlperf.command.history import history
+
+        return history
     from pytest_dlperf.command.qualify import qualify_cluster
 
     return qualify_cluster
@@ -103,13 +111,15 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pytest-dlperf",
-        description="Look after baselines: nothing is launched, nothing is measured.",
+        description="Look after baselines and results: nothing is launched, nothing is measured.",
         epilog="Exit codes: 0 fine, 1 faults were found, 2 the command was misused.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_check(commands)
     _add_qualify(commands)
+    _add_compare(commands)
+    _add_history(commands)
     return parser
 
 
@@ -181,6 +191,75 @@ def _add_qualify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
 
 
+def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="hold two results files side by side",
+        description="Hold two results files (--dlperf-json) side by side: of two framework "
+        "versions, of two clusters. For each case the ratio of the throughputs, B over A, with its "
+        "95 % interval. It informs and is no gate: a slower B is no failure.",
+        epilog="Exit codes: 0 compared, whatever came out; 2 a file cannot be read or written, the "
+        "estimators differ, or no case was measured in both.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("first", type=_file, metavar="A.json", help="what is compared with")
+    parser.add_argument("second", type=_file, metavar="B.json", help="what is compared")
+    parser.add_argument("--markdown", type=_file, metavar="FILE", help="write Markdown to FILE")
+    parser.add_argument("--html", type=_file, metavar="FILE", help="write a page to FILE")
+
+
+def _add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "history",
+        help="fill the database of all sessions, and show what it holds",
+        description="Look after the database in which sessions keep all that they measure.",
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(dest="history_command", metavar="ACTION", required=True)
+    importing = actions.add_parser(
+        "import",
+        help="put results files of other machines into the database",
+        description="Put results files (--dlperf-json) into the database: those of other machines, "
+        "or of a CI that keeps no disk. What is there already stays as it is.",
+        epilog=_PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    importing.add_argument(
+        "files",
+        nargs="+",
+        type=_path,
+        metavar="FILE",
+        help="a results file; of a folder, all files *.json below it",
+    )
+    showing = actions.add_parser(
+        "show",
+        help="print the nights of cases, their change points, creep and noise",
+        description="Print what the database says of each case: its last median, when its level "
+        "has changed, what was accepted, whether it creeps, and how much its runs and its nights "
+        "differ (coefficients of variation).",
+        epilog=_PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    showing.add_argument(
+        "cases",
+        nargs="*",
+        type=_not_empty,
+        metavar="CASE",
+        help="cases to show: ids, in which * stands for anything (default: all)",
+    )
+    showing.add_argument(
+        "--cluster", type=_not_empty, metavar="NAME", help="show this cluster only (default: all)"
+    )
+    for action in (importing, showing):
+        action.add_argument(
+            "--history",
+            type=_file,
+            metavar="FILE",
+            help="the database (default: that of sessions in this folder: DLPERF_HISTORY, "
+            "dlperf_history in the ini file, .dlperf/history.sqlite3)",
+        )
+
+
 def _add_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baselines", type=_folder, metavar="DIR", help="folder of the clusters")
     parser.add_argument(
@@ -198,15 +277,19 @@ def _not_empty(text: str) -> str:
     return text
 
 
+def _path(text: str) -> str:
+    return os.path.expanduser(_not_empty(text))  # noqa: PTH111 - pathlib is not imported yet
+
+
 def _folder(text: str) -> str:
-    folder = os.path.expanduser(_not_empty(text))  # noqa: PTH111 - pathlib is not imported yet
+    folder = _path(text)
     if not os.path.isdir(folder):  # noqa: PTH112
         raise argparse.ArgumentTypeError(f"there is no folder {text!r}")
     return folder
 
 
 def _file(text: str) -> str:
-    file = os.path.expanduser(_not_empty(text))  # noqa: PTH111
+    file = _path(text)
     if os.path.isdir(file):  # noqa: PTH112
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file")
     return file

@@ -112,11 +112,10 @@ class _Arms:
         )
 
     def told(self) -> str:
-        beside = (
-            f" ({100 * (self.control / self.accepted - 1):+.1f} % from its baseline)"
-            if self.accepted is not None
-            else ""
-        )
+        beside = ""
+        if self.accepted is not None:
+            difference = 100 * (self.control / self.accepted - 1)
+            beside = f" ({wording.signed_percent(difference)} from its baseline)"
         return (
             f"{self.case_id} {wording.number(self.candidate)} against "
             f"{wording.number(self.control, self.unit)}{beside}"
@@ -196,7 +195,8 @@ def _why_gone(judgement: Judgement, ends: tuple[_Arms, ...]) -> str:
     difference = 100 * (control / reference - 1)
     if difference > lost / 2:
         return "the loss was gone when both were run again"
-    return f"tonight the accepted software is {what}: {difference:+.1f} % from its baseline"
+    shown = wording.signed_percent(difference)
+    return f"tonight the accepted software is {what}: {shown} from its baseline"
 
 
 def _seen(loss: float, threshold: float, ends: tuple[_Arms, ...]) -> str:

@@ -98,10 +98,10 @@ class End:
 
     def told(self) -> str:
         """Both numbers of this end, for the reader."""
-        difference = 100 * (self.median / self.accepted - 1)
+        difference = wording.signed_percent(100 * (self.median / self.accepted - 1))
         of = "its baseline" if self.rule is not None else "what the accepted speedup says"
         return (
-            f"{self.case_id}: {wording.number(self.median, self.unit)}, {difference:+.1f} % from "
+            f"{self.case_id}: {wording.number(self.median, self.unit)}, {difference} from "
             f"{of} {wording.number(self.accepted)}"
         )
 
@@ -211,7 +211,7 @@ def _whose_gain(decision: Decision, many: End, single: End) -> Decision:
     if math.log(many.change) >= math.log(gain) / 2:
         return decision
     both = " and ".join(
-        f"{end.case_id} is {100 * (end.change - 1):+.1f} % from its baseline with "
+        f"{end.case_id} is {wording.signed_percent(100 * (end.change - 1))} from its baseline with "
         f"{wording.number(end.median, end.unit)}"
         for end in (many, single)
     )

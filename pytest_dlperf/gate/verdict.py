@@ -77,7 +77,8 @@ class Judgement:
     nine nights of ten; ``None`` where there are too few runs to say. ``false_alarm`` is the
     probability that the rule gives an alarm when nothing has changed. ``ends`` tell the
     throughputs of both ends of a speedup. ``notes`` are worth knowing and change no verdict.
-    ``recorded`` says that tonight's numbers become the baseline.
+    ``recorded`` says that tonight's numbers become the baseline, ``excused`` that the test was
+    expected to fail and did: for what the verdict is, nothing else changes.
     """
 
     quantity: Quantity
@@ -95,6 +96,7 @@ class Judgement:
     ends: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     recorded: bool = False
+    excused: bool = False
 
     def passes(self, *, strict: bool) -> bool:
         """Whether the test passes. What is accepted does, and is no shift any more."""
@@ -120,20 +122,32 @@ class Judgement:
             "ends": list(self.ends),
             "notes": list(self.notes),
             "recorded": self.recorded,
+            "excused": self.excused,
         }
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Judgement:
-        """The inverse of ``to_plain``."""
-        interval, rule = plain["interval_percent"], plain["rule"]
+        """The inverse of ``to_plain``; what a newer version has added is left out.
+
+        Raises:
+            ValueError: The quantity, the verdict or the rule is none that is known.
+        """
+        interval, rule = plain.get("interval_percent"), plain.get("rule")
         return cls(
-            **{
-                **plain,
-                "quantity": Quantity(plain["quantity"]),
-                "verdict": Verdict(plain["verdict"]),
-                "interval_percent": (interval[0], interval[1]) if interval else None,
-                "rule": RuleName(rule) if rule else None,
-                "ends": tuple(plain["ends"]),
-                "notes": tuple(plain["notes"]),
-            }
+            quantity=Quantity(plain["quantity"]),
+            verdict=Verdict(plain["verdict"]),
+            measured=plain.get("measured"),
+            baseline=plain.get("baseline"),
+            reference=plain.get("reference"),
+            difference_percent=plain.get("difference_percent"),
+            interval_percent=(interval[0], interval[1]) if interval else None,
+            tolerance_percent=plain.get("tolerance_percent"),
+            smallest_visible_percent=plain.get("smallest_visible_percent"),
+            false_alarm=plain.get("false_alarm"),
+            rule=RuleName(rule) if rule else None,
+            reason=plain.get("reason"),
+            ends=tuple(plain.get("ends", ())),
+            notes=tuple(plain.get("notes", ())),
+            recorded=plain.get("recorded", False),
+            excused=plain.get("excused", False),
         )

@@ -1,55 +1,35 @@
-"""What a session has changed in baselines: old, new, difference and why."""
+"""What a session has changed in baselines, as a table."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_dlperf.results.changes import BaselineChange
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedChange:
-    """One number of one case that was accepted.
-
-    ``old`` and ``new`` are in ``unit``; ``old`` is ``None`` where there was no number.
-    """
-
-    case_id: str
-    quantity: str
-    unit: str
-    old: float | None
-    new: float
-    why: str
-
-    @property
-    def difference_percent(self) -> float | None:
-        """How far the new number lies above the old one."""
-        return None if self.old is None else (self.new / self.old - 1) * 100
-
-    def to_plain(self) -> dict[str, Any]:
-        """The change as builtins, as it stands in the results file."""
-        return {**asdict(self), "difference_percent": self.difference_percent}
+HEADINGS: Final = ("case", "unit", "old", "new", "diff", "why")
 
 
-def change_lines(changes: Sequence[AcceptedChange]) -> Iterator[str]:
+def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str]:
+    """The cells of one change, below ``HEADINGS``."""
+    written = numbers.speedup if change.quantity == "speedup" else numbers.throughput
+    return (
+        change.case_id,
+        change.unit,
+        written(change.old),
+        written(change.new),
+        numbers.signed_percent(change.difference_percent),
+        change.why,
+    )
+
+
+def change_lines(changes: Sequence[BaselineChange]) -> Iterator[str]:
     """A table of the changes."""
-    rows = [("case", "unit", "old", "new", "diff", "why")]
-    for change in changes:
-        written = numbers.speedup if change.quantity == "speedup" else numbers.throughput
-        rows.append(
-            (
-                change.case_id,
-                change.unit,
-                written(change.old),
-                written(change.new),
-                numbers.signed_percent(change.difference_percent),
-                change.why,
-            )
-        )
+    rows = [HEADINGS, *map(change_row, changes)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for case, unit, *figures, why in rows:
         cells = [text.rjust(width) for text, width in zip(figures, widths[2:5], strict=True)]

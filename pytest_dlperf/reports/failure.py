@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import log_folder, named_runs, summed_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import InTurn, Measurement, Run
+    from pytest_dlperf.measurement import InTurn, Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class _Crash:
+    """What pytest's short summary, JUnit and annotations take a failure's place and text from."""
+
+    path: str
+    lineno: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.lineno}: {self.message}"
+
+
+class FailureText:
+    """A failure's message as pytest's reports take it: its first line alone, or as a whole."""
+
+    def __init__(self, text: str, location: tuple[str, int | None, str]) -> None:
+        """Keep the text; ``location`` is the test's: file, line from 0 on, and name."""
+        # A log's lines stand in it, and a line may be a command to what runs the session.
+        self._text = text = numbers.inert(text)
+        path, line, _ = location
+        self.reprcrash = _Crash(path, (line or 0) + 1, text.partition("\n")[0])
+
+    def __str__(self) -> str:
+        """The whole message."""
+        return self._text
+
+    def toterminal(self, writer: Any) -> None:
+        """Print the whole message, the verdict so that it is seen."""
+        verdict, _, rest = self._text.partition("\n")
+        writer.line(verdict, red=True, bold=True)
+        if rest:
+            writer.line(rest)
 
 
 def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
@@ -81,8 +117,8 @@ def _judged(
         from_pinned = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
         yield f"  baseline   {written(accepted)}{unit} of cluster {cluster}: {from_pinned}"
         percent = judgement.difference_percent or 0.0
-        low_high = judgement.interval_percent
-        interval = f" (95 %: {low_high[0]:+.1f} to {low_high[1]:+.1f} %)" if low_high else ""
+        ends = judgement.interval_percent
+        interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""
         yield (
@@ -116,20 +152,14 @@ def _way_out(judgement: Judgement) -> Iterator[str]:
 
 def _runs(measurement: Measurement, name: str, *, told: str) -> Iterator[str]:
     """The runs with their logs; a reason that was told above is not told again."""
-    yield (
-        f"  {name}: median {numbers.throughput(measurement.median)}, "
-        f"mean {numbers.throughput(measurement.mean)} {measurement.unit}, "
-        f"spread {numbers.spread(measurement.spread)}"
-    )
-    for run in measurement.runs:
-        for number, attempt in enumerate(run.failed_attempts, start=1):
-            yield _run(f"run {run.run}, attempt {number}", attempt, told=told)
-        yield _run(f"run {run.run}", run, told=told)
-
-
-def _run(name: str, run: Run, *, told: str) -> str:
-    ok = run.status is RunStatus.OK
-    found = numbers.throughput(run.throughput) if ok else run.status.value
-    new = run.reason and run.reason not in told
-    reason = f" ({numbers.in_short(run.reason or '')})" if new else ""
-    return f"    {name}: {found}{reason}  {numbers.printable(run.log or '')}"
+    yield f"  {name}: {summed_up(measurement)}"
+    folder = log_folder(measurement)
+    if folder:
+        yield f"    logs in {numbers.printable(folder)}"
+    for label, run in named_runs(measurement):
+        log = (run.log or "").removeprefix(folder)
+        ok = run.status is RunStatus.OK
+        found = numbers.throughput(run.throughput) if ok else run.status.value
+        new = run.reason and run.reason not in told
+        reason = f" ({numbers.in_short(run.reason or '')})" if new else ""
+        yield f"    run {label}: {found}{reason}  {numbers.printable(log)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
+from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.progress import ProgressFile, progress_line
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _CLEARED = "\r\033[K"
 class LiveReport:
     """Tells it on the terminal; a worker, which has none, writes it down instead."""
 
-    __slots__ = ("_file", "_is_open", "_terminal")
+    __slots__ = ("_file", "_is_open", "_prefix", "_terminal")
 
     def __init__(
         self, terminal: Callable[[], AbstractContextManager[Any]] | None, file: ProgressFile
@@ -31,9 +32,12 @@ class LiveReport:
         self._terminal = terminal
         self._file = file
         self._is_open = False
+        self._prefix: object = None
+        """What pytest had begun a line with before the progress was shown."""
 
     def say(self, text: str) -> None:
-        """Tell something in a line of its own."""
+        """Tell something in a line of its own: it may be what a host has printed."""
+        text = numbers.printable(text)
         if self._terminal is None:
             self._file.write(text)
             return
@@ -52,6 +56,7 @@ class LiveReport:
                 self._file.show(progress)
                 return
             if not self._is_open:
+                self._prefix = reporter.currentfspath
                 reporter.ensure_newline()
             self._is_open = True
             line = progress_line(progress)[: reporter._tw.fullwidth - 1]  # noqa: SLF001 - no other way
@@ -62,8 +67,12 @@ class LiveReport:
         if self._is_open and self._terminal is not None:
             with self._terminal() as reporter:
                 self._clear(reporter)
+                # The name of the file, or of the test, stands above: it need not be told again.
+                reporter.currentfspath = self._prefix
 
     def _clear(self, reporter: Any) -> None:
         if self._is_open:
             reporter.write(_CLEARED, flush=True)
+            # The writer counts columns from the last line end on; it cannot know of this.
+            reporter._tw._current_line = ""  # noqa: SLF001 - no other way
             self._is_open = False

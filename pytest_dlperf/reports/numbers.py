@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Final
 
+from pytest_dlperf.gate import wording
+
 ABSENT: Final = "-"
+# What the runner of GitHub Actions obeys in what is printed: a line that begins with two colons,
+# whatever blanks stand before them, and its older form anywhere in a line.
+_WORKFLOW_COMMAND: Final = re.compile(r"^([^\S\n]*)(?=::)|(?<=#)(?=#\[)", re.MULTILINE)
 
 
 def throughput(value: float | None) -> str:
     """Two decimals as the benchmark prints them, four significant digits below 10."""
-    if value is None:
-        return ABSENT
-    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"  # noqa: PLR2004
+    return ABSENT if value is None else wording.number(value)
 
 
 def speedup(value: float | None) -> str:
@@ -20,8 +25,16 @@ def speedup(value: float | None) -> str:
 
 
 def signed_percent(value: float | None) -> str:
-    """One decimal with its sign."""
-    return ABSENT if value is None else f"{value:+.1f} %"
+    """One decimal with its sign; what rounds to nothing has a plus."""
+    return ABSENT if value is None else wording.signed_percent(value)
+
+
+def interval(ends: tuple[float, float] | None) -> str:
+    """Both ends of an interval in percent, with their signs."""
+    if ends is None:
+        return ABSENT
+    low, high = map(wording.signed_percent, ends)
+    return f"{low.removesuffix(' %')} to {high}"
 
 
 def percent(value: float | None) -> str:
@@ -53,6 +66,44 @@ def in_full(reason: str, indent: int) -> str:
 
 def printable(text: str) -> str:
     """Text from file names and logs, safe for one line of a terminal."""
-    if text.isprintable():
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode("ascii")
+    return inert(text)
+
+
+def inert(text: str) -> str:
+    """The lines of a text, none of which is a command to what runs the session.
+
+    ``::error::…`` and ``##[error]…`` of a log would be one to GitHub Actions. A backslash stands
+    before what makes it one.
+    """
+    if "::" not in text and "##[" not in text:
         return text
-    return text.encode("unicode_escape").decode("ascii")
+    return _WORKFLOW_COMMAND.sub(lambda match: f"{match[1] or ''}\\", text)
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a printable text takes: some characters take two or none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_character_columns, text))
+
+
+def _character_columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "FW" else 1
+
+
+def cut(text: str, room: int) -> str:
+    """The beginning of a printable text, with dots where it does not fit."""
+    if columns(text) <= room:
+        return text
+    room -= len("...")
+    kept = ""
+    for character in text:
+        room -= _character_columns(character)
+        if room < 0:
+            break
+        kept += character
+    return f"{kept.rstrip()}..."

@@ -8,6 +8,7 @@ from pytest_dlperf.gate.expectation import expected_false_alarms
 from pytest_dlperf.gate.scaling import oddities, where_lost
 from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import by_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,12 +20,9 @@ if TYPE_CHECKING:
 def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
     """One line for each thing worth saying of a whole session."""
     results = list(results)
-    by_training: dict[tuple[str, str], list[CaseResult]] = {}
-    for result in results:
-        if result.measurement is not None and not result.measurement.broken_runs:
-            by_training.setdefault((result.case.system, result.case.variant), []).append(result)
-    for (system, variant), members in by_training.items():
-        yield from _of_training(f"{system}-{variant}", members)
+    whole = (r for r in results if r.measurement is not None and not r.measurement.broken_runs)
+    for name, members in by_training(whole).items():
+        yield from _of_training(name, members)
     yield from _alarms(results)
 
 

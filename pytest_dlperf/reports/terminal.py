@@ -1,39 +1,29 @@
-"""The summary at the end of a session: one row per case, the worst first."""
+"""The summary at the end of a session: a table of the cases, the worst first, and what counts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.speedups import in_lines, speedup_lines
+from pytest_dlperf.reports.standing import Standing, counts, standing_of, worst_first
+from pytest_dlperf.reports.table import Table, row_of
+from pytest_dlperf.session import CaseResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.cases import Topology
-    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.logs.tree import IgnoredLog
-    from pytest_dlperf.session import CaseResult
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that the terminal lists; the results file has all of them."""
+REASONS_SHOWN: Final = 3
+"""Different reasons for skipped cases that a session tells that is not asked for all."""
 
-_HEADINGS: Final = (
-    "case",
-    "runs",
-    "median",
-    "mean",
-    "spread",
-    "baseline",
-    "diff",
-    "speedup",
-    "baseline",
-    "diff",
-    "verdict",
-)
-_LEGEND: Final = "sees: the smallest loss that the gate finds, 9 times out of 10"
+Markup = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +31,7 @@ class Line:
     """A line of the summary and how it is marked up (names of pytest's terminal writer)."""
 
     text: str
-    markup: tuple[str, ...] = ()
+    markup: Markup = ()
 
 
 def summary_lines(
@@ -49,22 +39,28 @@ def summary_lines(
     ignored_logs: Sequence[IgnoredLog],
     *,
     width: int,
-    with_skipped: bool = False,
-    with_runs: bool = True,
+    verbosity: int = 0,
+    strict: bool = False,
 ) -> Iterator[Line]:
-    """The table of the measured cases, the count of the others, and the logs left out."""
+    """The table of the measured cases, how they scale, what the others lack, the logs left out.
+
+    ``verbosity`` -1 has the cases that are not good, in a line each; 0 every measured case, with
+    the runs of those that are not good; 1 everything; -2 nothing. In a ``strict`` session a
+    skipped case is as bad as one that failed.
+    """
     judged = [result for result in results if result.judgements or result.measurement]
-    shown = [result for result in judged if with_skipped or not _only_skipped(result)]
-    shown.sort(key=_rank)
+    skipped = [result for result in judged if _only_skipped(result)]
+    is_in_table = strict or verbosity > 0
+    shown = worst_first(r for r in judged if is_in_table or not _only_skipped(r))
+    if verbosity < 0:
+        shown = [r for r in shown if not standing_of(r).is_good] if verbosity == -1 else []
     if shown:
-        yield from _table(shown, width=width, with_runs=with_runs)
-    if len(judged) < len(results):
-        left = len(results) - len(judged)
-        yield Line(f"{left} of {len(results)} cases were not judged", ("yellow",))
-    skipped = len(judged) - len(shown)
-    if skipped:
-        yield Line(f"{skipped} of {len(results)} cases skipped; -rs shows why", ("yellow",))
-    yield from _ignored(ignored_logs)
+        references = _references(results) if verbosity >= 0 else []
+        yield from _table(shown, references, width=width, verbosity=verbosity, strict=strict)
+    if verbosity >= 0:
+        yield from map(Line, speedup_lines(results, width=width))
+        yield from _skipped(skipped, with_all=verbosity > 0 or len(skipped) == len(results))
+        yield from _ignored(ignored_logs)
 
 
 def _only_skipped(result: CaseResult) -> bool:
@@ -72,154 +68,76 @@ def _only_skipped(result: CaseResult) -> bool:
     return result.measurement is None and verdicts == {Verdict.SKIPPED}
 
 
-def _worst(result: CaseResult) -> Verdict | None:
-    """The worst verdict; one that was accepted is none to worry about any more."""
-    verdicts = [
-        Verdict.IMPROVED if judgement.recorded else judgement.verdict
-        for judgement in result.judgements.values()
+def _references(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Single devices that speedups were taken over without having been selected."""
+    selected = {result.case.id for result in results}
+    found = {
+        result.case.single_device.id: CaseResult(
+            case=result.case.single_device, measurement=result.single_device
+        )
+        for result in results
+        if result.single_device is not None and result.case.single_device.id not in selected
+    }
+    return worst_first(found.values())
+
+
+def _table(
+    results: Sequence[CaseResult],
+    references: Sequence[CaseResult],
+    *,
+    width: int,
+    verbosity: int,
+    strict: bool,
+) -> Iterator[Line]:
+    rows = [
+        *((result, row_of(result)) for result in results),
+        *((result, row_of(result, is_reference=True)) for result in references),
     ]
-    return min(verdicts, key=lambda verdict: verdict.gravity, default=None)
+    table = Table([row for _, row in rows], width=width)
+    for text in table.head():
+        yield Line(text, ("bold",))
+    for number, (result, row) in enumerate(rows):
+        is_reference = number >= len(results)
+        is_good = is_reference or standing_of(result).is_good
+        markup = () if is_reference else (_colour(standing_of(result), strict=strict),)
+        for text in table.lines(row):
+            yield Line(text, markup)
+        if verbosity < 0:
+            continue
+        with_runs = verbosity > 0 or not is_good or _has_broken(result)
+        if with_runs:
+            told = table.left_out(row, with_all=verbosity > 0)
+            yield from map(Line, in_lines("   ", told, width=width, separator=","))
+        yield from map(Line, _details(result, width, with_runs=with_runs))
+    legend = table.legend()
+    if legend is not None and verbosity >= 0:
+        yield Line(legend, ("light",))
 
 
-def _rank(result: CaseResult) -> tuple[int, str, str, Topology]:
-    """Worst first; among equals the topologies of a training one after the other."""
-    case = result.case
-    worst = _worst(result)
-    # A case that no test has judged stands before the good ones.
-    gravity = Verdict.SKIPPED.gravity if worst is None else worst.gravity
-    return gravity, case.system, case.variant, case.topology
+def _has_broken(result: CaseResult) -> bool:
+    return result.measurement is not None and bool(result.measurement.broken_runs)
 
 
-def _table(results: Sequence[CaseResult], *, width: int, with_runs: bool) -> Iterator[Line]:
-    """One line per case; in a narrow terminal two: case and verdict, then the numbers."""
-    rows = [_cells(result) for result in results]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
-    fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    case, verdict = 0, len(_HEADINGS) - 1
-    yield Line(_row(_HEADINGS, widths, fits=fits), ("bold",))
-    for result, cells in zip(results, rows, strict=True):
-        markup = _markup(_worst(result))
-        if not fits:
-            for text in _heads(cells[case], cells[verdict], width):
-                yield Line(text, ("bold", *markup))
-        yield Line(_row(cells, widths, fits=fits), markup)
-        if with_runs and result.measurement is not None:
-            for text in _runs(result, width):
-                yield Line(text)
-    if any(j.smallest_visible_percent for result in results for j in result.judgements.values()):
-        yield Line(_LEGEND)
+def _colour(standing: Standing, *, strict: bool) -> str:
+    if standing.fails(strict=strict):
+        return "red"
+    return "green" if standing.is_good else "yellow"
 
 
-def _heads(case: str, verdict: str, width: int) -> Iterator[str]:
-    """Case and verdict in one line where they fit, else below each other."""
-    head = f"{case}  {verdict}"
-    if len(head) <= width:
-        yield head
-        return
-    yield case
-    yield from (f"  {part}" for part in verdict.split("; "))
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], *, fits: bool) -> str:
-    numbers_right = [
-        cell.rjust(width) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True)
-    ]
-    if not fits:
-        return "  ".join(["  ", *numbers_right])
-    return "  ".join([cells[0].ljust(widths[0]), *numbers_right, cells[-1]])
-
-
-def _cells(result: CaseResult) -> tuple[str, ...]:
-    measurement = result.measurement
-    accepted = result.accepted
-    by_throughput = result.judgements.get(Quantity.THROUGHPUT)
-    by_speedup = result.judgements.get(Quantity.SPEEDUP)
-    count = numbers.ABSENT
-    if measurement is not None:
-        usable, total = len(measurement.throughputs), len(measurement.runs)
-        count = str(total) if usable == total else f"{usable}/{total}"
-    return (
-        result.case.id,
-        count,
-        numbers.throughput(measurement.median if measurement else None),
-        numbers.throughput(measurement.mean if measurement else None),
-        numbers.spread(measurement.spread if measurement else None),
-        numbers.throughput(_held_against(by_throughput, accepted.throughput if accepted else None)),
-        numbers.signed_percent(by_throughput.difference_percent if by_throughput else None),
-        numbers.speedup(result.speedup),
-        numbers.speedup(_held_against(by_speedup, accepted.speedup if accepted else None)),
-        numbers.signed_percent(by_speedup.difference_percent if by_speedup else None),
-        _verdict_words(result),
-    )
-
-
-def _held_against(judgement: Judgement | None, accepted: float | None) -> float | None:
-    """What the difference is taken from: the last accepted sessions, or the accepted number."""
-    return accepted if judgement is None or judgement.reference is None else judgement.reference
-
-
-def _verdict_words(result: CaseResult) -> str:
-    """The verdicts, each with the smallest loss that it would have seen."""
-    judgements = result.judgements
-    words = {quantity: _words(judgement) for quantity, judgement in judgements.items()}
-    if not words:
-        return "not judged"
-    if list(words) == [Quantity.THROUGHPUT]:
-        judgement = judgements[Quantity.THROUGHPUT]
-        return words[Quantity.THROUGHPUT] + _sees([judgement])
-    if len(set(words.values())) == 1 and len(words) == len(Quantity):
-        both = [judgements[Quantity.THROUGHPUT], judgements[Quantity.SPEEDUP]]
-        return words[Quantity.THROUGHPUT] + _sees(both)
-    return "; ".join(
-        f"{quantity.value} {word}{_sees([judgements[quantity]])}"
-        for quantity, word in sorted(words.items())
-    )
-
-
-def _words(judgement: Judgement) -> str:
-    if not judgement.recorded:
-        return judgement.verdict.value
-    # What passes for want of a number is recorded; one that stood is given up for another.
-    how = "recorded" if judgement.verdict is Verdict.PASS else "accepted"
-    return f"{judgement.verdict.value}, {how}"
-
-
-def _sees(judgements: Sequence[Judgement]) -> str:
-    visible = [judgement.smallest_visible_percent for judgement in judgements]
-    if None in visible:
-        return ""
-    losses = list(map(numbers.visible_loss, visible))
-    return f" (sees {' and '.join(dict.fromkeys(losses))})"
-
-
-def _markup(worst: Verdict | None) -> tuple[str, ...]:
-    if worst in (None, Verdict.SKIPPED, Verdict.ENVIRONMENT_SHIFT):
-        return ("yellow",)
-    return ("green",) if worst.passes else ("red",)
-
-
-def _runs(result: CaseResult, width: int) -> Iterator[str]:
+def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str]:
     """The single runs, and what is worth knowing of them."""
-    if result.measurement is None:
-        return
-    line = f"    {result.measurement.unit}"
-    for run in result.measurement.runs:
-        ok = run.status is RunStatus.OK
-        piece = f"  {run.run}: {numbers.throughput(run.throughput) if ok else run.status.value}"
-        if len(line) + len(piece) > width:
-            yield line
-            line = " " * 8
-        line += piece
-    yield line
-    for run in result.measurement.runs:
-        for number, attempt in enumerate(run.failed_attempts, start=1):
-            reason = f": {numbers.in_short(attempt.reason)}" if attempt.reason else ""
-            yield f"    run {run.run}, attempt {number}: {attempt.status.value}{reason}"
-        if run.reason:
-            yield f"    run {run.run}: {numbers.in_short(run.reason)}"
-    read, available = len(result.measurement.runs), result.measurement.available
-    if available is not None and read < available:
-        yield f"    {read} of {available} logs were read: they decide"
+    if result.measurement is not None:
+        if with_runs:
+            yield from _runs(result.measurement.unit, result, width)
+        for run in result.measurement.runs:
+            for number, attempt in enumerate(run.failed_attempts, start=1):
+                reason = f": {numbers.in_short(attempt.reason)}" if attempt.reason else ""
+                yield f"    run {run.run}, attempt {number}: {attempt.status.value}{reason}"
+            if run.reason:
+                yield f"    run {run.run}: {numbers.in_short(run.reason)}"
+        read, available = len(result.measurement.runs), result.measurement.available
+        if available is not None and read < available:
+            yield f"    {read} of {available} logs were read: they decide"
     for judgement in result.judgements.values():
         # Of a speedup that passes, the rows of both ends tell enough.
         ends = () if judgement.verdict is Verdict.PASS else judgement.ends
@@ -228,6 +146,38 @@ def _runs(result: CaseResult, width: int) -> Iterator[str]:
         shifted = () if is_told else (judgement.reason or "",)
         for note in (*shifted, *ends, *judgement.notes):
             yield f"    {judgement.quantity.value}: {numbers.in_short(note)}"
+
+
+def _runs(unit: str, result: CaseResult, width: int) -> Iterator[str]:
+    pieces = []
+    for run in result.measurement.runs if result.measurement else ():
+        ok = run.status is RunStatus.OK
+        found = numbers.throughput(run.throughput) if ok else run.status.value
+        pieces.append(f" {run.run}: {found}")
+    yield from in_lines(f"    {unit}", pieces, width=width)
+
+
+def _skipped(skipped: Sequence[CaseResult], *, with_all: bool) -> Iterator[Line]:
+    """Why cases were skipped: a reason that differs by the case alone is told once."""
+    by_reason: dict[str, dict[str, str]] = {}
+    for result in skipped:
+        for judgement in result.judgements.values():
+            reason = numbers.in_short(judgement.reason or "no reason was given")
+            alike = reason.replace(result.case.id, "").replace(str(result.case.topology), "")
+            members = by_reason.setdefault(alike, {})
+            members.setdefault(result.case.id, reason)
+    told = sorted(by_reason.values(), key=len, reverse=True)
+    for members in told if with_all else told[:REASONS_SHOWN]:
+        case_id, reason = next(iter(members.items()))
+        others = len(members) - 1
+        if case_id in reason:
+            more = f" ({others} more like it)" if others else ""
+            yield Line(f"skipped: {reason}{more}", ("yellow",))
+        else:
+            more = f" and {others} more" if others else ""
+            yield Line(f"skipped: {case_id}{more}: {reason}", ("yellow",))
+    if not with_all and len(told) > REASONS_SHOWN:
+        yield Line(f"  … and {len(told) - REASONS_SHOWN} more reasons; -rs shows all", ("yellow",))
 
 
 def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:
@@ -240,3 +190,13 @@ def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:
     more = len(ignored_logs) - IGNORED_SHOWN
     if more > 0:
         yield Line(f"  … and {more} more; --dlperf-json FILE has all of them")
+
+
+def counts_line(results: Sequence[CaseResult], *, strict: bool = False) -> Line:
+    """How many cases there are of each verdict, the worst first."""
+    found = counts(results)
+    told = ", ".join(f"{count} {standing.value}" for standing, count in found.items())
+    noun = "case" if len(results) == 1 else "cases"
+    colours = {_colour(standing, strict=strict) for standing in found}
+    worst = next(colour for colour in ("red", "yellow", "green") if colour in colours)
+    return Line(f"{len(results)} {noun}: {told}", ("bold", worst))

@@ -1,68 +1,54 @@
-"""The results file: schema 1, for machines."""
+"""The results file, schema 1: results as builtins and as JSON, for machines."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.locks import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.logs.tree import IgnoredLog
-    from pytest_dlperf.measurement import Estimator, Measurement
-    from pytest_dlperf.reports.accepted import AcceptedChange
+    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.results.document import Results
     from pytest_dlperf.session import CaseResult
 
 SCHEMA: Final = 1
 SPREAD_DECIMALS: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFacts:
-    """What holds for all cases of a session. ``started`` is ISO 8601 with its zone."""
-
-    cluster: str
-    estimator: Estimator
-    started: str
-    environment: Mapping[str, Any]
-    units: Mapping[str, str]
-    """Unit by system."""
-
-
-def write_json(
-    file: Path,
-    facts: SessionFacts,
-    results: Iterable[CaseResult],
-    ignored_logs: Iterable[IgnoredLog],
-    changes: Iterable[AcceptedChange] = (),
-) -> None:
+def write_json(file: Path, results: Results) -> None:
     """Write the results of a session.
 
     Raises:
         OSError: The file cannot be written.
     """
-    document: dict[str, Any] = {
+    write_whole(file, json.dumps(to_plain(results), indent=2, allow_nan=False) + "\n")
+
+
+def to_plain(results: Results) -> dict[str, Any]:
+    """The results as builtins, in the form of schema 1."""
+    changes = [change.to_plain() for change in results.baseline_changes]
+    return {
         "schema": SCHEMA,
-        "cluster": facts.cluster,
-        "estimator": facts.estimator.value,
-        "started": facts.started,
-        "environment": dict(facts.environment),
-        "cases": [_case(result, facts) for result in results],
-        "ignored_logs": [{"log": item.log, "reason": item.reason} for item in ignored_logs],
+        "session": results.session,
+        "cluster": results.cluster,
+        "estimator": results.estimator.value,
+        "started": results.started,
+        "ended": results.ended,
+        "interrupted": results.interrupted,
+        "environment": dict(results.environment),
+        "cases": [_case(result, results) for result in results.cases],
+        "ignored_logs": [{"log": item.log, "reason": item.reason} for item in results.ignored_logs],
+        "unfit_hosts": {host: list(faults) for host, faults in results.unfit_hosts.items()},
+        **({"baseline_changes": changes} if changes else {}),
     }
-    accepted = [change.to_plain() for change in changes]
-    if accepted:
-        document["baseline_changes"] = accepted
-    write_whole(file, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def _case(result: CaseResult, facts: SessionFacts) -> dict[str, Any]:
+def _case(result: CaseResult, results: Results) -> dict[str, Any]:
     case, measurement = result.case, result.measurement
     spread = measurement.spread if measurement else None
     return {
@@ -76,7 +62,7 @@ def _case(result: CaseResult, facts: SessionFacts) -> dict[str, Any]:
         "topology": str(case.topology),
         "nodes": case.topology.nodes,
         "devices_per_node": case.topology.devices_per_node,
-        "unit": measurement.unit if measurement else facts.units.get(case.system),
+        "unit": results.unit_of(result),
         "runs": [run.to_plain() for run in measurement.runs] if measurement else [],
         "throughput": {
             "median": measurement.median if measurement else None,

@@ -1,0 +1,219 @@
+"""How long the history takes to answer, with 100,000 measurements in it.
+
+    python benchmarks/history.py [--measurements 100000] [--repeats 7]
+
+The database holds so many sessions of 115 cases, five runs each. What is timed stands beside a
+floor, in turn within one run: a bare query of SQLite for the same rows, or a JSON file that holds
+the same rows and nothing else. Only one process runs; files are in the system's cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.fingerprint import Fingerprint
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.history.change_points import is_available
+from pytest_dlperf.history.nights import Series, nights_of
+from pytest_dlperf.history.recorder import Recorder
+from pytest_dlperf.history.rows import seconds_of
+from pytest_dlperf.history.store import History
+from pytest_dlperf.history.trends import creep_lines, histories_of, history_of
+from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.results.document import Results
+from pytest_dlperf.session import CaseResult, TestRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CASES = 115
+RUNS = 5
+UNIT = "images/s"
+FIRST = datetime(2024, 1, 1, tzinfo=timezone.utc)
+BARE = """
+    SELECT s.started, m.median, m.slowest, m.fastest, m.counted, m.baseline, m.verdict
+    FROM measurements m JOIN sessions s ON s.id = m.session_id
+    WHERE m.case_id = (SELECT id FROM cases WHERE name = ?)
+    ORDER BY m.began DESC LIMIT ?
+"""
+
+
+def one_night(cases: Sequence[Case], number: int) -> Results:
+    """The results of one session, a night later each time."""
+    draw = random.Random(number)  # noqa: S311 - the same nights every time
+    started = (FIRST + timedelta(days=number)).isoformat()
+    passed = Judgement(quantity=Quantity.THROUGHPUT, verdict=Verdict.PASS, measured=1.0)
+    taken_on = Fingerprint(machine={"device": "H200"}, hosts=("a",))
+    results = []
+    for case in cases:
+        runs = tuple(
+            Run(run=k, throughput=9000 * draw.gauss(1, 0.01), status=RunStatus.OK, steps=100)
+            for k in range(1, RUNS + 1)
+        )
+        measured = Measurement(
+            case_id=case.id,
+            unit=UNIT,
+            estimator=Estimator.STEADY,
+            runs=runs,
+            fingerprint=taken_on,
+        )
+        judgements = {Quantity.THROUGHPUT: passed}
+        results.append(CaseResult(case=case, measurement=measured, judgements=judgements))
+    return Results(
+        session=f"night-{number}",
+        cluster="local",
+        estimator=Estimator.STEADY,
+        started=started,
+        ended=started,
+        cases=tuple(results),
+    )
+
+
+def in_turn(repeats: int, **actions: Callable[[], object]) -> dict[str, float]:
+    """Median milliseconds of each action, taken in turn, after one round that does not count."""
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    for round_number in range(repeats + 1):
+        for name, action in actions.items():
+            began = time.perf_counter()
+            action()
+            if round_number:
+                taken[name].append(1000 * (time.perf_counter() - began))
+    return {name: median(times) for name, times in taken.items()}
+
+
+def compare(what: str, times: dict[str, float]) -> None:
+    """Print what was timed beside its floor."""
+    ours, floor = times["ours"], times["floor"]
+    print(f"{what}: {ours:.1f} ms, floor {floor:.1f} ms, ratio {ours / floor:.1f}")
+
+
+def main() -> None:
+    """Fill a database, and time it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--measurements", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    cases = [Case.parse(f"paddle-resnet50-fp32-b{batch}-4n8g") for batch in range(1, CASES + 1)]
+    with tempfile.TemporaryDirectory() as name:
+        measure(Path(name), cases, options.measurements // CASES + 1, options.repeats)
+
+
+def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> None:
+    """Time questions, the page's question and a session's writing."""
+    file = folder / "history.sqlite3"
+    began = time.perf_counter()
+    with History.open(file) as history:
+        for number in range(nights):
+            last = one_night(cases, number)
+            history.add(last)
+    each_ms = 1000 * (time.perf_counter() - began) / nights
+    print(
+        f"{nights * CASES} measurements of {nights} sessions, {RUNS} runs each: "
+        f"{file.stat().st_size / 2**20:.0f} MiB, {each_ms:.1f} ms a session"
+    )
+
+    until = seconds_of(last.started)
+    series = Series(case_id=cases[7].id, unit=UNIT, cluster="local", estimator="steady")
+    with closing(sqlite3.connect(file)) as bare, History.read(file) as history:
+
+        def plain(case: Case) -> object:
+            return bare.execute(BARE, (case.id, 366)).fetchall()
+
+        history_of(history, series, until=until)  # imports Otava
+        compare(
+            "the last 366 nights of a case; floor: a bare query",
+            in_turn(
+                repeats,
+                ours=lambda: nights_of(history, series, until=until),
+                floor=lambda: plain(cases[7]),
+            ),
+        )
+        found = "all" if is_available() else "all but change points"
+        compare(
+            f"{found} that the history says of a case; floor: the same",
+            in_turn(
+                repeats,
+                ours=lambda: history_of(history, series, until=until),
+                floor=lambda: plain(cases[7]),
+            ),
+        )
+        rows = [plain(case) for case in cases]
+        as_json = folder / "rows.json"
+        as_json.write_text(json.dumps(rows), encoding="utf-8")
+        page = in_turn(
+            max(repeats // 2, 1),
+            ours=lambda: [
+                nights_of(history, replace(series, case_id=case.id), until=until) for case in cases
+            ],
+            floor=lambda: [plain(case) for case in cases],
+            json=lambda: json.loads(as_json.read_text(encoding="utf-8")),
+        )
+        compare(f"366 nights of {CASES} cases; floor: bare queries", page)
+        compare("… floor: a JSON file of these rows alone", {**page, "floor": page["json"]})
+    whole = in_turn(1, page=lambda: histories_of(file, last), lines=lambda: who_creeps(file, last))
+    print(f"what the page asks, with change points, creep and noise: {whole['page']:.0f} ms")
+    print(f"who creeps, as a session's end may ask: {whole['lines']:.0f} ms")
+    writing(file, cases, nights, repeats)
+
+
+def who_creeps(file: Path, results: Results) -> list[str]:
+    """What a session's end tells, with the opening of the database."""
+    with History.open(file) as history:
+        return list(creep_lines(history, results))
+
+
+def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> None:
+    """Time what a session writes: all at its end, and each measurement at once."""
+    more = iter(range(nights, nights + 10 * repeats + 10))
+    as_json = file.with_name("session.json")
+
+    def add(results: Results) -> None:
+        with History.open(file) as history:
+            history.add(results)
+
+    def write(results: Results) -> None:
+        from pytest_dlperf.results.writing import to_plain
+
+        as_json.write_text(json.dumps(to_plain(results)), encoding="utf-8")
+
+    for count in (CASES, 3):
+        prepared = [one_night(cases[:count], next(more)) for _ in range(repeats + 1)]
+        ours = partial(lambda them: add(next(them)), iter(prepared))
+        floor = partial(lambda them: write(next(them)), iter(prepared))
+        compare(
+            f"adding a session of {count} cases; floor: writing its results file",
+            in_turn(repeats, ours=ours, floor=floor),
+        )
+    tonight = one_night(cases[:3], next(more))
+    recorder = Recorder(
+        file, session="x", cluster="local", started=tonight.started, from_logs=False
+    )
+    records = [
+        TestRecord(
+            case=result.case,
+            quantity=Quantity.THROUGHPUT,
+            measurements={result.case.id: result.measurement} if result.measurement else {},
+        )
+        for result in tonight.cases
+    ]
+    began = time.perf_counter()
+    for record in records:
+        recorder.note(record)
+    print(f"noting 3 tests as they end: {1000 * (time.perf_counter() - began):.1f} ms in all")
+
+
+if __name__ == "__main__":
+    main()

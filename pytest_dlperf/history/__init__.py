@@ -1,0 +1,1 @@
+"""Every measurement of every session, and what only many of them show."""

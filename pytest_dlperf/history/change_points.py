@@ -1,0 +1,116 @@
+"""Dated changes of a level: Apache Otava's only home, which is an optional extra."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate.noise import LEAST_NOISE, student_tail
+from pytest_dlperf.history.series import ChangePoint
+from pytest_dlperf.history.smoothing import without_accidents
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOW_TO_GET: Final = "pip install 'pytest-dlperf[change-points]'"
+"""What makes change points available."""
+
+LEAST_NIGHTS: Final = 8
+"""Fewer nights show no change of the level that chance would not show as well."""
+
+LEAST_CHANGE: Final = 0.01
+"""Smaller changes of the level, as a part of it, are not told."""
+
+_MOST_P: Final = 0.0001
+_CANDIDATE_P: Final = 0.001
+_WINDOW: Final = 50
+
+
+def is_available() -> bool:
+    """Whether change points can be looked for; imports nothing."""
+    return find_spec("otava") is not None
+
+
+def change_points(
+    throughputs: Sequence[float], nights: Sequence[tuple[int, str]]
+) -> tuple[ChangePoint, ...] | None:
+    """Where the level of a series changes; ``None`` where Apache Otava is missing.
+
+    ``nights`` are, for each of the throughputs, its index in the whole series and when the session
+    began.
+
+    The algorithm is that of Fleming et al., "Hunter: Using Change Point Detection to Hunt for
+    Performance Regressions" (2023): E-divisive means in windows, then t-tests between levels.
+    """
+    if not is_available():
+        return None
+    if len(throughputs) < LEAST_NIGHTS:
+        return ()
+    from otava.analysis import compute_change_points
+
+    values = without_accidents(throughputs)
+    candidates, _ = compute_change_points(values, window_len=_WINDOW, max_pvalue=_CANDIDATE_P)
+    return tuple(
+        ChangePoint(
+            index=nights[step.at][0],
+            at=nights[step.at][1],
+            before=step.before,
+            after=step.after,
+            p_value=step.p_value,
+        )
+        for step in _certain(values, [int(candidate.index) for candidate in candidates])
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A change of the level at an index, with the mean levels on both sides."""
+
+    at: int
+    before: float
+    after: float
+    p_value: float
+
+    @property
+    def change(self) -> float:
+        return abs(self.after / self.before - 1)
+
+
+def _certain(values: Sequence[float], candidates: Sequence[int]) -> list[_Step]:
+    """The steps that remain when the least certain are left out, one after the other.
+
+    Otava does the same, but it does not look again at the step before one that it leaves out: of
+    two candidates near each other, which divide a level, it may lose both.
+    """
+    places = sorted(set(candidates))
+    while places:
+        ends = [0, *places, len(values)]
+        steps = [
+            _step(values, start, at, end)
+            for start, at, end in zip(ends, ends[1:], ends[2:], strict=False)
+        ]
+        doubtful = [step for step in steps if step.p_value > _MOST_P]
+        small = [step for step in steps if step.change < LEAST_CHANGE]
+        if doubtful:
+            places.remove(max(doubtful, key=lambda step: step.p_value).at)
+        elif small:
+            places.remove(min(small, key=lambda step: step.change).at)
+        else:
+            return steps
+    return []
+
+
+def _step(values: Sequence[float], start: int, at: int, end: int) -> _Step:
+    """A step and the p-value of Student's t-test between its levels, both sides."""
+    left, right = values[start:at], values[at:end]
+    before, after = math.fsum(left) / len(left), math.fsum(right) / len(right)
+    freedom = len(left) + len(right) - 2
+    squares = math.fsum([(value - before) ** 2 for value in left])
+    squares += math.fsum([(value - after) ** 2 for value in right])
+    # Nights that agree better than this were rounded, or made by a program.
+    variance = max(squares / max(freedom, 1), (LEAST_NOISE * before) ** 2 / 4)
+    error = math.sqrt(variance * (1 / len(left) + 1 / len(right)))
+    p_value = 2 * student_tail(abs(after - before) / error, freedom) if freedom else 1.0
+    return _Step(at=at, before=before, after=after, p_value=p_value)

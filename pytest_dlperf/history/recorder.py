@@ -1,0 +1,95 @@
+"""What a session measures goes into the history at once: it may be killed before its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from weakref import finalize
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.history.rows import Source, measurement_rows, session_row
+from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.session import CaseResult, SessionRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_dlperf.history.rows import MeasurementRows
+    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.session import TestRecord
+
+_BUSY_S: Final = 2.0
+_ATTEMPTS: Final = 3
+
+
+class Recorder:
+    """Notes one session's measurements while it runs; trouble with the database is kept quiet.
+
+    What stands in its way is told at the end, when the whole session is added.
+    """
+
+    def __init__(
+        self, file: Path, *, session: str, cluster: str, started: str, from_logs: bool
+    ) -> None:
+        """Note under this session; nothing is opened before there is something to note."""
+        self._file = file
+        self._uid = session
+        self._cluster = cluster
+        self._started = started
+        self._source = Source.LOGS if from_logs else Source.LAUNCHED
+        self._history: History | None = None
+        self._failures = 0
+        self._pending: dict[str, MeasurementRows] = {}
+        self._results: dict[str, CaseResult] = {}
+
+    def note(self, record: TestRecord) -> None:
+        """Note what one test has measured and what was judged of it."""
+        if self._failures == _ATTEMPTS or not record.measurements:
+            return
+        for result in self._changed(record):
+            self._pending |= {rows.case["name"]: rows for rows in measurement_rows(result)}
+        estimator = next(iter(record.measurements.values())).estimator
+        try:
+            self._write(estimator.value)
+        except (HistoryError, ValueError):
+            # The end of the session will tell. Whoever holds the database may soon be done.
+            self._failures += 1
+
+    def _write(self, estimator: str) -> None:
+        if self._history is None:
+            self._history = History.open(self._file, busy_s=_BUSY_S)
+            # Nobody says when a session has told its last: closed with this object, or at the exit.
+            finalize(self, self._history.close)
+        row = session_row(
+            uid=self._uid,
+            cluster=self._cluster,
+            estimator=estimator,
+            started=self._started,
+            source=self._source,
+        )
+        self._history.note(row, list(self._pending.values()))
+        self._pending.clear()
+
+    def _changed(self, record: TestRecord) -> Iterator[CaseResult]:
+        """The cases that the test tells of, with what earlier tests told of them."""
+        told = SessionRecords()
+        told.add(record)
+        (own,) = told.results()
+        before = self._results.get(own.case.id)
+        if before is not None:
+            own.measurement = own.measurement or before.measurement
+            own.speedup = before.speedup if own.speedup is None else own.speedup
+            own.accepted = own.accepted or before.accepted
+            own.in_turn = own.in_turn or before.in_turn
+            own.judgements = {**before.judgements, **own.judgements}
+        self._results[own.case.id] = own
+        yield own
+        for case_id, measurement in record.measurements.items():
+            if case_id != own.case.id and case_id not in self._results:
+                yield self._reference(case_id, measurement)
+
+    def _reference(self, case_id: str, measurement: Measurement) -> CaseResult:
+        """A single device that was measured because a speedup needed it."""
+        result = CaseResult(case=Case.parse(case_id), measurement=measurement)
+        self._results[case_id] = result
+        return result

@@ -1,0 +1,147 @@
+"""What became of each test of a case: from its report to the records, and to pytest's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_dlperf.fixtures import record_of
+from pytest_dlperf.gate.verdict import Judgement, Verdict
+from pytest_dlperf.session import TestRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from pytest_dlperf.options import Settings
+    from pytest_dlperf.reports.live import LiveReport
+    from pytest_dlperf.session import SessionRecords
+
+
+class Outcomes:
+    """Attaches records to reports where tests run; collects and shows them on the controller."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        records: SessionRecords,
+        settings: Settings,
+        *,
+        keep: Callable[[TestRecord], None],
+    ) -> None:
+        """Begin without a report; ``keep`` is given each record that reaches the controller."""
+        self._config = config
+        self._records = records
+        self._settings = settings
+        self._keep = keep
+        self._is_worker = hasattr(config, "workerinput")
+        self._told: tuple[pytest.TestReport, TestRecord] | None = None
+        """The report that pytest is being told of, and its record."""
+        self.any_report = False
+        """Whether a test of a case has told anything."""
+        self.live: LiveReport | None = None
+        """What is shown while a test runs, where cases are launched."""
+
+    def all_told(self) -> None:
+        """No report is told of any more: what asks for words now makes a summary of its own."""
+        self._told = None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Attach what a test has to tell to its report, which reaches the controller."""
+        report = yield
+        record = record_of(item)
+        if record is None:
+            return report
+        if report.skipped and not hasattr(report, "wasxfail"):
+            reason = _skip_reason(report)
+            record.judge(
+                Judgement(quantity=record.quantity, verdict=Verdict.SKIPPED, reason=reason)
+            )
+            if self._settings.strict:
+                report.outcome = "failed"
+                report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
+        elif report.failed and call.excinfo is not None:
+            if getattr(call.excinfo.value, "pytrace", True) is False:
+                report.longrepr = str(call.excinfo.value)  # all that is to be told, a verdict first
+            record.fail(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
+        # A failure that was announced is no surprise, but strict mode takes no announcements.
+        announced = hasattr(report, "wasxfail") and not self._settings.strict
+        record.excused = record.excused or announced
+        report.dlperf = record.to_plain()  # type: ignore[attr-defined]
+        if call.when == "call" or not report.passed:
+            from pytest_dlperf.reports.junit import properties
+
+            earlier = item.stash.get(_PROPERTIES, [])
+            theirs = [pair for pair in item.user_properties if pair not in earlier]
+            ours = list(properties(record, cluster=self._settings.cluster))
+            item.stash[_PROPERTIES] = ours
+            # What reads reports takes it from the last one, that of the teardown.
+            item.user_properties[:] = [*theirs, *ours]
+            report.user_properties = list(item.user_properties)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect what tests tell, here or on a worker."""
+        # The result of a test is printed where its progress stood.
+        if self.live is not None:
+            self.live.clear()
+        self._told = None
+        plain = getattr(report, "dlperf", None)
+        if plain is not None and not self._is_worker:
+            self.any_report = True
+            record = TestRecord.from_plain(plain)
+            self._records.add(record)
+            self._keep(record)
+            if report.failed and isinstance(report.longrepr, str):
+                from pytest_dlperf.reports.failure import FailureText
+
+                report.longrepr = FailureText(report.longrepr, report.location)  # type: ignore[assignment]
+            if type(report) is pytest.TestReport:  # a part of a test has words of its own
+                self._told = report, record
+        elif report.failed and not self._is_worker:
+            # A test whose worker was killed tells nothing; what it stands for is not whole.
+            self._records.lose(report.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Have the names of files stand where they should between lines of ours."""
+        if self.any_report:
+            from pytest_dlperf.reports.console import begin_file
+
+            begin_file(self._config, nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport | pytest.CollectReport
+    ) -> Generator[None, Any, Any]:
+        """Say in a word what became of a test of a case, and of what it measured.
+
+        Only while the test is told of: pytest asks again for its short summary, whose words stay.
+        """
+        given = yield
+        if self._told is None or report is not self._told[0]:
+            return given
+        from pytest_dlperf.reports.console import Console
+        from pytest_dlperf.reports.status import status_of
+
+        return status_of(
+            self._told[1],
+            report,
+            given,
+            console=Console.of(self._config),
+            strict=self._settings.strict,
+        )
+
+
+_PROPERTIES: Final = pytest.StashKey[list[tuple[str, str]]]()
+"""What stands with a test for JUnit, as it was told last."""
+
+
+def _skip_reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return str(report.longrepr)

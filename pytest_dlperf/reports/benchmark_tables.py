@@ -1,0 +1,158 @@
+"""The tables and the result JSON of the original benchmark, by system.
+
+Below the folder: ``<system>.md`` with the table of each training, and
+``<system>/<precision>-b<batch>[-<options>]_result.json`` with its numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf import numeric
+from pytest_dlperf.cases import SINGLE_DEVICE
+from pytest_dlperf.locks import write_whole
+from pytest_dlperf.measurement import PUBLISHED_DECIMALS
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.markdown_text import code, inline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.cases import Case, Topology
+    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.session import CaseResult
+
+_SIGNIFICANT_DIGITS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One topology of a training; ``None`` is what there is no number of."""
+
+    topology: Topology
+    average: float | None
+    median: float | None
+    speedup: float | None
+    note: str | None = None
+
+
+def write_tables(folder: Path, results: Results) -> None:
+    """Write the tables of every system that was measured.
+
+    A training of which nothing was measured has none; its result file from an earlier session, if
+    there is one, is emptied.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    by_system: dict[str, dict[str, list[CaseResult]]] = {}
+    for result in results.cases:
+        variants = by_system.setdefault(result.case.system, {})
+        variants.setdefault(result.case.variant, []).append(result)
+    for system, variants in by_system.items():
+        log_name = results.log_names.get(system, system)
+        sections = []
+        for variant, members in variants.items():
+            file = folder / system / f"{variant}_result.json"
+            rows = _rows(members)
+            if rows or file.exists():
+                plain = {log_name: dict(_entries(members[0].case, rows))}
+                write_whole(file, json.dumps(plain, indent=2, allow_nan=False) + "\n")
+            if rows:
+                sections.append(_section(members, rows, results))
+        page = folder / f"{system}.md"
+        if sections or page.exists():
+            title = f"# {system}, cluster {inline(results.cluster)}"
+            told = sections or ["Nothing of it was measured."]
+            write_whole(page, "\n\n".join([title, *told]) + "\n")
+
+
+def _rows(members: Sequence[CaseResult]) -> list[_Row]:
+    """The topologies of a training that runs were taken of, in their order."""
+    rows = {
+        result.case.topology: _row(result.case.topology, result.measurement, result.speedup)
+        for result in members
+        if result.measurement is not None
+    }
+    if SINGLE_DEVICE not in rows:
+        # It is measured for the speedups of others, selected or not.
+        single = next(filter(None, (result.single_device for result in members)), None)
+        if single is not None:
+            rows[SINGLE_DEVICE] = _row(SINGLE_DEVICE, single, 1.0)
+    return [rows[topology] for topology in sorted(rows)]
+
+
+def _row(topology: Topology, measurement: Measurement, speedup: float | None) -> _Row:
+    broken = measurement.broken_runs
+    if broken or measurement.median is None:
+        # Of a case with a broken run nothing is a result.
+        note = "; ".join(f"run {run.run} {run.status.value}" for run in broken) or "no run"
+        return _Row(topology=topology, average=None, median=None, speedup=None, note=note)
+    return _Row(
+        topology=topology,
+        average=_rounded(measurement.mean),
+        median=_rounded(measurement.median),
+        speedup=_rounded(speedup),
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    """Two decimals, as in the original; more where little would be left of the number."""
+    if value is None:
+        return None
+    if abs(value) < 1:
+        return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
+    return numeric.rounded(value, PUBLISHED_DECIMALS)
+
+
+def _entries(case: Case, rows: Sequence[_Row]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for row in rows:
+        if row.median is not None:
+            yield (
+                str(row.topology),
+                {
+                    "average_speed": row.average,
+                    "batch_size_per_device": case.batch_per_device,
+                    "median_speed": row.median,
+                    "speedup": row.speedup,
+                },
+            )
+
+
+def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Results) -> str:
+    case = members[0].case
+    options = f", {', '.join(case.options)}" if case.options else ""
+    unit = next(filter(None, map(results.unit_of, members)), "samples/s")
+    lines = [
+        f"## {case.precision}, batch size per device {case.batch_per_device}{options}",
+        "",
+        f"{results.estimator.value} estimator, {inline(unit)}, {_when(results)}",
+        "",
+        "| node_num | gpu_num | samples/s | speedup |",
+        "| -------- | ------- | --------- | ------- |",
+    ]
+    for row in rows:
+        nodes, devices = row.topology.nodes, row.topology.world_size
+        speedup = "1" if row.topology == SINGLE_DEVICE and row.speedup else _written(row.speedup)
+        lines.append(f"| {nodes:<8} | {devices:<7} | {_written(row.median):<9} | {speedup:<7} |")
+    absent = [str(m.case.topology) for m in members if m.measurement is None]
+    notes = [f"- {code(str(row.topology))}: {inline(row.note)}" for row in rows if row.note]
+    if absent:
+        notes.append(f"- not measured: {', '.join(absent)}")
+    if SINGLE_DEVICE not in {row.topology for row in rows if row.median is not None}:
+        notes.append("- without a measurement of one device there is no speedup")
+    return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def _written(value: float | None) -> str:
+    if value is None:
+        return numbers.ABSENT
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.{_SIGNIFICANT_DIGITS}g}"
+
+
+def _when(results: Results) -> str:
+    return f"session of {inline(results.started)}"

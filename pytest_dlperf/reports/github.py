@@ -1,0 +1,147 @@
+"""What GitHub Actions shows: a summary of the step, and annotations of the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.markdown import markdown_page
+from pytest_dlperf.reports.standing import (
+    Standing,
+    of_judgement,
+    standing_of,
+    word_of,
+    worst_first,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.gate.verdict import Judgement
+    from pytest_dlperf.reports.note import Note
+    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.session import CaseResult
+
+SUMMARY_BYTES: Final = 1_000_000
+"""Bytes of a step's summary that are used. GitHub shows none at all above 1 MiB, and what follows
+in the step may add to it."""
+ANNOTATIONS: Final = 10
+"""Annotations of one kind that GitHub shows for a step."""
+MESSAGE_LENGTH: Final = 2000
+"""Characters of a message that are told."""
+_CASES_NAMED: Final = 20
+
+_ABSENCES: Final = (Standing.NOT_JUDGED, Standing.NOT_MEASURED, Standing.SKIPPED)
+
+
+def append_step_summary(file: Path, results: Results) -> bool:
+    """Add the Markdown page to the summary of the step; false if it has no room there.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with file.open("ab+") as opened:
+        size = opened.seek(0, 2)
+        before = b""
+        if size:
+            opened.seek(size - 1)
+            # The page must not go on a line, a list or a table that stands there.
+            before = b"\n" if opened.read(1) == b"\n" else b"\n\n"
+        page = markdown_page(results, at_most_bytes=SUMMARY_BYTES - size - len(before))
+        if page:
+            # In one piece: a step may run several sessions at once.
+            opened.write(before + page.encode())
+    return bool(page)
+
+
+def annotation_lines(
+    results: Iterable[CaseResult], notes: Iterable[Note] = (), *, strict: bool = False
+) -> Iterator[str]:
+    """Workflow commands that annotate the run with what failed, the worst first.
+
+    A bad note is an error too. In a ``strict`` session so is what otherwise is a warning.
+    """
+    results = worst_first(results)
+    errors = [_of_case(result) for result in results if standing_of(result).is_alarm]
+    errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
+    warnings = [
+        _of_case(result) for result in results if standing_of(result) is Standing.ENVIRONMENT_SHIFT
+    ]
+    absences = list(_absences(results))
+    if strict:
+        errors, warnings, absences = [*errors, *warnings, *absences], [], []
+    yield from _annotations("error", errors)
+    # What was not measured is told in any event: it is one annotation for many cases.
+    yield from _annotations("warning", warnings, room=ANNOTATIONS - len(absences))
+    yield from _annotations("warning", absences)
+
+
+def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
+    """One annotation for all cases that were not measured for one kind of reason."""
+    for standing in _ABSENCES:
+        cases = [result.case.id for result in results if standing_of(result) is standing]
+        if cases:
+            yield f"{len(cases)} of {len(results)} cases {standing.value}", _named(cases)
+
+
+def _named(cases: Sequence[str]) -> str:
+    more = len(cases) - _CASES_NAMED
+    return ", ".join(cases[:_CASES_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _of_case(result: CaseResult) -> tuple[str, str]:
+    """Title and message of a case: one line for each of its quantities that is not well."""
+    lines = [
+        _line(result.judgements[quantity], result)
+        for quantity in Quantity
+        if quantity in result.judgements and not of_judgement(result.judgements[quantity]).is_good
+    ]
+    if not result.is_whole:
+        lines.append("a test of the case was lost with its worker")
+    return f"{standing_of(result).value}: {result.case.id}", "\n".join(dict.fromkeys(lines))
+
+
+def _line(judgement: Judgement, result: CaseResult) -> str:
+    of_throughput = judgement.quantity is Quantity.THROUGHPUT
+    written = numbers.throughput if of_throughput else numbers.speedup
+    unit = f" {result.measurement.unit}" if of_throughput and result.measurement else ""
+    said = f"{judgement.quantity.value} {word_of(judgement)}"
+    if judgement.measured is not None:
+        said += f": {written(judgement.measured)}{unit}"
+        if judgement.baseline is not None:
+            said += f", baseline {written(judgement.baseline)}"
+        if judgement.difference_percent is not None:
+            ends = judgement.interval_percent
+            interval = f", 95 %: {numbers.interval(ends)}" if ends else ""
+            said += f" ({numbers.signed_percent(judgement.difference_percent)}{interval})"
+    return f"{said}; {numbers.in_short(judgement.reason)}" if judgement.reason else said
+
+
+def _annotations(
+    kind: str, told: Sequence[tuple[str, str]], *, room: int = ANNOTATIONS
+) -> Iterator[str]:
+    """As many as GitHub shows; the last of them sums up the others where there are more."""
+    shown = len(told) if len(told) <= room else max(room - 1, 0)
+    for title, message in told[:shown]:
+        yield _command(kind, title, message)
+    rest = [title for title, _ in told[shown:]]
+    if rest:
+        yield _command(kind, f"{len(rest)} more", "\n".join(rest))
+
+
+def _command(kind: str, title: str, message: str) -> str:
+    """A workflow command in one line, which nothing in its texts can end or add to."""
+    text = "\n".join(map(numbers.printable, message.split("\n")))
+    if len(text) > MESSAGE_LENGTH:
+        text = f"{text[:MESSAGE_LENGTH]}…"
+    return f"::{kind} title={_property(numbers.printable(title))}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,229 @@
+"""All that the page shows of one case, as it stands there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.gate.verdict import Judgement, Quantity
+from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.failure import sees
+from pytest_dlperf.reports.figures import (
+    efficiency_percent,
+    held_against,
+    log_folder,
+    named_runs,
+    summed_up,
+)
+from pytest_dlperf.reports.html.badge import Badge, badge_of
+from pytest_dlperf.reports.html.environment_view import Surroundings, surroundings_of
+from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
+from pytest_dlperf.reports.html.runs_chart import RunsChart, runs_chart
+from pytest_dlperf.reports.standing import of_judgement, standing_of, word_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.cases import Case
+    from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.measurement import Measurement, Run
+    from pytest_dlperf.reports.html.log_tails import LogTail
+    from pytest_dlperf.session import CaseResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A number as it is shown, and as it is sorted by: absent ones come last."""
+
+    text: str
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgementView:
+    """A verdict on one quantity, and how it came about: names with their numbers."""
+
+    quantity: str
+    standing: Badge
+    word: str
+    reason: str
+    facts: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One run, or an attempt at one that failed."""
+
+    name: str
+    throughput: str
+    status: str
+    is_ok: bool
+    steps: str
+    reason: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """The runs of one measurement; their logs are named from ``folder`` on."""
+
+    name: str
+    told: str
+    folder: str
+    runs: tuple[RunRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseView:
+    """One case."""
+
+    number: int
+    case: Case
+    unit: str
+    standing: Badge
+    in_short: str
+    median: Cell
+    baseline: Cell
+    difference: Cell
+    speedup: Cell
+    efficiency: Cell
+    spread: Cell
+    sees: Cell
+    judgements: tuple[JudgementView, ...]
+    chart: RunsChart | None
+    arms: tuple[Arm, ...]
+    history: HistoryChart | None
+    surroundings: Surroundings
+    tails: tuple[LogTail, ...]
+    remarks: tuple[str, ...]
+
+
+def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
+    result: CaseResult,
+    *,
+    number: int,
+    unit: str | None,
+    history: CaseHistory | None,
+    merged: int,
+    tails: tuple[LogTail, ...],
+) -> CaseView:
+    """The case as the page shows it; ``merged`` nights of its history become one point."""
+    measured, judged = result.measurement, result.judgements.get(Quantity.THROUGHPUT)
+    held = held_against(result, Quantity.THROUGHPUT)
+    median = measured.median if measured else None
+    spread = measured.spread if measured else None
+    difference = judged.difference_percent if judged else None
+    visible = judged.smallest_visible_percent if judged else None
+    efficiency = efficiency_percent(result.speedup, result.case.topology.world_size)
+    return CaseView(
+        number=number,
+        case=result.case,
+        unit=unit or "",
+        standing=badge_of(standing_of(result)),
+        in_short=_in_short(result),
+        median=Cell(text=numbers.throughput(median), value=median),
+        baseline=Cell(text=numbers.throughput(held), value=held),
+        difference=Cell(text=numbers.signed_percent(difference), value=difference),
+        speedup=Cell(text=numbers.speedup(result.speedup), value=result.speedup),
+        efficiency=Cell(text=numbers.percent(efficiency), value=efficiency),
+        spread=Cell(text=numbers.spread(spread), value=spread),
+        sees=Cell(text=numbers.visible_loss(visible), value=visible),
+        judgements=tuple(_judgements(result)),
+        chart=runs_chart(result),
+        arms=tuple(_arms(result)),
+        history=history_chart(history, merged=merged) if history else None,
+        surroundings=surroundings_of(result),
+        tails=tails,
+        remarks=tuple(_remarks(result)),
+    )
+
+
+def _in_short(result: CaseResult) -> str:
+    """Why a case is bad, where a reason says it."""
+    reasons = [judgement.reason for judgement in result.judgements.values() if judgement.reason]
+    return numbers.in_short(reasons[0].removeprefix(f"{result.case.id}, ")) if reasons else ""
+
+
+def _judgements(result: CaseResult) -> Iterator[JudgementView]:
+    told = ""
+    for quantity in Quantity:
+        judgement = result.judgements.get(quantity)
+        if judgement is None:
+            continue
+        reason = judgement.reason or ""
+        yield JudgementView(
+            quantity=quantity.value,
+            standing=badge_of(of_judgement(judgement)),
+            word=word_of(judgement),
+            reason="for the same reason" if reason and reason == told else reason,
+            facts=tuple(_facts(judgement, result)),
+            notes=tuple(dict.fromkeys((*judgement.ends, *judgement.notes))),
+        )
+        told = reason
+
+
+def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]]:
+    is_speedup = judgement.quantity is Quantity.SPEEDUP
+    written = numbers.speedup if is_speedup else numbers.throughput
+    if judgement.measured is None and judgement.baseline is None:
+        return
+    unit = "" if is_speedup or result.measurement is None else f" {result.measurement.unit}"
+    yield "measured", _with_unit(written(judgement.measured), unit)
+    yield "baseline", _with_unit(written(judgement.baseline), unit)
+    if judgement.reference is not None:
+        yield "last accepted sessions", _with_unit(written(judgement.reference), unit)
+    yield "difference", numbers.signed_percent(judgement.difference_percent)
+    if judgement.interval_percent is not None:
+        yield "95 % interval", numbers.interval(judgement.interval_percent)
+    if judgement.tolerance_percent is not None:
+        yield "a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}"
+    if judgement.rule is not None:
+        yield "gate", f"{judgement.rule.value}: {sees(judgement)}"
+    if judgement.false_alarm is not None:
+        yield "false alarm", f"in {_share(judgement.false_alarm)} of sessions without a loss"
+
+
+def _with_unit(number: str, unit: str) -> str:
+    return number if number == numbers.ABSENT else f"{number}{unit}"
+
+
+def _share(probability: float) -> str:
+    return "fewer than 0.01 %" if probability < 1e-4 else f"{100 * probability:.2g} %"  # noqa: PLR2004
+
+
+def _arms(result: CaseResult) -> Iterator[Arm]:
+    if result.measurement is not None:
+        yield _arm("Runs", result.measurement)
+    if result.in_turn is not None:
+        yield _arm("What is tested, in turn", result.in_turn.candidate)
+        yield _arm("The accepted software, in turn", result.in_turn.control)
+
+
+def _arm(name: str, measured: Measurement) -> Arm:
+    told = f"{summed_up(measured)}, estimator {measured.estimator.value}"
+    if measured.available is not None and len(measured.runs) < measured.available:
+        told += f"; {len(measured.runs)} of {measured.available} logs were read: they decide"
+    folder = log_folder(measured)
+    rows = tuple(_run(label, run, folder) for label, run in named_runs(measured))
+    return Arm(name=name, told=told, folder=folder, runs=rows)
+
+
+def _run(name: str, run: Run, folder: str) -> RunRow:
+    return RunRow(
+        name=name,
+        throughput=numbers.throughput(run.throughput),
+        status=run.status.value,
+        is_ok=run.status is RunStatus.OK,
+        steps=numbers.ABSENT if run.steps is None else str(run.steps),
+        reason=run.reason or "",
+        log=(run.log or numbers.ABSENT).removeprefix(folder),
+    )
+
+
+def _remarks(result: CaseResult) -> Iterator[str]:
+    if not result.is_whole:
+        yield "A test of this case was lost with its worker: the case was not judged as a whole."
+    if not result.judgements:
+        yield "No test of this case has come to a verdict."

@@ -1,0 +1,114 @@
+"""What a case was measured on, beside what its baseline was accepted on; and the session's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_dlperf.reports.numbers import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.session import CaseResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One fact on both sides, ``-`` where a side does not know it."""
+
+    name: str
+    measured: str
+    accepted: str
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a case was measured on. ``told`` says it in a sentence, the differences first."""
+
+    told: str
+    hosts: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    acceptance: str
+
+
+def surroundings_of(result: CaseResult) -> Surroundings:
+    """What is known of the machines and the software of a case."""
+    taken_on = result.measurement.fingerprint if result.measurement else None
+    accepted = result.accepted
+    facts: tuple[Fact, ...] = ()
+    if taken_on is not None or accepted is not None:
+        facts = (
+            *_facts(
+                taken_on.machine if taken_on else {},
+                accepted.machine if accepted else {},
+            ),
+            *_facts(
+                taken_on.software if taken_on else {},
+                accepted.software if accepted else {},
+            ),
+        )
+    facts = tuple(sorted(facts, key=lambda fact: not fact.differs))
+    differing = [fact.name for fact in facts if fact.differs]
+    if result.measurement is None:
+        told = "Nothing was measured."
+    elif taken_on is None:
+        told = "Nobody could look: logs that exist may be of any machine."
+    elif differing:
+        told = f"Other than when the baseline was accepted: {', '.join(differing)}."
+    elif accepted is None:
+        told = "There is no baseline to compare it with."
+    elif not any(fact.accepted != ABSENT for fact in facts):
+        told = "The baseline does not say what it was accepted on."
+    else:
+        told = "As when the baseline was accepted, as far as both sides are known."
+    return Surroundings(
+        told=told,
+        hosts=taken_on.hosts if taken_on else (),
+        facts=facts,
+        acceptance=_acceptance(result),
+    )
+
+
+def _facts(measured: Mapping[str, str], accepted: Mapping[str, str]) -> Iterator[Fact]:
+    for name in dict.fromkeys([*measured, *accepted]):
+        here, there = measured.get(name), accepted.get(name)
+        yield Fact(
+            name=name,
+            measured=ABSENT if here is None else here,
+            accepted=ABSENT if there is None else there,
+            differs=here is not None and there is not None and here != there,
+        )
+
+
+def _acceptance(result: CaseResult) -> str:
+    accepted = result.accepted
+    if accepted is None:
+        return "There is no baseline."
+    parts = [f"estimator {accepted.estimator}"]
+    if accepted.at is not None:
+        parts.append(f"accepted {accepted.at}")
+    if accepted.commit is not None:
+        parts.append(f"commit {accepted.commit}")
+    if accepted.reason is not None:
+        parts.append(f"because: {accepted.reason}")
+    return "; ".join(parts)
+
+
+def session_facts(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The session's surroundings in rows, whatever they hold."""
+    for name, value in environment.items():
+        if isinstance(value, Mapping):
+            yield name, ", ".join(f"{key} {_text(item)}" for key, item in value.items()) or ABSENT
+        else:
+            yield name, _text(value)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ABSENT
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value)) or ABSENT
+    return str(value)

@@ -1,0 +1,254 @@
+"""A case's nights: medians with their ranges, the baseline's steps, and what happened when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import groupby, pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate.verdict import Verdict
+from pytest_dlperf.history.series import Point
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.html.badge import Badge, badge_of
+from pytest_dlperf.reports.html.scales import Scale, Tick, bars, dots, limits, path
+from pytest_dlperf.reports.standing import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint
+
+# Two units of the drawing are a pixel where there is room: places are whole numbers.
+WIDTH: Final = 1280
+HEIGHT: Final = 440
+LEFT, RIGHT, TOP, BOTTOM = 130, 1260, 24, 376
+FEW: Final = 60
+"""Up to so many nights each has a dot of its own."""
+STRAYS: Final = 0.02
+"""The part of the nights, at either end, whose ranges may lie beyond the chart."""
+_TICKS: Final = 7
+_DAY: Final = 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Nights that came out in one way other than well."""
+
+    standing: Badge
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryChart:
+    """All that is drawn, and the text beside it.
+
+    ``days`` are the dates of the points for the reader who points at one: the first, then how many
+    days later each of the next is, ``<days>*<times>`` where they repeat. ``low`` and ``high`` are
+    the throughputs at the bottom and the top, for the same purpose.
+    """
+
+    title: str
+    description: str
+    ticks: tuple[Tick, ...]
+    nights: tuple[Tick, ...]
+    medians: str
+    ranges: str
+    last: str
+    baseline: str
+    marks: tuple[Mark, ...]
+    change_points: tuple[int, ...]
+    accepted: tuple[int, ...]
+    days: str
+    low: float
+    high: float
+    is_few: bool
+    facts: tuple[str, ...]
+    changes: tuple[str, ...]
+    accepted_changes: tuple[str, ...]
+
+
+def history_chart(history: CaseHistory, *, merged: int = 1) -> HistoryChart | None:
+    """The chart of a case; ``None`` without any night.
+
+    ``merged`` nights become one point where there are too many to keep the page small.
+    """
+    points = thinned(history.points, merged)
+    if not points:
+        return None
+    times = [_seconds(point.started) for point in points]
+    first, last = _ends(times)
+    along = Scale(low=first, high=last, start=LEFT, end=RIGHT)
+    low, high = _throughput_limits(points)
+    up = Scale(low=low, high=high, start=BOTTOM, end=TOP)
+    xs = [along.at(time) for time in times]
+    medians = [(x, up.at(point.median)) for x, point in zip(xs, points, strict=True)]
+    fastest = [(x, up.at(point.fastest)) for x, point in zip(xs, points, strict=True)]
+    slowest = [up.at(point.slowest) for point in points]
+    beyond = sum(not (up.holds(point.slowest) and up.holds(point.fastest)) for point in points)
+    facts = tuple(_facts(history, merged=merged, beyond=beyond))
+    return HistoryChart(
+        title=f"History of {history.case_id} in {history.unit}",
+        description=". ".join(facts),
+        ticks=up.ticks(4),
+        nights=_night_ticks(times, along),
+        medians=path(medians),
+        ranges=bars(fastest, slowest),
+        last=dots([(xs[-1], up.within(points[-1].median))]),
+        baseline=_steps(points, xs, up),
+        marks=tuple(_marks(points, xs, up)),
+        change_points=tuple(
+            along.within(_seconds(change.at)) for change in history.change_points or ()
+        ),
+        accepted=tuple(along.within(_seconds(change.at)) for change in history.accepted),
+        days=_days(points),
+        low=up.low,
+        high=up.high,
+        is_few=len(points) <= FEW,
+        facts=facts,
+        changes=tuple(map(_change, history.change_points or ())),
+        accepted_changes=tuple(map(_accepted, history.accepted)),
+    )
+
+
+def thinned(points: Sequence[Point], merged: int) -> tuple[Point, ...]:
+    """Points of so many nights each: the median of their medians, and their whole range.
+
+    The verdict is the worst of them, the rest is the last one's; the last night stays by itself.
+    """
+    if merged <= 1 or not points:
+        return tuple(points)
+    *before, last = points
+    groups = [before[start : start + merged] for start in range(0, len(before), merged)]
+    return (*map(_one_of, groups), last)
+
+
+def _one_of(group: Sequence[Point]) -> Point:
+    verdicts = [point.verdict for point in group if point.verdict is not None]
+    last = group[-1]
+    return Point(
+        started=last.started,
+        median=median(point.median for point in group),
+        slowest=min(point.slowest for point in group),
+        fastest=max(point.fastest for point in group),
+        runs=sum(point.runs for point in group),
+        speedup=last.speedup,
+        baseline=last.baseline,
+        verdict=min(verdicts, key=lambda verdict: verdict.gravity, default=None),
+    )
+
+
+def _seconds(started: str) -> float:
+    # Python 3.10 does not know the Z of UTC.
+    at = datetime.fromisoformat(started.replace("Z", "+00:00"))
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _ends(times: Sequence[float]) -> tuple[float, float]:
+    low, high = min(times), max(times)
+    air = (high - low) * 0.015 or _DAY
+    return low - air, high + air
+
+
+def _throughput_limits(points: Sequence[Point]) -> tuple[float, float]:
+    """All but a few strays; tonight and the baselines in any event."""
+    slowest = sorted(point.slowest for point in points)
+    fastest = sorted(point.fastest for point in points)
+    medians = sorted(point.median for point in points)
+    few = int(len(points) * STRAYS)
+    baselines = {point.baseline for point in points if point.baseline is not None}
+    ends = (slowest[few], fastest[-1 - few], medians[few], medians[-1 - few], points[-1].median)
+    return limits([*ends, *baselines])
+
+
+def _night_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
+    """Dates below the chart: beginnings of months over a long time, else days."""
+    first, last = (datetime.fromtimestamp(time, timezone.utc) for time in (min(times), max(times)))
+    days = (last - first).days
+    if days <= 75:  # noqa: PLR2004 - more than two months have beginnings to show
+        step = days // _TICKS + 1
+        midnight = first.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        at = [midnight + _DAY * day for day in range(0, days + 2, step)]
+        labelled = [(time, f"{datetime.fromtimestamp(time, timezone.utc):%m-%d}") for time in at]
+    else:
+        months = (last.year - first.year) * 12 + last.month - first.month
+        step = next(n for n in (1, 2, 3, 6, 12, 24, 60, months + 1) if months / n <= _TICKS)
+        labelled = []
+        for month in range(first.month - 1, first.month + months, step):
+            when = datetime(first.year + month // 12, month % 12 + 1, 1, tzinfo=timezone.utc)
+            labelled.append((when.timestamp(), f"{when:%Y-%m}"))
+    return tuple(Tick(along.at(time), label) for time, label in labelled if along.holds(time))
+
+
+def _steps(points: Sequence[Point], xs: Sequence[int], up: Scale) -> str:
+    """The baseline as it was: a level as long as it held, a step where it changed."""
+    pieces = []
+    held = None
+    for level, same in groupby(zip(xs, points, strict=True), key=lambda both: both[1].baseline):
+        at = [x for x, _ in same]
+        if level is not None:
+            y = up.at(level)
+            pieces.append(f"M{at[0]} {y}" if held is None else f"H{at[0]}V{y}")
+            pieces.append(f"H{at[-1]}" if at[-1] != at[0] or held is not None else "h2")
+        held = level
+    return "".join(pieces)
+
+
+def _marks(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[Mark]:
+    by_verdict: dict[Verdict, list[tuple[int, int]]] = {}
+    for x, point in zip(xs, points, strict=True):
+        if point.verdict not in (None, Verdict.PASS):
+            places = by_verdict.setdefault(point.verdict, [])
+            places.append((x, up.within(point.median)))
+    for verdict, places in by_verdict.items():
+        yield Mark(standing=badge_of(Standing(verdict.value)), path=dots(places))
+
+
+def _days(points: Iterable[Point]) -> str:
+    dates = [datetime.fromisoformat(point.started[:10]) for point in points]
+    gaps = ((later - date).days for date, later in pairwise(dates))
+    runs = [(gap, len(list(same))) for gap, same in groupby(gaps)]
+    pieces = [f"{gap}*{times}" if times > 1 else str(gap) for gap, times in runs]
+    return " ".join([f"{dates[0]:%Y-%m-%d}", *pieces])
+
+
+def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
+    points = history.points
+    count = len(points)
+    since = "" if count == 1 else f" since {points[0].started[:10]}"
+    yield f"{count} {'session' if count == 1 else 'sessions'}{since}"
+    if merged > 1:
+        yield f"each point stands for {merged} sessions: median of medians, slowest and fastest run"
+    if history.run_noise_percent is not None:
+        yield f"runs of a session differ by {numbers.percent(history.run_noise_percent)}"
+    if history.night_noise_percent is not None:
+        yield f"sessions differ by {numbers.percent(history.night_noise_percent)} beyond that"
+    if history.creep is not None:
+        creep = history.creep
+        yield (
+            f"creep: {numbers.signed_percent(creep.percent)} since {creep.since[:10]} in "
+            f"{creep.nights} sessions, {creep.percent_per_week:+.2f} % a week"
+        )
+    if history.change_points is None:
+        yield "change points were not looked for"
+    elif not history.change_points:
+        yield "no change point"
+    if beyond:
+        points_are = "1 point" if beyond == 1 else f"{beyond} points"
+        yield f"runs of {points_are} lie beyond the chart"
+
+
+def _change(change: ChangePoint) -> str:
+    return (
+        f"{change.at[:10]}: {numbers.signed_percent(change.difference_percent)}, from "
+        f"{numbers.throughput(change.before)} to {numbers.throughput(change.after)} "
+        f"(p = {change.p_value:.2g})"
+    )
+
+
+def _accepted(change: AcceptedChange) -> str:
+    return (
+        f"{change.at[:10]}: {numbers.throughput(change.old)} → "
+        f"{numbers.throughput(change.new)}: {change.why}"
+    )

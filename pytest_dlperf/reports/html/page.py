@@ -1,0 +1,128 @@
+"""The page of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.accepted import change_row
+from pytest_dlperf.reports.html.badge import Badge, badge_of
+from pytest_dlperf.reports.html.case_view import CaseView, case_view
+from pytest_dlperf.reports.html.environment_view import session_facts
+from pytest_dlperf.reports.html.log_tails import LogTails
+from pytest_dlperf.reports.html.render import render
+from pytest_dlperf.reports.html.scaling_chart import scaling_charts
+from pytest_dlperf.reports.remarks import remark_lines
+from pytest_dlperf.reports.standing import INTERRUPTED, counts, headline, worst_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.results.document import Results
+
+MOST_POINTS: Final = 60_000
+"""Points of all histories of a page: 10 bytes each. Beyond, nights are merged."""
+OPENED: Final = 3
+"""Cases that stand open from the start, the worst."""
+TOLD: Final = 8
+"""Cases that are named right below the headline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """How many cases came out in one way, and the first of them."""
+
+    standing: Badge
+    number: int
+    first: CaseView
+
+
+def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
+    """The whole page; ``histories`` are by case id, as far as there are any."""
+    merged = _merged(results, histories)
+    tails = LogTails()
+    cases = [
+        case_view(
+            result,
+            number=number,
+            unit=results.unit_of(result),
+            history=histories.get(result.case.id),
+            merged=merged,
+            tails=tails.of(result),
+        )
+        for number, result in enumerate(worst_first(results.cases), 1)
+    ]
+    return render(
+        "page.html.j2",
+        results=results,
+        headline=headline(results.cases),
+        headline_style=_style(results),
+        interrupted=INTERRUPTED if results.interrupted else "",
+        facts=_session(results),
+        counts=list(_counts(results, cases)),
+        cases=cases,
+        worst=[case for case in cases if case.standing.is_bad][:TOLD],
+        opened=OPENED,
+        remarks=list(remark_lines(results.cases)),
+        scaling=scaling_charts(results.cases),
+        has_history=bool(histories),
+        environment=list(session_facts(results.environment)),
+        changes=list(map(change_row, results.baseline_changes)),
+    )
+
+
+def _merged(results: Results, histories: Mapping[str, CaseHistory]) -> int:
+    """How many nights a point has to stand for, that the page stays small."""
+    points = sum(
+        len(history.points)
+        for result in results.cases
+        if (history := histories.get(result.case.id)) is not None
+    )
+    return -(-points // MOST_POINTS) or 1
+
+
+def _session(results: Results) -> list[tuple[str, str]]:
+    facts = [
+        ("cluster", results.cluster),
+        ("estimator", results.estimator.value),
+        ("started", _readable(results.started)),
+    ]
+    if results.ended is not None:
+        facts.append(("took", _duration(results.started, results.ended)))
+    facts.append(("session", results.session))
+    return facts
+
+
+def _readable(at: str) -> str:
+    return at.replace("T", " ")
+
+
+def _duration(started: str, ended: str) -> str:
+    try:
+        taken = datetime.fromisoformat(ended) - datetime.fromisoformat(started)
+    except (ValueError, TypeError):
+        return numbers.ABSENT
+    minutes, seconds = divmod(round(taken.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def _style(results: Results) -> str:
+    """What is not measured is not green, however good all else is."""
+    found = counts(results.cases)
+    if any(standing.is_alarm for standing in found):
+        return "bad"
+    is_good = bool(found) and all(standing.is_good for standing in found)
+    return "good" if is_good and not results.interrupted else "open"
+
+
+def _counts(results: Results, cases: Sequence[CaseView]) -> Iterator[Count]:
+    for standing, number in counts(results.cases).items():
+        badge = badge_of(standing)
+        first = next(case for case in cases if case.standing == badge)
+        yield Count(standing=badge, number=number, first=first)

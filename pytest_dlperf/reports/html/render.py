@@ -1,0 +1,78 @@
+"""Fills the templates of the pages: all that comes in is text, whatever it looks like."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+
+# What a browser must not get as it is: control characters but tab and line feed, characters that
+# turn the direction of writing or cannot be seen, and halves of characters, which no file can hold.
+_UNSHOWN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
+)
+
+
+def render(template_name: str, **values: Any) -> str:
+    r"""A page from one of the templates.
+
+    Every value is escaped; what cannot be shown stands there as its code (``\x1b``). The page
+    loads nothing and runs nothing but the scripts of the package that its template names.
+
+    Raises:
+        jinja2.UndefinedError: The template asks for a value that is not there.
+    """
+    return _environment().get_template(template_name).render(values)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["own_file"] = _own_file
+    environment.globals["content_hash"] = _content_hash
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    """What stands in the page for a value."""
+    if isinstance(value, Markup):
+        return value
+    if value is None:
+        # "None" is nothing to read, and an empty place would hide that a number is missing.
+        msg = "a template writes a value that is not there"
+        raise TypeError(msg)
+    return _UNSHOWN.sub(_code, value if isinstance(value, str) else str(value))
+
+
+def _code(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+@cache
+def _own_file(name: str) -> Markup:
+    """A style or script of the package, as it stands in a page."""
+    # Nothing but the package's own text gets into a page unescaped, and only here.
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8").strip())  # noqa: S704
+
+
+@cache
+def _content_hash(name: str) -> str:
+    """By what a browser knows a style or script of ours from any other."""
+    digest = hashlib.sha256(str(_own_file(name)).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -1,0 +1,124 @@
+"""Where a value lies in a drawing, and where the marks of an axis stand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_ROUND_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark of an axis: its place in the drawing and its label."""
+
+    at: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Values between ``low`` and ``high``, drawn between ``start`` and ``end``.
+
+    A logarithmic scale takes positive values only. Places are whole units of the drawing.
+    """
+
+    low: float
+    high: float
+    start: int
+    end: int
+    logarithmic: bool = False
+
+    def at(self, value: float) -> int:
+        """The place of a value; one beyond the ends lies beyond them in the drawing too."""
+        low, high, value = map(self._measure, (self.low, self.high, value))
+        return round(self.start + (value - low) / (high - low) * (self.end - self.start))
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies between the ends."""
+        return self.low <= value <= self.high
+
+    def within(self, value: float) -> int:
+        """The place of a value, moved to the end that it is beyond."""
+        return self.at(min(max(value, self.low), self.high))
+
+    def ticks(self, count: int = 5) -> tuple[Tick, ...]:
+        """Marks at round values, about so many."""
+        if self.logarithmic:
+            return tuple(Tick(self.at(value), _plain(value)) for value in self._round_logarithms())
+        step = _round_step((self.high - self.low) / count)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        decimals = max(0, -math.floor(math.log10(step) + 1e-9)) + (not _is_whole(step))
+        return tuple(
+            Tick(self.at(number * step), f"{number * step:.{decimals}f}")
+            for number in range(first, last + 1)
+        )
+
+    def _measure(self, value: float) -> float:
+        return math.log(value) if self.logarithmic else value
+
+    def _round_logarithms(self) -> list[float]:
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        for factors in ((1,), (1, 3), (1, 2, 5)):
+            values = [factor * 10.0**power for power in powers for factor in factors]
+            inside = [value for value in values if self.holds(value)]
+            if len(inside) > 2:  # noqa: PLR2004 - two marks do not show what lies between
+                break
+        return inside
+
+
+def _round_step(wanted: float) -> float:
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return power * next(step for step in _ROUND_STEPS if step * power >= wanted * 0.999)
+
+
+def _is_whole(step: float) -> bool:
+    """Whether the step has one digit, and not the two of 2.5."""
+    digit = step / 10.0 ** math.floor(math.log10(step) + 1e-9)
+    return step >= 10 or abs(digit - round(digit)) < 1e-6  # noqa: PLR2004 - 25 is whole
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}" if value < 1e6 else f"{value:.0e}"  # noqa: PLR2004 - what is readable
+
+
+def limits(values: Iterable[float], *, margin: float = 0.06) -> tuple[float, float]:
+    """Ends of a scale for these values, with some air; also where all are equal."""
+    known = sorted(values)
+    low, high = known[0], known[-1]
+    air = (high - low) * margin or abs(high) * 0.01 or 1.0
+    return low - air, high + air
+
+
+def path(points: Sequence[tuple[int, int]]) -> str:
+    """The ``d`` of an SVG path through points: the first absolute, the others relative."""
+    pieces: list[str] = []
+    before = (0, 0)
+    for point in points:
+        for now, last in zip(point, before, strict=True):
+            step = now - last
+            # A minus sign parts two numbers by itself.
+            pieces.append(f" {step}" if step >= 0 and pieces else str(step))
+        before = point
+    return f"m{''.join(pieces)}"
+
+
+def bars(tops: Sequence[tuple[int, int]], bottoms: Sequence[int]) -> str:
+    """The ``d`` of a path of upright lines, each from a top down to its bottom."""
+    pieces: list[str] = []
+    before_x = before_y = 0
+    for (x, top), bottom in zip(tops, bottoms, strict=True):
+        aside, down = x - before_x, top - before_y
+        pieces.append(f"m{aside}{'' if down < 0 else ' '}{down}v{bottom - top}")
+        before_x, before_y = x, bottom
+    return "".join(pieces)
+
+
+def dots(points: Iterable[tuple[int, int]]) -> str:
+    """The ``d`` of a path that is a dot at each point, where its lines have round ends."""
+    return "".join(f"M{x} {y}h0" for x, y in points)

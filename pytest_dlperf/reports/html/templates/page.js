@@ -1,0 +1,270 @@
+"use strict";
+// The page is whole without this script. It adds what needs one: rows that open in place, filters,
+// sorting, values under the pointer, and the choice between light and dark. It reads what stands in
+// the page, and writes text only.
+(() => {
+  const make = (name, attributes = {}, text = "") => {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.textContent = text;
+    return element;
+  };
+  const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
+  const tools = document.getElementById("tools");
+  const table = document.getElementById("cases");
+
+  // Light and dark: as the system has it, until somebody chooses.
+  const root = document.documentElement;
+  const isDark = () =>
+    root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const themeButton = make("button", { type: "button", class: "button" });
+  const showTheme = (theme) => {
+    if (theme) root.dataset.theme = theme;
+    themeButton.textContent = isDark() ? "Light" : "Dark";
+    themeButton.setAttribute("aria-label", `Change to ${isDark() ? "light" : "dark"} colours`);
+  };
+  const remembered = (() => {
+    try { return localStorage.getItem("dlperf-theme"); } catch { return null; }
+  })();
+  showTheme(remembered === "dark" || remembered === "light" ? remembered : null);
+  themeButton.addEventListener("click", () => {
+    showTheme(isDark() ? "light" : "dark");
+    try { localStorage.setItem("dlperf-theme", root.dataset.theme); } catch { /* a page of a mail */ }
+  });
+  tools.append(themeButton);
+
+  if (table) {
+    const body = table.tBodies[0];
+    const rows = all("tr.row", body);
+    const columns = table.tHead.rows[0].cells.length;
+    const entries = new Map();
+
+    // Details open below their row.
+    for (const row of rows) {
+      const link = row.querySelector(".case-link");
+      const id = link.getAttribute("href").slice(1);
+      const details = document.getElementById(id);
+      const place = make("tr", { class: `place ${row.dataset.verdict}`, hidden: "" });
+      const cell = make("td", { class: "inline", colspan: columns });
+      const button = make("button", {
+        type: "button", class: link.className, "aria-expanded": "false", "aria-controls": id,
+      }, link.textContent);
+      cell.append(details);
+      place.append(cell);
+      row.after(place);
+      link.replaceWith(button);
+      const entry = { row, place, details, button, text: row.textContent.toLowerCase() };
+      button.addEventListener("click", () => open(entry, place.hidden));
+      details.addEventListener("toggle", () => { if (details.open === place.hidden) open(entry, details.open); });
+      entries.set(id, entry);
+      open(entry, details.open);
+    }
+    document.getElementById("details").hidden = true;
+
+    function open(entry, isOpen) {
+      entry.details.open = isOpen;
+      entry.place.hidden = !isOpen || entry.row.hidden;
+      entry.row.classList.toggle("open", isOpen);
+      entry.button.setAttribute("aria-expanded", String(isOpen));
+    }
+    const openNamed = () => {
+      const entry = entries.get(decodeURIComponent(location.hash.slice(1)));
+      if (!entry) return;
+      if (entry.row.hidden) clear();
+      open(entry, true);
+      entry.row.scrollIntoView({ block: "start" });
+      entry.button.focus({ preventScroll: true });
+    };
+    addEventListener("hashchange", openNamed);
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest("a[href^='#case-']");
+      // The second click on a link changes no hash.
+      if (link && link.getAttribute("href") === location.hash) openNamed();
+    });
+
+    // Filters
+    const form = document.getElementById("filters");
+    const field = make("input", {
+      type: "search", placeholder: "Filter by words of a case  ( / )", "aria-label": "Filter by words of a case", "aria-keyshortcuts": "/",
+    });
+    const shown = make("span", { class: "shown", role: "status" });
+    const selects = ["verdict", "framework", "model", "precision", "topology"].map((axis) => {
+      const select = make("select", { "aria-label": axis });
+      const values = [...new Set(rows.map((row) => row.dataset[axis]))];
+      if (axis !== "verdict") values.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+      select.append(make("option", { value: "" }, `any ${axis}`));
+      for (const value of values) select.append(make("option", { value }, value.replaceAll("-", " ")));
+      select.addEventListener("change", filter);
+      return { axis, select };
+    });
+    const verdict = selects[0].select;
+    const chips = all(".counts a").map((link) => {
+      const chip = make("button", { type: "button", class: link.className, "aria-pressed": "false" });
+      chip.append(...link.childNodes);
+      chip.dataset.verdict = link.dataset.verdict;
+      chip.addEventListener("click", () => {
+        verdict.value = verdict.value === chip.dataset.verdict ? "" : chip.dataset.verdict;
+        filter();
+      });
+      link.replaceWith(chip);
+      return chip;
+    });
+    function filter() {
+      const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let count = 0;
+      for (const entry of entries.values()) {
+        const fits = words.every((word) => entry.text.includes(word))
+          && selects.every(({ axis, select }) => !select.value || entry.row.dataset[axis] === select.value);
+        entry.row.hidden = !fits;
+        entry.place.hidden = !fits || !entry.details.open;
+        count += fits;
+      }
+      shown.textContent = count === rows.length ? `${count} cases` : `${count} of ${rows.length} cases`;
+      for (const chip of chips) chip.setAttribute("aria-pressed", String(chip.dataset.verdict === verdict.value));
+    }
+    function clear() {
+      field.value = "";
+      for (const { select } of selects) select.value = "";
+      filter();
+    }
+    field.addEventListener("input", filter);
+    field.addEventListener("keydown", (event) => { if (event.key === "Escape") clear(); });
+    form.addEventListener("submit", (event) => event.preventDefault());
+    document.addEventListener("keydown", (event) => {
+      const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+      if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey && !event.altKey) {
+        event.preventDefault();
+        field.focus();
+      }
+    });
+    const openAll = make("button", { type: "button", class: "button" }, "Open all");
+    openAll.addEventListener("click", () => {
+      const isOpen = openAll.textContent === "Open all";
+      for (const entry of entries.values()) if (!entry.row.hidden) open(entry, isOpen);
+      openAll.textContent = isOpen ? "Close all" : "Open all";
+    });
+    form.append(field, ...selects.map(({ select }) => select), openAll, shown);
+    form.hidden = false;
+    filter();
+
+    // Sorting: what is not there comes last, whichever way.
+    all("th", table.tHead).forEach((heading, index) => {
+      if ("plain" in heading.dataset) return;
+      const button = make("button", { type: "button" }, heading.textContent);
+      heading.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const up = heading.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+        heading.setAttribute("aria-sort", up === 1 ? "ascending" : "descending");
+        const key = (entry) => {
+          const cell = entry.row.cells[index];
+          return "v" in cell.dataset ? (cell.dataset.v === "" ? null : Number(cell.dataset.v)) : cell.textContent;
+        };
+        const sorted = [...entries.values()].map((entry) => ({ entry, value: key(entry) }));
+        sorted.sort((a, b) => {
+          if (a.value === null || b.value === null) return (a.value === null) - (b.value === null);
+          return up * (typeof a.value === "number" ? a.value - b.value
+            : a.value.localeCompare(b.value, "en", { numeric: true }));
+        });
+        body.append(...sorted.flatMap(({ entry }) => [entry.row, entry.place]));
+      });
+    });
+
+    // Paper shows what somebody has to look at, and what is open.
+    let opened = [];
+    addEventListener("beforeprint", () => {
+      opened = [...entries.values()].filter(({ details, row }) =>
+        !details.open && !row.hidden && details.classList.contains("bad"));
+      for (const entry of opened) open(entry, true);
+    });
+    addEventListener("afterprint", () => { for (const entry of opened) open(entry, false); });
+    openNamed();
+  }
+
+  // The nights of a history: the drawing itself holds the values.
+  const numbersOf = (d) => d.match(/-?\d+/g).map(Number);
+  const pointsOf = (d) => {
+    let x = 0, y = 0;
+    const values = numbersOf(d);
+    return values.flatMap((value, index) => index % 2 ? [[x += values[index - 1], y += value]] : []);
+  };
+  const datesOf = (days) => {
+    const [first, ...gaps] = days.split(" ");
+    const date = new Date(`${first}T00:00:00Z`);
+    const dates = [first];
+    for (const gap of gaps) {
+      const [step, times] = gap.split("*").map(Number);
+      for (let n = 0; n < (times || 1); n += 1) {
+        date.setUTCDate(date.getUTCDate() + step);
+        dates.push(date.toISOString().slice(0, 10));
+      }
+    }
+    return dates;
+  };
+  const tip = make("div", { class: "tip", role: "status", hidden: "" });
+  document.body.append(tip);
+  for (const svg of all("svg.nights")) {
+    let nights = null;
+    let at = -1;
+    const cursor = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    cursor.setAttribute("class", "cursor");
+    const title = svg.querySelector("title");
+    svg.setAttribute("aria-label", title.textContent);
+    title.remove(); // it would lie over the values
+    svg.setAttribute("tabindex", "0");
+    const load = () => {
+      const low = Number(svg.dataset.low), high = Number(svg.dataset.high);
+      const value = (y) => low + (376 - y) / 352 * (high - low);
+      const medians = pointsOf(svg.querySelector(".medians").getAttribute("d"));
+      let end = 0;
+      const ranges = svg.querySelector(".ranges").getAttribute("d").split("m").slice(1).map((piece) => {
+        const [, down, length] = numbersOf(piece);
+        const top = end + down;
+        end = top + length;
+        return [top, end];
+      });
+      const dates = datesOf(svg.dataset.days);
+      const words = new Map();
+      for (const mark of all(".mark", svg)) {
+        for (const piece of mark.getAttribute("d").split("M").slice(1)) words.set(numbersOf(piece)[0], mark.dataset.word);
+      }
+      nights = medians.map(([x, y], index) => ({
+        x, date: dates[index], median: value(y), fastest: value(ranges[index][0]),
+        slowest: value(ranges[index][1]), word: words.get(x),
+      }));
+    };
+    const digits = (number) => String(Number(number.toPrecision(4)));
+    const show = (index) => {
+      at = Math.min(Math.max(index, 0), nights.length - 1);
+      const night = nights[at];
+      cursor.setAttribute("d", `M${night.x} 24V376`);
+      svg.append(cursor);
+      tip.textContent = `${night.date}${night.word ? `: ${night.word}` : ""}\nmedian about ${digits(night.median)}\n`
+        + `runs ${digits(night.slowest)} to ${digits(night.fastest)}`;
+      tip.hidden = false;
+      const box = svg.getBoundingClientRect();
+      const x = box.left + night.x / 1280 * box.width;
+      tip.style.left = `${scrollX + Math.min(Math.max(x - tip.offsetWidth / 2, 8), document.documentElement.clientWidth - tip.offsetWidth - 8)}px`;
+      tip.style.top = `${scrollY + box.top - tip.offsetHeight - 6}px`;
+    };
+    const hide = () => { cursor.remove(); tip.hidden = true; at = -1; };
+    svg.addEventListener("pointermove", (event) => {
+      if (!nights) load();
+      const box = svg.getBoundingClientRect();
+      const x = (event.clientX - box.left) / box.width * 1280;
+      let best = 0;
+      nights.forEach((night, index) => { if (Math.abs(night.x - x) < Math.abs(nights[best].x - x)) best = index; });
+      show(best);
+    });
+    svg.addEventListener("pointerleave", hide);
+    svg.addEventListener("blur", hide);
+    svg.addEventListener("keydown", (event) => {
+      if (!nights) load();
+      const to = { ArrowLeft: at < 0 ? nights.length - 1 : at - 1, ArrowRight: at + 1, Home: 0, End: nights.length - 1 }[event.key];
+      if (event.key === "Escape") hide();
+      if (to === undefined) return;
+      event.preventDefault();
+      show(to);
+    });
+  }
+})();

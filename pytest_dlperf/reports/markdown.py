@@ -1,0 +1,223 @@
+"""The results as Markdown: the regressions first, then the matrix.
+
+For GitHub's summary of a step, for a comment or a mail: the tables read in plain text too.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.reports.accepted import HEADINGS, change_row
+from pytest_dlperf.reports.markdown_alarms import alarm
+from pytest_dlperf.reports.markdown_matrix import matrix
+from pytest_dlperf.reports.markdown_parts import Part, Weight, assembled
+from pytest_dlperf.reports.markdown_text import code, inline, table
+from pytest_dlperf.reports.remarks import remark_lines
+from pytest_dlperf.reports.standing import (
+    INTERRUPTED,
+    Standing,
+    counts,
+    headline,
+    standing_of,
+    worst_first,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.session import CaseResult
+
+IGNORED_SHOWN: Final = 20
+"""Left-out logs that the page lists."""
+REASONS_SHOWN: Final = 20
+"""Reasons for which cases were not measured that it lists."""
+CASES_SHOWN: Final = 10
+"""Cases that it names for one such reason."""
+
+_ABSENT: Final = (
+    Standing.LOST,
+    Standing.SKIPPED,
+    Standing.NOT_MEASURED,
+    Standing.NOT_JUDGED,
+)
+
+
+def markdown_page(results: Results, *, at_most_bytes: int | None = None) -> str:
+    """The page, in UTF-8 at most so many bytes long.
+
+    Where that is too little, what matters least is left out as a whole, and the page says so. It
+    is empty where not even its head has room.
+    """
+    return assembled(_head(results), _parts(results), at_most_bytes=at_most_bytes)
+
+
+def _head(results: Results) -> str:
+    lines = [
+        f"# dlperf: cluster {inline(results.cluster)}",
+        f"**{headline(results.cases).whole}.**",
+    ]
+    if results.interrupted:
+        lines.append(f"**{INTERRUPTED}**")
+    lines.append(_when(results))
+    return "\n\n".join(lines)
+
+
+def _when(results: Results) -> str:
+    told = f"Estimator {results.estimator.value}, started"
+    try:
+        started = datetime.fromisoformat(results.started)
+        took = datetime.fromisoformat(results.ended) - started if results.ended else None
+    except (TypeError, ValueError):
+        return f"{told} {inline(results.started)}."
+    told = f"{told} {started:%Y-%m-%d %H:%M:%S}, UTC{started:%z}"
+    if took is None:
+        return f"{told}."
+    minutes, seconds = divmod(round(took.total_seconds()), 60)
+    return f"{told}; it took {minutes // 60} h {minutes % 60} min {seconds} s."
+
+
+def _parts(results: Results) -> Iterator[Part]:
+    cases = worst_first(results.cases)
+    for result in cases:
+        standing = standing_of(result)
+        if standing.is_alarm and standing is not Standing.LOST:
+            yield from alarm(result, results.unit_of(result), section="Regressions and failures")
+    for result in cases:
+        if standing_of(result) is Standing.ENVIRONMENT_SHIFT:
+            section = "No slower than the accepted software tonight"
+            yield from alarm(result, results.unit_of(result), section=section)
+    yield from _verdicts(results.cases)
+    yield from _absent(results.cases)
+    yield from matrix(results)
+    yield from _remarks(results.cases)
+    yield from _accepted(results)
+    yield from _hosts(results.unfit_hosts)
+    yield from _ignored(results)
+    yield from _environment(results)
+
+
+def _verdicts(cases: Sequence[CaseResult]) -> Iterator[Part]:
+    rows = [(inline(standing.value), str(count)) for standing, count in counts(cases).items()]
+    if rows:
+        yield Part(
+            text=table(("verdict", "cases"), rows, right=" r"),
+            weight=Weight.COUNTS,
+            section="Verdicts",
+            name="verdicts",
+        )
+
+
+def _absent(cases: Sequence[CaseResult]) -> Iterator[Part]:
+    """What was not measured or not judged, by reason: one reason often holds for many cases."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for result in cases:
+        standing = standing_of(result)
+        if standing in _ABSENT:
+            reasons = [j.reason for j in result.judgements.values() if j.reason]
+            by_reason.setdefault((standing.value, "; ".join(dict.fromkeys(reasons))), []).append(
+                result.case.id
+            )
+    lines = []
+    for (standing_name, reason), case_ids in by_reason.items():
+        why = f" ({inline(reason)})" if reason else ""
+        lines.append(f"- **{standing_name}**{why}: {_some(list(map(code, case_ids)), CASES_SHOWN)}")
+    if lines:
+        yield Part(
+            text=_list(lines, REASONS_SHOWN),
+            weight=Weight.ABSENT,
+            section="Not measured or not judged",
+            name="what was not measured",
+        )
+
+
+def _remarks(cases: Sequence[CaseResult]) -> Iterator[Part]:
+    lines = [f"- {inline(line)}" for line in remark_lines(cases)]
+    if lines:
+        yield Part(
+            text="\n".join(lines), weight=Weight.REMARKS, section="Worth knowing", name="remarks"
+        )
+
+
+def _accepted(results: Results) -> Iterator[Part]:
+    rows = [
+        (code(case), inline(unit), old, new, difference, inline(why))
+        for case, unit, old, new, difference, why in map(change_row, results.baseline_changes)
+    ]
+    if rows:
+        yield Part(
+            text=table(HEADINGS, rows, right="  rrr"),
+            weight=Weight.ACCEPTED,
+            section="Accepted",
+            name="what was accepted",
+        )
+
+
+def _hosts(unfit: Mapping[str, Sequence[str]]) -> Iterator[Part]:
+    lines = [
+        f"- {code(host)}: {inline('; '.join(faults))}" for host, faults in sorted(unfit.items())
+    ]
+    if lines:
+        yield Part(
+            text="\n".join(lines),
+            weight=Weight.HOSTS,
+            section="Hosts that cannot be used",
+            name="hosts that cannot be used",
+        )
+
+
+def _ignored(results: Results) -> Iterator[Part]:
+    lines = [f"- {code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
+    if lines:
+        yield Part(
+            text=f"{len(lines)} in all.\n\n{_list(lines, IGNORED_SHOWN)}",
+            weight=Weight.IGNORED,
+            section="Logs that were left out",
+            name="logs that were left out",
+        )
+
+
+def _environment(results: Results) -> Iterator[Part]:
+    rows = [
+        (inline(str(name)), inline(_plain(value)))
+        for name, value in results.environment.items()
+        if value is not None
+    ]
+    for kind in ("machine", "software"):
+        # Values by name, each once: usually all cases agree.
+        found: dict[str, dict[str, None]] = {}
+        for result in results.cases:
+            taken_on = result.measurement.fingerprint if result.measurement else None
+            for name, value in (getattr(taken_on, kind) if taken_on else {}).items():
+                found.setdefault(name, {})[value] = None
+        rows += [
+            (f"{kind}: {inline(name)}", inline(", ".join(values))) for name, values in found.items()
+        ]
+    if rows:
+        yield Part(
+            text=table(("fact", "value"), rows),
+            weight=Weight.ENVIRONMENT,
+            section="Environment",
+            name="the environment",
+        )
+
+
+def _list(lines: Sequence[str], shown: int) -> str:
+    """A list of some lines, and how many more there are."""
+    more = len(lines) - shown
+    rest = [f"- … and {more} more; the results file (`--dlperf-json`) has all"] if more > 0 else []
+    return "\n".join([*lines[:shown], *rest])
+
+
+def _some(names: Sequence[str], shown: int) -> str:
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {version}" for name, version in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)

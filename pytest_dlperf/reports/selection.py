@@ -1,0 +1,77 @@
+"""What was wrong with a selection that no test fits."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pytest_dlperf.cases import Case
+
+_OPERATORS: Final = frozenset(("and", "or", "not", "true", "false"))
+_SHOWN: Final = 3
+_VALUES_SHOWN: Final = 12
+_ARGUMENT: Final = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|(\w+))""")
+_MARKER: Final = re.compile(r"\bdlperf\s*\(([^)]*)\)")
+
+
+def selection_lines(
+    keywords: str, markers: str, cases: Sequence[Case], is_known: Callable[[str], bool]
+) -> Iterator[str]:
+    """Which words of ``-k`` and which values of ``-m "dlperf(…)"`` no test has, and what is near.
+
+    ``is_known`` says whether a word stands in the name of any test. An expression whose words are
+    all known, and which nothing fits as a whole, gets the cases that have the most of them.
+    """
+    words = [word for word in re.findall(r"[^\s()]+", keywords) if word.lower() not in _OPERATORS]
+    unknown = [word for word in words if not is_known(word)]
+    parts = {part for case in cases for part in _parts(case)}
+    for word in dict.fromkeys(unknown):
+        yield f"-k: no test has {word!r} in its name{_near(word, parts)}"
+    if words and not unknown:
+        ids = _nearest(words, [case.id for case in cases])
+        if ids:
+            yield f"-k: no test fits the whole expression; near: {', '.join(ids)}"
+    for arguments in _MARKER.findall(markers):
+        yield from _marker(arguments, cases)
+
+
+def _parts(case: Case) -> Iterable[str]:
+    """The words that people select a case by."""
+    batch = f"b{case.batch_per_device}"
+    names = (case.framework, case.model, case.precision, batch, str(case.topology))
+    pieces = (piece for name in names for piece in name.split("_"))
+    return (*names, *case.options, *pieces)
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    near = get_close_matches(word.lower(), sorted(known), n=_SHOWN)
+    return f"; near: {', '.join(near)}" if near else ""
+
+
+def _nearest(words: Sequence[str], ids: Iterable[str]) -> list[str]:
+    """The ids that have the most of the words, where they have more than one."""
+
+    def found(case_id: str) -> int:
+        return sum(word.lower() in case_id for word in words)
+
+    ranked = sorted(ids, key=found, reverse=True)[:_SHOWN]
+    return [case_id for case_id in ranked if found(case_id) > 1]
+
+
+def _marker(arguments: str, cases: Sequence[Case]) -> Iterator[str]:
+    for name, *quoted in _ARGUMENT.findall(arguments):
+        wanted = "".join(quoted)
+        axes = [case.axes() for case in cases]
+        if axes and name not in axes[0]:
+            yield f"-m: cases have no {name!r}; they have {', '.join(axes[0])}"
+            continue
+        values = {str(of_case[name]) for of_case in axes}
+        if wanted not in values:
+            shown = sorted(values - {""})
+            if len(shown) > _VALUES_SHOWN:
+                shown = get_close_matches(wanted, shown, n=_SHOWN) or shown[:_VALUES_SHOWN]
+            yield f"-m: no case has {name}={wanted!r}; there are {', '.join(shown)}"

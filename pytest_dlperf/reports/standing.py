@@ -1,0 +1,220 @@
+"""How a case stands at the end of a session, in one word, and all cases in one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate.verdict import Quantity, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_dlperf.cases import Case, Topology
+    from pytest_dlperf.gate.verdict import Judgement
+    from pytest_dlperf.session import CaseResult
+
+INTERRUPTED: Final = "The session was interrupted: it says nothing of what is missing."
+
+
+class Standing(str, Enum):
+    """What became of a case, over all that was judged of it, the worst first.
+
+    The value is the word that every report has for it.
+    """
+
+    FAILED = "failed"
+    HUNG = "hung"
+    INVALID = "invalid"
+    REGRESSED = "regressed"
+    INCONCLUSIVE = "inconclusive"
+    NO_BASELINE = "no_baseline"
+    LOST = "lost"
+    """A test of the case was lost with its worker."""
+    ENVIRONMENT_SHIFT = "environment_shift"
+    NOT_JUDGED = "not judged"
+    NOT_MEASURED = "not measured"
+    SKIPPED = "skipped"
+    EXPECTED = "expected"
+    """It failed, and its test had announced that."""
+    ACCEPTED = "accepted"
+    """Its new number takes the place of the old one."""
+    RECORDED = "recorded"
+    """Its number is its first baseline."""
+    IMPROVED = "improved"
+    PASS = "pass"  # noqa: S105 - a verdict, no password
+
+    @property
+    def rank(self) -> int:
+        """Its place among all, 0 being the worst."""
+        return _RANKS[self]
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether a test of the case failed, and somebody has to look."""
+        return self.rank <= Standing.LOST.rank
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the case was measured and all that was judged of it is in order."""
+        return self.rank >= Standing.ACCEPTED.rank
+
+    def fails(self, *, strict: bool) -> bool:
+        """Whether a test of the case failed; in a ``strict`` session some more do."""
+        not_if_strict = (Standing.ENVIRONMENT_SHIFT, Standing.SKIPPED)
+        return self.is_alarm or (strict and self in not_if_strict)
+
+
+_RANKS: Final = {standing: rank for rank, standing in enumerate(Standing)}
+
+# What is said of one case, and of several.
+_SAID: Final = {
+    Standing.FAILED: ("failed", "failed"),
+    Standing.HUNG: ("hung", "hung"),
+    Standing.INVALID: ("is invalid", "are invalid"),
+    Standing.REGRESSED: ("regressed", "regressed"),
+    Standing.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
+    Standing.NO_BASELINE: ("has no baseline", "have no baseline"),
+    Standing.LOST: ("was lost with its worker", "were lost with their workers"),
+    Standing.ENVIRONMENT_SHIFT: (
+        "is as slow as the accepted software",
+        "are as slow as the accepted software",
+    ),
+    Standing.NOT_JUDGED: ("was not judged", "were not judged"),
+    Standing.NOT_MEASURED: ("was not measured", "were not measured"),
+    Standing.SKIPPED: ("was skipped", "were skipped"),
+    Standing.EXPECTED: ("failed as expected", "failed as expected"),
+    Standing.ACCEPTED: ("has a newly accepted number", "have newly accepted numbers"),
+    Standing.RECORDED: ("got its first baseline", "got their first baselines"),
+    Standing.IMPROVED: ("improved", "improved"),
+    Standing.PASS: ("holds its baseline", "hold their baseline"),
+}
+
+
+def of_judgement(judgement: Judgement) -> Standing:
+    """How a case stands by one judgement; what is accepted is none to worry about any more."""
+    if judgement.recorded:
+        is_first = judgement.verdict is Verdict.PASS
+        return Standing.RECORDED if is_first else Standing.ACCEPTED
+    return Standing.EXPECTED if judgement.excused else Standing(judgement.verdict.value)
+
+
+def standing_of(result: CaseResult) -> Standing:
+    """How a case stands. What was not measured never stands well, whatever a verdict says."""
+    standings = map(of_judgement, result.judgements.values())
+    worst = min(standings, key=_RANKS.__getitem__, default=Standing.NOT_JUDGED)
+    if worst.is_good and not is_measured(result):
+        worst = Standing.NOT_MEASURED
+    return worst if result.is_whole or worst.is_alarm else Standing.LOST
+
+
+def is_measured(result: CaseResult) -> bool:
+    """Whether there is a throughput of the case."""
+    return result.measurement is not None and bool(result.measurement.throughputs)
+
+
+def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
+    """The cases as they are shown; among equals the topologies of a training in a row."""
+    return sorted(results, key=lambda result: (standing_of(result).rank, _place(result.case)))
+
+
+def _place(case: Case) -> tuple[str, str, int, tuple[str, ...], Topology]:
+    return case.system, case.precision, case.batch_per_device, case.options, case.topology
+
+
+# ------------------------------------------------------------------------- in words
+
+
+def word_of(judgement: Judgement) -> str:
+    """One verdict, and what was done about it."""
+    standing, verdict = of_judgement(judgement), judgement.verdict.value
+    return verdict if standing.value == verdict else f"{verdict}, {standing.value}"
+
+
+def words_of(result: CaseResult) -> list[tuple[str, Standing]]:
+    """All verdicts of a case, each with how the case stands by it, the worst first.
+
+    The quantity is named where there is another one with another verdict, and where no test was
+    about the throughput.
+    """
+    standing = standing_of(result)
+    lost = [] if result.is_whole else [(Standing.LOST.value, Standing.LOST)]
+    if standing in (Standing.LOST, Standing.NOT_JUDGED, Standing.NOT_MEASURED):
+        return lost or [(standing.value, standing)]
+    found = [result.judgements[quantity] for quantity in Quantity if quantity in result.judgements]
+    if len({word_of(judgement) for judgement in found}) == 1:
+        quantity = found[0].quantity
+        named = "" if quantity is Quantity.THROUGHPUT else f"{quantity.value} "
+        return [*lost, (f"{named}{word_of(found[0])}", of_judgement(found[0]))]
+    found.sort(key=lambda judgement: of_judgement(judgement).rank)
+    return [
+        *lost,
+        *((f"{j.quantity.value} {word_of(j)}", of_judgement(j)) for j in found),
+    ]
+
+
+def counts(results: Iterable[CaseResult]) -> dict[Standing, int]:
+    """How many cases stand how, the worst first; what is no case's is left out."""
+    found = dict.fromkeys(Standing, 0)
+    for result in results:
+        found[standing_of(result)] += 1
+    return {standing: count for standing, count in found.items() if count}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """All cases in one line: the alarms, and behind them all else.
+
+    Without an alarm ``text`` is what is not good; without that it is everything.
+    ``nothing_measured`` says that there is no throughput of any case.
+    """
+
+    text: str
+    rest: str = ""
+    nothing_measured: bool = False
+
+    @property
+    def line(self) -> str:
+        """Both: ``2 of 115 cases regressed, 1 failed, 112 hold their baseline``."""
+        return f"{self.text}, {self.rest}" if self.rest else self.text
+
+    @property
+    def first(self) -> str:
+        """The text as the beginning of a page."""
+        said = f"Nothing was measured: {self.text}" if self.nothing_measured else self.text
+        return f"{said[0].upper()}{said[1:]}"
+
+    @property
+    def whole(self) -> str:
+        """Both, as the beginning of a page."""
+        return f"{self.first}, {self.rest}" if self.rest else self.first
+
+
+def headline(results: Sequence[CaseResult]) -> Headline:
+    """All cases in one line; regressions come first, for a release depends on them."""
+    found = counts(results)
+    nothing = not any(map(is_measured, results))
+    if not found:
+        return Headline(text="no case was selected", nothing_measured=nothing)
+    order = sorted(found, key=lambda standing: standing is not Standing.REGRESSED)
+    said = _counted(order, found)
+    alarms = sum(standing.is_alarm for standing in order)
+    told = alarms or sum(not standing.is_good for standing in order) or len(order)
+    return Headline(
+        text=", ".join(said[:told]),
+        rest=", ".join(said[told:]),
+        nothing_measured=nothing,
+    )
+
+
+def _counted(order: Sequence[Standing], found: Mapping[Standing, int]) -> list[str]:
+    total = sum(found.values())
+    first, *others = order
+    said = _SAID[first][found[first] > 1]
+    if not others:
+        return [f"the one case {said}" if total == 1 else f"all {total} cases {said}"]
+    return [
+        f"{found[first]} of {total} cases {said}",
+        *(f"{found[standing]} {_SAID[standing][found[standing] > 1]}" for standing in others),
+    ]

@@ -1,0 +1,183 @@
+"""The table of the summary: a row per case, with as many columns as the terminal has room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import held_against, run_count
+from pytest_dlperf.reports.standing import Standing, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_dlperf.gate.verdict import Judgement
+    from pytest_dlperf.session import CaseResult
+
+_GAP: Final = 2
+_VERDICT_ROOM: Final = 20
+"""Columns of the widest verdict that counts when columns are chosen; a wider one goes below."""
+
+_THROUGHPUT: Final = ("median", "baseline", "diff", "sees", "spread", "mean", "runs")
+_SPEEDUP: Final = ("ratio", "baseline", "diff", "sees")
+_KEYS: Final = (
+    *((Quantity.THROUGHPUT, name) for name in ("unit", *_THROUGHPUT)),
+    *((Quantity.SPEEDUP, name) for name in _SPEEDUP),
+)
+_LEAVE_OUT: Final = (
+    (Quantity.THROUGHPUT, "mean"),
+    (Quantity.THROUGHPUT, "spread"),
+    (Quantity.SPEEDUP, "sees"),
+    (Quantity.SPEEDUP, "baseline"),
+    (Quantity.THROUGHPUT, "runs"),
+    (Quantity.THROUGHPUT, "sees"),
+    (Quantity.THROUGHPUT, "baseline"),
+    (Quantity.THROUGHPUT, "unit"),
+    (Quantity.SPEEDUP, "diff"),
+    (Quantity.SPEEDUP, "ratio"),
+)
+"""What makes room for the rest, the least important first."""
+_NO_REASON: Final = ("unit", "runs", "mean")
+"""What does not explain a verdict: the single runs stand below it."""
+_LEGEND: Final = "sees: the smallest loss that the gate finds, 9 times out of 10"
+
+Key = tuple[Quantity, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of a case."""
+
+    case_id: str
+    cells: dict[Key, str]
+    verdicts: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The verdicts in one line."""
+        return "; ".join(self.verdicts)
+
+
+def row_of(result: CaseResult, *, is_reference: bool = False) -> Row:
+    """The cells of a case; ``is_reference`` for one that was measured without being selected."""
+    measurement = result.measurement
+    by_throughput = result.judgements.get(Quantity.THROUGHPUT)
+    by_speedup = result.judgements.get(Quantity.SPEEDUP)
+    has_speedup = result.case != result.case.single_device
+    held_speedup = held_against(result, Quantity.SPEEDUP) if has_speedup else None
+    cells = {
+        (Quantity.THROUGHPUT, "unit"): measurement.unit if measurement else numbers.ABSENT,
+        (Quantity.THROUGHPUT, "median"): numbers.throughput(
+            measurement.median if measurement else None
+        ),
+        (Quantity.THROUGHPUT, "mean"): numbers.throughput(
+            measurement.mean if measurement else None
+        ),
+        (Quantity.THROUGHPUT, "spread"): numbers.spread(
+            measurement.spread if measurement else None
+        ),
+        (Quantity.THROUGHPUT, "runs"): run_count(measurement),
+        (Quantity.THROUGHPUT, "baseline"): numbers.throughput(
+            held_against(result, Quantity.THROUGHPUT)
+        ),
+        (Quantity.THROUGHPUT, "diff"): _difference(by_throughput),
+        (Quantity.THROUGHPUT, "sees"): _sees(by_throughput),
+        (Quantity.SPEEDUP, "ratio"): numbers.speedup(result.speedup if has_speedup else None),
+        (Quantity.SPEEDUP, "baseline"): numbers.speedup(held_speedup),
+        (Quantity.SPEEDUP, "diff"): _difference(by_speedup),
+        (Quantity.SPEEDUP, "sees"): _sees(by_speedup),
+    }
+    words = ("reference",) if is_reference else tuple(_verdict_words(result))
+    return Row(result.case.id, cells, words)
+
+
+def _difference(judgement: Judgement | None) -> str:
+    return numbers.signed_percent(judgement.difference_percent if judgement else None)
+
+
+def _sees(judgement: Judgement | None) -> str:
+    return numbers.visible_loss(judgement.smallest_visible_percent if judgement else None)
+
+
+def _verdict_words(result: CaseResult) -> list[str]:
+    """The verdicts; of several, what is simply in order has no room here."""
+    words = words_of(result)
+    return [word for word, standing in words if len(words) == 1 or standing is not Standing.PASS]
+
+
+class Table:
+    """How the rows are laid out: the columns that there is room for, and their widths."""
+
+    def __init__(self, rows: Sequence[Row], *, width: int) -> None:
+        """Choose the columns for a terminal of ``width`` columns."""
+        shown = [key for key in _KEYS if any(row.cells[key] != numbers.ABSENT for row in rows)]
+        units = {row.cells[_KEYS[0]] for row in rows} - {numbers.ABSENT}
+        self._unit = units.pop() if len(units) == 1 else None
+        if self._unit is not None or not units:
+            shown = [key for key in shown if key[1] != "unit"]
+        self._keys = shown
+        self._widths = {
+            key: max(len(key[1]), *(len(row.cells[key]) for row in rows)) for key in shown
+        }
+        self._case = max(len("case"), *(len(row.case_id) for row in rows))
+        self._verdict = max(len(row.verdict) for row in rows)
+        needed = min(self._verdict, _VERDICT_ROOM)
+        self._left_out: list[Key] = []
+        for key in _LEAVE_OUT:
+            if self._case + self._numbers_width() + _GAP + needed <= width:
+                break
+            if key in self._keys:
+                self._keys.remove(key)
+                self._left_out.append(key)
+        # A longer id stands in a line of its own.
+        self._case = min(self._case, max(width - self._numbers_width() - _GAP - needed, 4))
+        self._verdict_room = width - self._case - self._numbers_width() - _GAP
+
+    def _numbers_width(self) -> int:
+        return sum(_GAP + width for key, width in self._widths.items() if key in self._keys)
+
+    def head(self) -> Iterator[str]:
+        """What the columns are, and above it what they are of."""
+        groups: dict[Quantity, int] = {}
+        for key in self._keys:
+            groups[key[0]] = groups.get(key[0], -_GAP) + _GAP + self._widths[key]
+        titles = {Quantity.THROUGHPUT: self._unit or "throughput", Quantity.SPEEDUP: "speedup"}
+        above = " " * self._case
+        for quantity, room in groups.items():
+            title = titles[quantity]
+            # A title that is wider than its columns begins further left.
+            begin = len(above) + _GAP + max(room - len(title), 0)
+            if room > len(title) + 4:
+                rest = room - len(title) - 2
+                title = f"{'-' * (rest // 2)} {title} {'-' * (rest - rest // 2)}"
+                begin = len(above) + _GAP
+            above = above.ljust(begin) + title
+        yield above
+        names = [key[1].rjust(self._widths[key]) for key in self._keys]
+        yield (" " * _GAP).join(["case".ljust(self._case), *names, "verdict"])
+
+    def lines(self, row: Row) -> Iterator[str]:
+        """A row: one line, unless the id or the verdicts are longer than there is room."""
+        case = row.case_id
+        if len(case) > self._case:
+            yield case
+            case = ""
+        cells = [row.cells[key].rjust(self._widths[key]) for key in self._keys]
+        first, *below = (row.verdict,) if len(row.verdict) <= self._verdict_room else row.verdicts
+        yield (" " * _GAP).join([case.ljust(self._case), *cells, first])
+        for words in below:
+            yield words.rjust(self._case + self._numbers_width() + _GAP + len(first))
+
+    def left_out(self, row: Row, *, with_all: bool) -> Iterator[str]:
+        """The numbers of a row that there was no column for; without all, those that explain."""
+        for quantity, name in reversed(self._left_out):
+            cell = row.cells[quantity, name]
+            if cell != numbers.ABSENT and (with_all or name not in _NO_REASON):
+                of = "speedup " if quantity is Quantity.SPEEDUP else ""
+                yield f"{of}{name} {cell}".replace("speedup ratio", "speedup")
+
+    def legend(self) -> str | None:
+        """What needs saying of the columns."""
+        return _LEGEND if any(name == "sees" for _, name in self._keys) else None

@@ -1,0 +1,109 @@
+"""Sessions' results as values, for tests of the history that need many nights at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.fingerprint import Fingerprint
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.history.store import History
+from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.results.document import Results
+from pytest_dlperf.session import AcceptedNumbers, CaseResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+CASE = "tiny-mlp-fp32-b4-1n1g"
+UNIT = "samples/s"
+FIRST = datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=1)))
+"""When the first night begins."""
+
+
+def night(number: int) -> str:
+    """When a night begins: 0 is the first of January 2026."""
+    return (FIRST + timedelta(days=number)).isoformat(timespec="seconds")
+
+
+def measurement(
+    case_id: str, runs: Sequence[float | None], *, launched: bool = True, unit: str = UNIT
+) -> Measurement:
+    """A measurement with so many runs; ``None`` is one that failed."""
+    return Measurement(
+        case_id=case_id,
+        unit=unit,
+        estimator=Estimator.STEADY,
+        runs=tuple(
+            Run(
+                run=number,
+                throughput=throughput,
+                status=RunStatus.FAILED if throughput is None else RunStatus.OK,
+                reason="exit code 7" if throughput is None else None,
+            )
+            for number, throughput in enumerate(runs, 1)
+        ),
+        fingerprint=Fingerprint(machine={"device": "H200"}, hosts=("a",)) if launched else None,
+    )
+
+
+def case_result(
+    case_id: str,
+    runs: Sequence[float | None],
+    *,
+    launched: bool = True,
+    baseline: float | None = None,
+    verdict: Verdict = Verdict.PASS,
+) -> CaseResult:
+    """What a session came to of one case."""
+    judgement = Judgement(quantity=Quantity.THROUGHPUT, verdict=verdict, difference_percent=0.1)
+    return CaseResult(
+        case=Case.parse(case_id),
+        measurement=measurement(case_id, runs, launched=launched),
+        accepted=AcceptedNumbers(throughput=baseline, speedup=None, estimator="steady")
+        if baseline is not None
+        else None,
+        judgements={Quantity.THROUGHPUT: judgement},
+    )
+
+
+def session(
+    number: int, cases: Mapping[str, Sequence[float | None]] | Sequence[CaseResult], **more: Any
+) -> Results:
+    """The results of a night: cases as such, or as their runs by id."""
+    results = (
+        [case_result(case_id, runs) for case_id, runs in cases.items()]
+        if isinstance(cases, Mapping)
+        else cases
+    )
+    fields = {
+        "session": f"night-{number}",
+        "cluster": "local",
+        "estimator": Estimator.STEADY,
+        "started": night(number),
+        "ended": night(number),
+        "environment": {"host": "a"},
+        "cases": tuple(results),
+    }
+    return Results(**{**fields, **more})
+
+
+def drawn(
+    levels: Sequence[float], *, noise: float = 0.01, runs: int = 5, seed: str = "nights"
+) -> list[list[float]]:
+    """The runs of a night at each level, which differ by ``noise`` as a part of it."""
+    draw = random.Random(seed)  # noqa: S311 - the same nights every time
+    return [[level * draw.gauss(1, noise) for _ in range(runs)] for level in levels]
+
+
+def fill(file: Path, nights: Sequence[Sequence[float | None]], case_id: str = CASE) -> Results:
+    """Put one session for each night into a database, and give the last one."""
+    with History.open(file) as history:
+        for number, runs in enumerate(nights):
+            last = session(number, {case_id: runs})
+            history.add(last)
+    return last

@@ -1,0 +1,98 @@
+"""Results of sessions that tests of files and reports make from a few numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+# Medians import it when they are asked for; by pytester a second time, against its warning.
+import numpy as np  # noqa: F401
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.results.document import Results
+from pytest_dlperf.session import AcceptedNumbers, CaseResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_dlperf.fingerprint import Fingerprint
+
+STARTED = "2026-11-20T22:00:00+01:00"
+
+
+def measured_case(  # noqa: PLR0913 - what differs between tests, by name
+    case_id: str,
+    *throughputs: float,
+    unit: str = "images/s",
+    estimator: Estimator = Estimator.STEADY,
+    speedup: float | None = None,
+    broken: Sequence[RunStatus] = (),
+    verdict: Verdict = Verdict.PASS,
+    fingerprint: Fingerprint | None = None,
+    baseline: float | None = None,
+) -> CaseResult:
+    """A case with runs of these throughputs, then broken ones; passed, unless told otherwise."""
+    runs = [
+        Run(run=number, throughput=value, status=RunStatus.OK, log=f"logs/{number}.log", steps=100)
+        for number, value in enumerate(throughputs, 1)
+    ]
+    runs += [
+        Run(run=number, throughput=None, status=status, reason="out of luck")
+        for number, status in enumerate(broken, len(runs) + 1)
+    ]
+    measurement = Measurement(
+        case_id=case_id,
+        unit=unit,
+        estimator=estimator,
+        runs=tuple(runs),
+        fingerprint=fingerprint,
+    )
+    accepted = measurement.median if baseline is None else baseline
+    return CaseResult(
+        case=Case.parse(case_id),
+        measurement=measurement,
+        speedup=speedup,
+        accepted=None
+        if accepted is None
+        else AcceptedNumbers(throughput=accepted, speedup=speedup, estimator=estimator.value),
+        judgements={
+            Quantity.THROUGHPUT: Judgement(
+                quantity=Quantity.THROUGHPUT,
+                verdict=verdict,
+                measured=measurement.median,
+                baseline=accepted,
+                difference_percent=0.1,
+                interval_percent=(-0.5, 0.7),
+                tolerance_percent=5.0,
+                rule=RuleName.TOLERANCE,
+            )
+        },
+    )
+
+
+def unmeasured_case(case_id: str, verdict: Verdict, reason: str) -> CaseResult:
+    """A case without any run."""
+    judgement = Judgement(quantity=Quantity.THROUGHPUT, verdict=verdict, reason=reason)
+    return CaseResult(case=Case.parse(case_id), judgements={Quantity.THROUGHPUT: judgement})
+
+
+def session(
+    *cases: CaseResult,
+    name: str = "a" * 32,
+    cluster: str = "office",
+    estimator: Estimator = Estimator.STEADY,
+    environment: Mapping[str, Any] | None = None,
+) -> Results:
+    """A session with these cases."""
+    return Results(
+        session=name,
+        cluster=cluster,
+        estimator=estimator,
+        started=STARTED,
+        ended="2026-11-20T23:00:00+01:00",
+        environment=environment
+        or {"host": "pc", "python": "3.11.7", "packages": {"torch": "2.13"}},
+        units={"paddle-resnet50": "images/s"},
+        cases=cases,
+    )

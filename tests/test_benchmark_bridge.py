@@ -1,0 +1,442 @@
+"""Measured cases in pytest-benchmark: its files, comparisons and histograms.
+
+Warnings are errors in the suite: none of pytest-benchmark's may end a session.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from nights import Nights
+from trainers import CASES, TinySystem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+pytestmark = pytest.mark.slow
+
+ONE, TWO = CASES[:2]
+KEYS = {"group", "name", "fullname", "params", "param", "extra_info", "options", "stats"}
+STATISTICS = {
+    "min", "max", "mean", "stddev", "rounds", "median", "iqr", "q1", "q3", "iqr_outliers",
+    "stddev_outliers", "outliers", "ld15iqr", "hd15iqr", "ops", "total", "iterations",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _its_own_warnings(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let releases warn that they measure nothing under xdist: each session, before 5.3."""
+    del suite  # it sets the variable, so it comes first
+    release = tuple(map(int, version("pytest-benchmark").split(".")[:2]))
+    if release < (5, 3):
+        kind = "pytest_benchmark.logger.PytestBenchmarkWarning"
+        monkeypatch.setenv("PYTEST_ADDOPTS", f"{os.environ['PYTEST_ADDOPTS']} -W default::{kind}")
+
+
+@pytest.fixture
+def nights(suite: Suite) -> Nights:
+    nights = Nights(suite)
+    nights.accept(nights.numbers("accepted"))
+    return nights
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The benchmarks of a file."""
+    benchmarks: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["benchmarks"]
+    return benchmarks
+
+
+def saved(suite: Suite) -> list[Path]:
+    """The files of pytest-benchmark's storage, oldest first."""
+    return sorted(suite.path.glob(".benchmarks/*/*.json"))
+
+
+def command(suite: Suite, *arguments: object) -> str:
+    """What ``pytest-benchmark`` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", *map(str, arguments)],
+        cwd=suite.path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def add_test(suite: Suite, text: str) -> None:
+    (suite.path / "bench_tests" / "test_own.py").write_text(text, encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------- the files
+
+
+def test_every_measured_case_is_in_the_json(nights: Nights, workers: list[str]) -> None:
+    suite = nights.suite
+    runs = nights.numbers("tonight")
+    file = suite.path / "benchmarks.json"
+
+    result = suite.run(*nights.night("tonight", runs), "--benchmark-json", file, *workers)
+
+    assert result.ret == 0
+    benchmarks = {benchmark["param"]: benchmark for benchmark in read(file)}
+    assert set(benchmarks) == {ONE, TWO}
+    for topology, case_id in (("1n1g", ONE), ("1n2g", TWO)):
+        benchmark = benchmarks[case_id]
+        assert set(benchmark) == KEYS
+        assert set(benchmark["stats"]) == {*STATISTICS, "data"}
+        assert benchmark["group"] == "tiny-mlp-fp32"
+        assert benchmark["name"] == f"step[{case_id}]"
+        assert benchmark["fullname"] == f"local/steady::step[{case_id}]"
+        assert benchmark["params"]["topology"] == topology
+        batch = {"1n1g": 4, "1n2g": 8}[topology]
+        # The logs tell microseconds.
+        seconds = [pytest.approx(batch / throughput, rel=1e-3) for throughput in runs[topology]]
+        assert benchmark["stats"]["data"] == seconds
+        assert benchmark["stats"]["rounds"] == 5
+        extra = benchmark["extra_info"]
+        assert benchmark["stats"]["median"] * extra["throughput"] == pytest.approx(batch)
+        accepted = {"throughput", "speedup"}
+        assert (extra["case"], extra["topology"], extra["cluster"]) == (case_id, topology, "local")
+        assert (extra["unit"], extra["estimator"]) == ("samples/s", "steady")
+        assert set(extra["baseline"]) == set(extra["verdict"]) == accepted
+        assert extra["verdict"]["throughput"] == "pass"
+    assert benchmarks[TWO]["extra_info"]["speedup"] == pytest.approx(1.9, rel=0.05)
+    assert benchmarks[TWO]["extra_info"]["verdict"]["speedup"] == "pass"
+
+
+def test_cases_that_are_launched_are_there_as_well(suite: Suite, workers: list[str]) -> None:
+    TinySystem(suite)
+    file = suite.path / "benchmarks.json"
+
+    suite.run("-k", "tiny", "--dlperf-repeats", "2", "--benchmark-json", file, *workers)
+
+    assert {benchmark["param"] for benchmark in read(file)} == set(CASES)
+    assert all(benchmark["stats"]["rounds"] == 2 for benchmark in read(file))
+
+
+def test_names_do_not_depend_on_workers_groups_or_folders(nights: Nights) -> None:
+    """Saved runs are joined by the full name: all ways to run a night must give the same."""
+    suite = nights.suite
+    logs = nights.usual("tonight")
+    names = []
+    for more in ([], ["-n", "2"], ["-n", "2", "--dist", "loadgroup"], ["--rootdir", "bench_tests"]):
+        file = suite.path / "benchmarks.json"
+        folders = ["--dlperf-systems", "bench_tests/systems", "--dlperf-baselines", "baselines"]
+        suite.run(*logs, *folders, "--benchmark-json", file, *more)
+        names.append(sorted((it["name"], it["fullname"], it["group"]) for it in read(file)))
+        file.unlink()
+
+    assert len(names[0]) == 2
+    assert names == [names[0]] * 4
+
+
+def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(
+    nights: Nights, workers: list[str]
+) -> None:
+    suite = nights.suite
+    suite.run(*nights.usual("first"), "--benchmark-save", "before", *workers)
+
+    slow = nights.usual("second", of_1n2g=0.8)
+    result = suite.run(
+        *slow, "--benchmark-autosave", "--benchmark-compare", "0001", "--benchmark-name", "short",
+        "--benchmark-compare-fail", "median:5%", *workers,
+    )  # fmt: skip
+
+    assert result.ret != 0
+    assert saved(suite)[0].name == "0001_before.json"
+    assert len(saved(suite)) == 2
+    result.stdout.fnmatch_lines_random([f"step[[]{TWO}] (0001) *", f"step[[]{TWO}] (NOW) *"])
+    result.stderr.fnmatch_lines(["Performance has regressed:", f"*{TWO}] (0001) - Field 'median'*"])
+    assert f"{ONE}] (0001) - Field" not in result.stderr.str()
+    # What this plugin has to tell stands above.
+    result.stdout.fnmatch_lines(["*= dlperf: cluster local, steady =*", f"{TWO}*regressed*"])
+
+
+def test_the_commands_of_pytest_benchmark_read_the_files(nights: Nights) -> None:
+    suite = nights.suite
+    suite.run(*nights.usual("first"), "--benchmark-save", "before", "--benchmark-save-data")
+    suite.run(*nights.usual("second", of_1n2g=0.8), "--benchmark-save", "after")
+
+    listed = command(suite, "list")
+    assert [line.rpartition("/")[2] for line in listed.split()] == [
+        "0001_before.json",
+        "0002_after.json",
+    ]
+    before, after = saved(suite)
+    table = suite.path / "table.csv"
+    printed = command(
+        suite, "compare", before, after, "--csv", table, "--name", "long", "--sort", "name"
+    )
+    assert f"local/steady::step[{TWO}]" in printed
+    with table.open(encoding="utf-8", newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    medians = {
+        case_id: [float(row["median"]) for row in rows if case_id in row["name"]]
+        for case_id in (ONE, TWO)
+    }
+    assert medians[ONE][1] / medians[ONE][0] == pytest.approx(1, abs=0.05)
+    assert medians[TWO][1] / medians[TWO][0] == pytest.approx(1.25, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("by", "groups"),
+    [
+        ("group", ["'tiny-mlp-fp32': 2 tests"]),
+        ("func", ["'step': 2 tests"]),
+        ("fullfunc", ["'local/steady::step': 2 tests"]),
+        ("param", [f"'{ONE}': 1 tests", f"'{TWO}': 1 tests"]),
+        ("param:topology", ["'topology=1n1g': 1 tests", "'topology=1n2g': 1 tests"]),
+        ("group,param:devices", ["'tiny-mlp-fp32 devices=1': 1 tests", "*devices=2': 1 tests"]),
+        ("param:size", ["'size=None': 2 tests"]),
+    ],
+)
+def test_its_groupings_work(nights: Nights, by: str, groups: list[str]) -> None:
+    result = nights.suite.run(
+        *nights.usual("tonight"), "--benchmark-json", "it.json", "--benchmark-group-by", by
+    )
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"*- benchmark {group} -*" for group in groups])
+
+
+@pytest.mark.skipif(find_spec("pygal") is None, reason="needs pytest-benchmark[histogram]")
+def test_a_histogram_is_drawn_by_group(nights: Nights, workers: list[str]) -> None:
+    suite = nights.suite
+
+    result = suite.run(*nights.usual("tonight"), "--benchmark-histogram", "pictures/box", *workers)
+
+    assert result.ret == 0
+    [picture] = suite.path.glob("pictures/*.svg")
+    assert picture.name == "box-tiny-mlp-fp32.svg"
+    assert f"step[{TWO}]" in picture.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(find_spec("pygal") is not None, reason="pygal is here")
+def test_without_pygal_its_own_message_stays_and_the_summary_too(nights: Nights) -> None:
+    result = nights.suite.run(*nights.usual("tonight"), "--benchmark-histogram")
+
+    result.stdout.fnmatch_lines(["*= dlperf: cluster local, steady =*"])
+    result.stderr.fnmatch_lines(["ImportError: *pytest-benchmark[[]histogram[]]*"])
+
+
+# ------------------------------------------------------------------- what is not handed over
+
+
+def test_nothing_of_it_is_seen_unless_it_was_asked_for(nights: Nights) -> None:
+    suite = nights.suite
+    add_test(
+        suite,
+        "def test_modules_tiny(dlperf_case, dlperf_measure):\n    dlperf_measure(dlperf_case)\n"
+        "def test_tiny_own(benchmark):\n    benchmark(int)\n",
+    )
+
+    result = suite.run(*nights.usual("tonight"))
+
+    result.stdout.fnmatch_lines(["*- benchmark: 1 tests -*", "test_tiny_own *"])
+    assert "step[tiny" not in result.stdout.str()
+
+
+def test_a_broken_case_is_left_out_and_named(nights: Nights, workers: list[str]) -> None:
+    suite = nights.suite
+    logs = nights.usual("tonight")
+    log = suite.path / "nights/tonight/1n2g/mlp_b4_fp32_3.log"
+    log.write_text(log.read_text(encoding="utf-8")[:400], encoding="utf-8")
+    file = suite.path / "benchmarks.json"
+
+    result = suite.run(*logs, "--benchmark-json", file, *workers)
+
+    assert [benchmark["param"] for benchmark in read(file)] == [ONE]
+    result.stdout.fnmatch_lines(
+        [f"pytest-benchmark was not given what did not run whole: {TWO} (run 3 invalid)"]
+    )
+
+
+@pytest.mark.parametrize("asked", ["--benchmark-json=it.json", "--benchmark-save=it"])
+def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(
+    nights: Nights, asked: str, workers: list[str]
+) -> None:
+    suite = nights.suite
+    logs = nights.night("tonight", {"4n1g": [100.0]})  # a topology that no case has
+
+    result = suite.run(*logs, asked, *workers)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines_random(
+        [
+            "*= dlperf: cluster local, steady =*",
+            "nothing was measured: all 2 cases were skipped",
+            "pytest-benchmark was given no case: none was measured",
+        ]
+    )
+    assert saved(suite) == []
+
+
+def test_a_red_case_is_handed_over_with_its_verdict(nights: Nights) -> None:
+    """Its files hold what was measured; whether that is good stands beside."""
+    suite = nights.suite
+    file = suite.path / "benchmarks.json"
+
+    result = suite.run(*nights.usual("tonight", of_1n2g=0.8), "--benchmark-json", file)
+
+    assert result.ret == 1
+    verdicts = {it["param"]: it["extra_info"]["verdict"]["throughput"] for it in read(file)}
+    assert verdicts == {ONE: "pass", TWO: "regressed"}
+
+
+# ------------------------------------------------------------------------- its own switches
+
+
+def test_a_measurement_of_its_own_goes_on_working(nights: Nights) -> None:
+    suite = nights.suite
+    add_test(suite, "def test_tiny_own(benchmark):\n    benchmark(int)\n")
+    file = suite.path / "benchmarks.json"
+
+    result = suite.run(*nights.usual("tonight"), "--benchmark-json", file)
+
+    assert result.ret == 0
+    names = {benchmark["name"] for benchmark in read(file)}
+    assert names == {"test_tiny_own", f"step[{ONE}]", f"step[{TWO}]"}
+
+
+def test_who_disables_it_gets_nothing_and_is_told(nights: Nights) -> None:
+    suite = nights.suite
+    logs = nights.usual("tonight")
+
+    result = suite.run(*logs, "--benchmark-disable", "--benchmark-json", "it.json")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["pytest-benchmark was given no case: it is disabled, *"])
+    file = suite.path / "it.json"
+    assert not (file.exists() and file.read_bytes())  # releases before 5.3 make an empty one
+
+    suite.run(*logs, "--benchmark-disable", "--benchmark-enable", "--benchmark-json", "it.json")
+    assert len(read(suite.path / "it.json")) == 2
+
+
+def test_skipping_its_tests_skips_no_case(nights: Nights) -> None:
+    suite = nights.suite
+    add_test(suite, "def test_tiny_own(benchmark):\n    benchmark(int)\n")
+
+    result = suite.run(*nights.usual("tonight"), "--benchmark-skip", "--benchmark-json", "it.json")
+
+    result.assert_outcomes(passed=3, skipped=1, deselected=result.parseoutcomes()["deselected"])
+    assert len(read(suite.path / "it.json")) == 2
+
+
+def test_its_tests_alone_leave_every_case_unmeasured_which_is_red(nights: Nights) -> None:
+    result = nights.suite.run(*nights.usual("tonight"), "--benchmark-only")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["nothing was measured: all 2 cases were skipped"])
+
+
+def test_without_pytest_benchmark_all_else_works(nights: Nights, workers: list[str]) -> None:
+    suite = nights.suite
+    (suite.path / "conftest.py").write_text(
+        "import sys\n\n"
+        "def pytest_unconfigure(config):\n"
+        "    print('IMPORTED', 'pytest_benchmark.stats' in sys.modules)\n",
+        encoding="utf-8",
+    )
+
+    result = suite.run(*nights.usual("tonight"), "-p", "no:benchmark", "-s", *workers)
+
+    assert result.ret == 0
+    result.assert_outcomes(passed=3, deselected=result.parseoutcomes().get("deselected", 0))
+    result.stdout.fnmatch_lines(["*= dlperf: cluster local, steady =*", "IMPORTED False"])
+
+
+# --------------------------------------------------------------------- releases that differ
+
+
+def changed_by(suite: Suite, change: str) -> None:
+    """Have another release: pytest-benchmark with a change, made before the session begins."""
+    (suite.path / "conftest.py").write_text(
+        "import pytest_benchmark.session, pytest_benchmark.stats\n"
+        "from pytest_benchmark.session import BenchmarkSession\n"
+        "from pytest_benchmark.stats import Metadata, Stats\n\n"
+        f"{change}\n",
+        encoding="utf-8",
+    )
+
+
+NO_LIST = """\
+BenchmarkSession.finish = lambda self: None
+
+def pytest_runtestloop(session):
+    del session.config._benchmarksession.benchmarks
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("del pytest_benchmark.stats.Metadata", "ImportError: cannot import name 'Metadata'*"),
+        (
+            "Metadata.__init__ = lambda self, *, fixture, loops: None",
+            "TypeError: *unexpected keyword argument*",
+        ),
+        (
+            "Metadata.as_dict = lambda self, **_: self.fixture.kind",
+            "AttributeError: *has no attribute 'kind'*",
+        ),
+        ("del Stats.update", "AttributeError: *has no attribute 'update'*"),
+        (NO_LIST, "AttributeError: *has no attribute 'benchmarks'*"),
+    ],
+    ids=["no Metadata", "another signature", "another fixture", "other Stats", "no list"],
+)
+def test_a_release_that_is_not_understood_is_told_and_costs_no_verdict(
+    nights: Nights, change: str, what: str
+) -> None:
+    suite = nights.suite
+    changed_by(suite, change)
+
+    result = suite.run(
+        *nights.usual("tonight"), "--benchmark-json", "it.json", "--dlperf-json", "results.json"
+    )
+
+    assert len(json.loads((suite.path / "results.json").read_text())["cases"]) == 2
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [f"pytest-benchmark * is not understood: {what} -p no:benchmark leaves it out"]
+    )
+
+
+def test_what_is_used_of_pytest_benchmark_is_there() -> None:
+    """The parts that are not documented: a release that changes one fails here first."""
+    from inspect import signature
+
+    from pytest_benchmark.session import BenchmarkSession
+    from pytest_benchmark.stats import Metadata, Stats
+
+    assert list(signature(Metadata.__init__).parameters) == [
+        "self", "fixture", "iterations", "options",
+    ]  # fmt: skip
+    assert list(signature(Metadata.update).parameters) == ["self", "duration"]
+    assert {"include_data", "flat"} <= set(signature(Metadata.as_dict).parameters)
+    assert set(Stats.fields) == STATISTICS - {"iterations"}
+    assert list(signature(BenchmarkSession.__init__).parameters) == ["self", "config"]
+
+
+def test_its_session_s_list_is_what_it_saves(suite: Suite) -> None:
+    suite.path.joinpath("test_it.py").write_text(
+        "def test_it(request, benchmark):\n"
+        "    session = request.config._benchmarksession\n"
+        "    assert session.benchmarks == [] and session.disabled is False\n"
+        "    benchmark(int)\n"
+        "    assert [it.name for it in session.benchmarks] == ['test_it']\n"
+        "    assert isinstance(session.benchmarks, list)\n",
+        encoding="utf-8",
+    )
+
+    suite.pytester.runpytest_subprocess("test_it.py").assert_outcomes(passed=1)

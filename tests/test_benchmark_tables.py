@@ -1,0 +1,273 @@
+"""The tables of the original benchmark: its figures to the last digit, and nothing made up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import log_makers
+import pytest
+import results_makers as make
+import yaml
+from nights import Nights
+from trainers import TinySystem
+
+from pytest_dlperf.cases import SINGLE_DEVICE, Case
+from pytest_dlperf.gate.verdict import Verdict
+from pytest_dlperf.measurement import Estimator, RunStatus
+from pytest_dlperf.reports.benchmark_tables import write_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from suites import Suite
+
+    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.session import CaseResult
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CLUSTER: Final = ROOT / "baselines" / "dlperf-v100"
+PUBLISHED: Final[Any] = yaml.safe_load(
+    (Path(__file__).parent / "data" / "published_tables.yaml").read_text(encoding="utf-8")
+)
+# The trainings whose runs the benchmark's documents list, each with the name of its logs.
+WITH_RUNS: Final = {
+    "paddle-resnet50": ("fp32-b128", "r50"),
+    "ngc_pytorch-resnet50": ("fp32-b128", "r50"),
+    "pytorch-resnet50": ("fp32-b128-dali+workers8", "r50"),
+    "paddle-arcface_r50": ("fp32-b128", "r50"),
+    "tensorflow-bert_base": ("fp32-b64", "bert"),
+}
+
+
+def printed_runs(system: str) -> dict[str, dict[int, float]]:
+    """The runs that a document prints, by topology, strays that it counted among them."""
+    variant, _ = WITH_RUNS[system]
+    text = (CLUSTER / f"{system}.yaml").read_text(encoding="utf-8")
+    entries = yaml.safe_load(text)["entries"][variant]
+    return {
+        topology: {**entry["runs"], **entry.get("strays", {})}
+        for topology, entry in entries.items()
+    }
+
+
+def cells(page: str, heading: str) -> list[list[str]]:
+    """The rows of the table below a heading, without its own two."""
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def published(system: str) -> Results:
+    """The session of a document: its printed runs, measured as it defined them."""
+    variant, log_name = WITH_RUNS[system]
+    cases: list[CaseResult] = []
+    for topology, runs in printed_runs(system).items():
+        case = make.measured_case(
+            f"{system}-{variant}-{topology}", *runs.values(), estimator=Estimator.PUBLISHED
+        )
+        single = cases[0].measurement if cases else case.measurement
+        assert case.measurement is not None
+        assert single is not None
+        case.speedup = case.measurement.speedup_over(single)
+        cases.append(case)
+    results = make.session(*cases, estimator=Estimator.PUBLISHED)
+    return replace(results, log_names={system: log_name})
+
+
+@pytest.mark.parametrize("system", WITH_RUNS)
+def test_the_printed_runs_give_the_printed_json(tmp_path: Path, system: str) -> None:
+    variant, log_name = WITH_RUNS[system]
+
+    write_tables(tmp_path, published(system))
+
+    file = tmp_path / system / f"{variant}_result.json"
+    batch = Case.parse(f"{system}-{variant}-1n1g").batch_per_device
+    assert json.loads(file.read_text(encoding="utf-8")) == {
+        log_name: {
+            topology: {
+                "average_speed": average,
+                "batch_size_per_device": batch,
+                "median_speed": median,
+                "speedup": speedup,
+            }
+            for topology, (median, speedup, average) in PUBLISHED[system][variant].items()
+        }
+    }
+
+
+@pytest.mark.parametrize("system", WITH_RUNS)
+def test_the_printed_runs_give_the_printed_table(tmp_path: Path, system: str) -> None:
+    variant, _ = WITH_RUNS[system]
+    case = Case.parse(f"{system}-{variant}-1n1g")
+
+    write_tables(tmp_path, published(system))
+
+    options = f", {', '.join(case.options)}" if case.options else ""
+    page = (tmp_path / f"{system}.md").read_text(encoding="utf-8")
+    headings, _, *rows = cells(
+        page, f"{case.precision}, batch size per device {case.batch_per_device}{options}"
+    )
+    assert headings == ["node_num", "gpu_num", "samples/s", "speedup"]
+    printed = PUBLISHED[system][variant]
+    assert len(rows) == len(printed)
+    for (nodes, devices, median, speedup), topology in zip(rows, printed, strict=True):
+        of = replace(case, topology=SINGLE_DEVICE.parse(topology)).topology
+        assert (int(nodes), int(devices)) == (of.nodes, of.world_size)
+        assert (float(median), float(speedup)) == tuple(printed[topology][:2])
+    assert rows[0][3] == "1"
+
+
+def logs_of(system: str, case: Case, throughput: float) -> str:
+    """A log that has this throughput by the benchmark's own definition."""
+    step_s = case.global_batch / throughput
+    if system == "tensorflow-bert_base":
+        return log_makers.tf_models_bert([step_s] * 121)
+    if system == "paddle-arcface_r50":
+        head = log_makers.plsc_header(
+            batch=case.batch_per_device, world_size=case.topology.world_size
+        )
+        return head + log_makers.plsc([[throughput] * 20] * case.topology.devices_per_node)
+    head = log_makers.dllogger_header(
+        batch=case.batch_per_device, world_size=case.topology.world_size
+    )
+    return head + log_makers.dllogger([step_s] * 126)
+
+
+@pytest.mark.parametrize(
+    "system", ["ngc_pytorch-resnet50", "paddle-arcface_r50", "tensorflow-bert_base"]
+)
+def test_logs_of_the_printed_runs_give_the_printed_figures(
+    suite: Suite, workers: list[str], system: str
+) -> None:
+    """Of those logs whose times are fine enough to have any throughput."""
+    variant, log_name = WITH_RUNS[system]
+    for topology, runs in printed_runs(system).items():
+        case = Case.parse(f"{system}-{variant}-{topology}")
+        for run, throughput in runs.items():
+            name = f"{log_name}_b{case.batch_per_device}_{case.precision}_{run}.log"
+            log = suite.path / "logs" / topology / name
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(logs_of(system, case, throughput), encoding="utf-8")
+
+    result = suite.run(
+        "--dlperf-cluster", "dlperf-v100", "--dlperf-logs", f"{system}=logs",
+        "-k", f"{system}-{variant}", "--dlperf-tables", "tables", *workers,
+    )  # fmt: skip
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["tables: *tables"])
+    file = suite.path / "tables" / system / f"{variant}_result.json"
+    found = json.loads(file.read_text(encoding="utf-8"))[log_name]
+    assert {
+        topology: [entry["median_speed"], entry["speedup"], entry["average_speed"]]
+        for topology, entry in found.items()
+    } == PUBLISHED[system][variant]
+
+
+def tables_of(folder: Path, *cases: CaseResult) -> tuple[str, dict[str, Any]]:
+    """The page and the result of the one training that the cases are of."""
+    results = replace(make.session(*cases), log_names={"paddle-resnet50": "r50"})
+    write_tables(folder, results)
+    file = folder / "paddle-resnet50" / "fp32-b128_result.json"
+    page = (folder / "paddle-resnet50.md").read_text(encoding="utf-8")
+    return page, json.loads(file.read_text(encoding="utf-8"))["r50"]
+
+
+def test_a_broken_case_is_no_number(tmp_path: Path) -> None:
+    page, found = tables_of(
+        tmp_path,
+        make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0, speedup=1.0),
+        make.measured_case(
+            "paddle-resnet50-fp32-b128-1n8g", 2600.0, 2610.0,
+            broken=[RunStatus.FAILED], verdict=Verdict.FAILED,
+        ),
+    )  # fmt: skip
+
+    assert set(found) == {"1n1g"}
+    _, _, *rows = cells(page, "fp32, batch size per device 128")
+    assert rows == [["1", "1", "350.00", "1"], ["1", "8", "-", "-"]]
+    assert "- `1n8g`: run 3 failed" in page
+
+
+@pytest.mark.parametrize("broken", [[], [RunStatus.HUNG]], ids=["absent", "broken"])
+def test_without_one_device_there_is_no_speedup(tmp_path: Path, broken: list[RunStatus]) -> None:
+    cases = [make.measured_case("paddle-resnet50-fp32-b128-1n8g", 2600.0)]
+    if broken:
+        cases.append(make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0, broken=broken))
+
+    page, found = tables_of(tmp_path, *cases)
+
+    assert found == {
+        "1n8g": {
+            "average_speed": 2600.0,
+            "batch_size_per_device": 128,
+            "median_speed": 2600.0,
+            "speedup": None,
+        }
+    }
+    assert cells(page, "fp32, batch size per device 128")[-1] == ["1", "8", "2600.00", "-"]
+    assert "- without a measurement of one device there is no speedup" in page
+
+
+def test_what_was_not_measured_has_no_row_but_is_named(tmp_path: Path) -> None:
+    page, found = tables_of(
+        tmp_path,
+        make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0, speedup=1.0),
+        make.unmeasured_case("paddle-resnet50-fp32-b128-4n8g", Verdict.SKIPPED, "no hosts"),
+    )
+
+    assert set(found) == {"1n1g"}
+    assert len(cells(page, "fp32, batch size per device 128")) == 3
+    assert "- not measured: 4n8g" in page
+
+
+def test_one_device_that_was_measured_for_a_speedup_alone_has_its_row(suite: Suite) -> None:
+    TinySystem(suite)
+
+    suite.run("-k", "tiny and 1n2g", "--dlperf-tables", "tables")
+
+    file = suite.path / "tables" / "tiny-mlp" / "fp32-b4_result.json"
+    found = json.loads(file.read_text(encoding="utf-8"))["mlp"]
+    assert list(found) == ["1n1g", "1n2g"]
+    assert found["1n1g"]["speedup"] == 1.0
+    assert found["1n2g"]["speedup"] == 2.83
+
+
+def test_nothing_stands_for_what_was_not_measured(suite: Suite) -> None:
+    """No file at all, and none of an earlier session that still says something."""
+    arguments = ["--dlperf-cluster", "local", "--dlperf-tables", "tables"]
+    tables = suite.path / "tables"
+    nights = Nights(suite)
+    first = nights.usual("monday")
+    suite.run("-k", "paddle", *arguments)
+    assert not tables.exists()
+    suite.run(*first, *arguments)
+    file = tables / "tiny-mlp" / "fp32-b4_result.json"
+    assert set(read(file)["mlp"]) == {"1n1g", "1n2g"}
+    # A night of another system's logs: nothing of this one is measured.
+    empty = nights.night("tuesday", {})
+    stray = suite.path / "nights" / "tuesday" / "stray.log"
+    stray.parent.mkdir(parents=True)
+    stray.touch()
+
+    suite.run(*empty, *arguments)
+
+    assert read(file) == {"mlp": {}}
+    assert "Nothing of it was measured." in (tables / "tiny-mlp.md").read_text(encoding="utf-8")
+
+
+def read(file: Path) -> Mapping[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_slow_training_is_not_rounded_to_nothing(tmp_path: Path) -> None:
+    page, found = tables_of(
+        tmp_path, make.measured_case("paddle-resnet50-fp32-b128-1n1g", 0.0012345, speedup=1.0)
+    )
+
+    assert found["1n1g"]["median_speed"] == 0.001234
+    assert cells(page, "fp32, batch size per device 128")[-1] == ["1", "1", "0.001234", "1"]

@@ -1,0 +1,315 @@
+"""``pytest-dlperf history``: results of other machines come in, and what is there is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import sysconfig
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from histories import CASE, case_result, drawn, fill, night, session
+
+from pytest_dlperf.command.main import main
+from pytest_dlperf.history.store import History
+from pytest_dlperf.results.changes import BaselineChange
+from pytest_dlperf.results.writing import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
+OTHER = "tiny-mlp-fp32-b4-1n2g"
+LARGE = "tiny-mlp-fp16-b4-4n8g"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, without any setting."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DLPERF_HISTORY", "COLUMNS", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def results_file(number: int, runs: Sequence[float | None] = (400.0, 402.0)) -> Path:
+    file = Path(f"night-{number}.json")
+    write_json(file, session(number, {CASE: runs}))
+    return file
+
+
+def sessions(file: Path | str = ".dlperf/history.sqlite3") -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute("SELECT uid, source FROM sessions ORDER BY uid").fetchall()
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, where it may start pytest."""
+    return subprocess.run(
+        [SCRIPT, "history", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+# ------------------------------------------------------------------ taking results in
+
+
+def test_results_of_another_machine_come_in() -> None:
+    done = run("import", results_file(0), results_file(1))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("2 sessions imported into ")
+    assert done.stdout.rstrip().endswith(".dlperf/history.sqlite3")
+    assert sessions() == [("night-0", "imported"), ("night-1", "imported")]
+    with closing(sqlite3.connect(".dlperf/history.sqlite3")) as connection:
+        assert connection.execute("SELECT median, verdict FROM measurements").fetchall() == [
+            (401.0, "pass"), (401.0, "pass")
+        ]  # fmt: skip
+
+
+def test_what_is_there_is_told_and_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(results_file(0))
+    main(["history", "import", "--history", "h.sqlite3", file])
+    before = Path("h.sqlite3").read_bytes()
+    capsys.readouterr()
+    assert main(["history", "import", "--history", "h.sqlite3", file]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "there already: night-0.json",
+        "0 sessions imported into h.sqlite3, 1 there already",
+    ]
+    assert Path("h.sqlite3").read_bytes() == before
+
+
+def test_a_session_is_not_imported_over_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    fill(Path("h.sqlite3"), [[400.0, 402.0]])
+    assert main(["history", "import", "--history", "h.sqlite3", str(results_file(0))]) == 0
+    assert "1 there already" in capsys.readouterr().out
+    assert sessions("h.sqlite3") == [("night-0", "launched")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"schema": 1}',
+        '{"schema": 99, "cases": []}',
+        '{"dependencies": {"left-pad": "1"}}',
+        "\udcff\udcfe",
+    ],
+)
+def test_a_bad_file_is_told_and_the_good_ones_are_kept(
+    capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    Path("bad.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    good = [str(results_file(number)) for number in range(2)]
+    code = main(["history", "import", "--history", "h.sqlite3", good[0], "bad.json", good[1]])
+    assert code == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("not imported: ")
+    assert "bad.json" in told[0]
+    assert told[-1] == "2 sessions imported into h.sqlite3, 1 file not imported"
+    assert [uid for uid, _ in sessions("h.sqlite3")] == ["night-0", "night-1"]
+
+
+def test_a_time_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    file = results_file(0)
+    plain = json.loads(file.read_text(encoding="utf-8"))
+    plain["started"] = "some day"
+    file.write_text(json.dumps(plain), encoding="utf-8")
+    assert main(["history", "import", "--history", "h.sqlite3", str(file)]) == 1
+    assert "some day" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["artefacts", "artefacts/*/*.json", "artefacts/**/*.json"])
+def test_folders_and_patterns_stand_for_the_files_in_them(given: str) -> None:
+    for number in range(3):
+        place = Path("artefacts") / str(number) / "results.json"
+        place.parent.mkdir(parents=True)
+        results_file(number).rename(place)
+    assert main(["history", "import", "--history", "h.sqlite3", given]) == 0
+    assert len(sessions("h.sqlite3")) == 3
+
+
+@pytest.mark.parametrize("given", ["missing.json", "missing/*.json", "empty"])
+def test_nothing_to_import_is_misuse(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    Path("empty").mkdir()
+    assert main(["history", "import", "--history", "h.sqlite3", given]) == 2
+    assert given in capsys.readouterr().err
+    assert not Path("h.sqlite3").exists()
+
+
+def test_a_database_that_cannot_be_used_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("h.sqlite3").write_text("no database", encoding="utf-8")
+    assert main(["history", "import", "--history", "h.sqlite3", str(results_file(0))]) == 2
+    assert "h.sqlite3 is no database" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------- its place
+
+
+def test_the_environment_names_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLPERF_HISTORY", "there.sqlite3")
+    assert main(["history", "import", str(results_file(0))]) == 0
+    assert sessions("there.sqlite3") == [("night-0", "imported")]
+
+
+def test_the_database_is_that_of_sessions_here(folder: Path) -> None:
+    """Of the project, as the ini file says it, also from a folder below."""
+    (folder / "pytest.ini").write_text(
+        "[pytest]\ndlperf_history = kept/all.sqlite3\n", encoding="utf-8"
+    )
+    file = results_file(0).resolve()
+    (folder / "below").mkdir()
+    os.chdir(folder / "below")
+    assert run("import", file).returncode == 0
+    assert sessions(folder / "kept" / "all.sqlite3") == [("night-0", "imported")]
+
+
+@pytest.mark.parametrize("way", ["environment", "ini"])
+def test_where_no_history_is_kept_a_place_has_to_be_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "environment":
+        monkeypatch.setenv("DLPERF_HISTORY", "none")
+    else:
+        (folder / "pytest.ini").write_text("[pytest]\ndlperf_history = none\n", encoding="utf-8")
+    done = run("import", results_file(0))
+    assert done.returncode == 2
+    assert "no history is kept here" in done.stderr
+    assert run("import", results_file(0), "--history", "h.sqlite3").returncode == 0
+
+
+# ---------------------------------------------------------------------------- showing
+
+
+def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert main(["history", "show", "--history", "h.sqlite3", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("otava")
+    change = BaselineChange(
+        case_id=CASE,
+        quantity="throughput",
+        unit="samples/s",
+        old=400.0,
+        new=388.0,
+        why="driver 570",
+    )
+    with History.open(Path("h.sqlite3")) as history:
+        for number, runs in enumerate(drawn([400.0] * 40 + [388.0] * 20)):
+            changes = (change,) if number == 45 else ()
+            history.add(session(number, {CASE: runs}, baseline_changes=changes))
+    lines = show(capsys)
+    assert lines[:2] == ["cluster local (steady)", CASE]
+    assert lines[2].endswith(" samples/s last, 60 nights 2026-01-01 to 2026-03-01")
+    assert lines[3].startswith("  2026-02-10  level changed by -2.")
+    assert lines[4] == "  2026-02-15  accepted 388.00, instead of 400.00: driver 570"
+    assert lines[5].startswith("  noise: runs 1.1 %, nights 0.")
+    assert len(lines) == 6
+
+
+def test_creep_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    fill(Path("h.sqlite3"), drawn([400.0 * (1 - 0.002 * k) for k in range(30)]))
+    (line,) = [line for line in show(capsys) if "creeps" in line]
+    assert line.startswith("  creeps -1.")
+    assert " a week since 2026-01-01 (30 nights), -6." in line
+
+
+def several() -> None:
+    tonight = session(1, [case_result(case_id, [400.0]) for case_id in (CASE, OTHER, LARGE)])
+    with History.open(Path("h.sqlite3")) as history:
+        history.add(tonight)
+        history.add(replace(tonight, session="elsewhere", cluster="dlperf-v100"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["--cluster", "local"], [LARGE, CASE, OTHER]),
+        (["--cluster", "local", "*-fp32-*"], [CASE, OTHER]),
+        (["--cluster", "dlperf-v100", OTHER, "*4n8g"], [LARGE, OTHER]),
+        (["*-1n1g"], [CASE, CASE]),
+    ],
+)
+def test_cases_and_clusters_are_chosen(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], shown: list[str]
+) -> None:
+    several()
+    lines = show(capsys, *arguments)
+    assert [line for line in lines if line.startswith("tiny")] == shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["tiny-mlp-fp32-b4-1n3g"], "did you mean 'tiny-mlp-fp32-b4-1n"),
+        (["*bert*"], "* stands for anything"),
+        (["--cluster", "nowhere"], "no cluster 'nowhere'; there are: dlperf-v100, local"),
+    ],
+)
+def test_what_is_not_there_is_told(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    several()
+    assert main(["history", "show", "--history", "h.sqlite3", *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_missing_database_is_not_made_by_looking(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "show", "--history", "h.sqlite3"]) == 2
+    assert "there is no history h.sqlite3" in capsys.readouterr().err
+    assert not Path("h.sqlite3").exists()
+
+
+def test_an_empty_database_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    History.open(Path("h.sqlite3")).close()
+    assert show(capsys) == ["h.sqlite3 holds no measurement yet"]
+
+
+def test_lines_stay_within_80_columns_and_print_no_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    change = BaselineChange(
+        case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=410.0,
+        why="a driver\x1b[31m that\nlasts " * 9,
+    )  # fmt: skip
+    tonight = session(0, {CASE: [400.0]}, baseline_changes=(change,), cluster="a\x1b[31mb")
+    with History.open(Path("h.sqlite3")) as history:
+        history.add(tonight)
+    lines = show(capsys)
+    assert max(map(len, lines)) <= 80
+    assert all(line.isprintable() for line in lines)
+    assert any("a driver" in line for line in lines)
+
+
+def test_without_otava_it_is_said_what_gives_change_points(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_dlperf.history.change_points.find_spec", lambda _: None)
+    fill(Path("h.sqlite3"), [[400.0]])
+    assert show(capsys)[-1].endswith("pip install 'pytest-dlperf[change-points]'")
+
+
+def test_help_imports_neither_the_database_nor_pytest() -> None:
+    program = (
+        "import sys\nfrom pytest_dlperf.command.main import main\n"
+        "try:\n    main(['history', 'import', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print('IMPORTED', {'sqlite3', 'pytest', 'numpy', 'yaml', 'jsonschema'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("IMPORTED set()\n")
+
+
+def test_nights_of_a_whole_day_are_shown_by_their_date(capsys: pytest.CaptureFixture[str]) -> None:
+    fill(Path("h.sqlite3"), [[400.0]])
+    assert f"  400.00 samples/s last, 1 night of {night(0)[:10]}" in show(capsys)

@@ -1,0 +1,346 @@
+"""GitHub Actions: the summary of a step, annotations, and no command that we did not mean."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import results_makers as make
+from nights import Nights
+from trainers import TinySystem
+
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.github import annotation_lines, append_step_summary
+from pytest_dlperf.reports.note import Note
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+MIB: Final = 1024 * 1024
+CASE: Final = "paddle-resnet50-fp32-b128-4n8g"
+KNOWN: Final = {
+    "add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice",
+    "save-state", "set-env", "set-output", "stop-commands", "warning",
+}  # fmt: skip
+HOSTILE: Final = (
+    "::error::made up",
+    "   ::set-output name=x::y",
+    "\t::stop-commands::never",
+    "fine ##[add-mask]secret",
+    "::warning title=x,y::%0A100 %",
+    # The last one stands in the summary of the session too.
+    "##[error]older form",
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A workflow command as GitHub's runner understands it."""
+
+    name: str
+    title: str
+    message: str
+
+
+def commands(output: str) -> list[Command]:
+    """What the runner would do with the output: by its rules for both forms of a command."""
+    found = []
+    for line in output.splitlines():
+        new = re.match(r"::(\S+?)(?: (.*?))?::(.*)", line.lstrip())
+        old = re.search(r"##\[(\S+?)(?: (.*?))?\](.*)", line)
+        match = next((m for m in (new, old) if m is not None and m[1].lower() in KNOWN), None)
+        if match is not None:
+            fields = dict(field.split("=", 1) for field in (match[2] or "").split(",") if field)
+            found.append(Command(match[1], unescaped(fields.get("title", "")), unescaped(match[3])))
+    return found
+
+
+def unescaped(text: str) -> str:
+    for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, character)
+    return text
+
+
+@pytest.fixture
+def summary(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The summary of a step of GitHub Actions, in which the sessions of a test run."""
+    file = suite.path / "step" / "summary.md"
+    file.parent.mkdir()
+    file.touch()
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file))
+    return file
+
+
+# The summary
+
+
+def test_the_page_stands_in_the_summary_by_itself(
+    suite: Suite, summary: Path, workers: list[str]
+) -> None:
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
+    summary.write_text("# of an earlier step, without a line end", encoding="utf-8")
+
+    suite.run(*nights.usual("tonight", of_1n2g=0.9), "--dlperf-markdown", "page.md", *workers)
+
+    before, page = summary.read_text(encoding="utf-8").split("\n\n", maxsplit=1)
+    assert before == "# of an earlier step, without a line end"
+    assert "### regressed: `tiny-mlp-fp32-b4-1n2g`" in page
+    assert page == (suite.path / "page.md").read_text(encoding="utf-8")
+
+
+def test_two_sessions_of_a_step_both_stand_there(suite: Suite, summary: Path) -> None:
+    TinySystem(suite)
+    for topology in ("1n1g", "1n2g"):
+        suite.run("-k", f"throughput and tiny and {topology}", "--dlperf-repeats", "1")
+
+    text = summary.read_text(encoding="utf-8")
+    assert text.count("\n\n# dlperf: cluster local\n") == 1
+    assert text.startswith("# dlperf: cluster local\n")
+
+
+def test_a_session_without_tests_of_ours_leaves_the_summary_alone(
+    suite: Suite, summary: Path
+) -> None:
+    suite.pytester.makepyfile(test_other="def test_it(): pass")
+
+    suite.pytester.runpytest_subprocess("test_other.py").assert_outcomes(passed=1)
+    suite.run("--collect-only", "-q")
+
+    assert summary.read_bytes() == b""
+
+
+@pytest.mark.parametrize("there", [0, 300_000, 990_000])
+def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) -> None:
+    file = tmp_path / "summary.md"
+    file.write_bytes(b"x" * there)
+    cases = [
+        make.unmeasured_case(f"paddle-resnet50-fp32-b{n}-1n1g", Verdict.FAILED, "long " * 190)
+        for n in range(1, 3000)
+    ]
+
+    assert append_step_summary(file, make.session(*cases))
+
+    text = file.read_text(encoding="utf-8")
+    assert 900_000 < len(text.encode()) < MIB
+    assert "**There is no room here for all. Left out: " in text
+    assert text.endswith("\n")
+
+
+def test_a_full_summary_is_told_and_left_alone(suite: Suite, summary: Path) -> None:
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
+    summary.write_bytes(b"x" * MIB)
+
+    result = suite.run(*nights.usual("tonight"))
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["GitHub's summary has no room left: *summary.md"])
+    assert summary.stat().st_size == MIB
+
+
+def test_a_summary_that_cannot_be_written_makes_no_case_fail(
+    suite: Suite, summary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary.parent))
+
+    result = suite.run(*nights.usual("tonight"))
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["GitHub's summary was not written: *step: Is a directory"])
+
+
+# Annotations
+
+
+@pytest.mark.parametrize("quiet", [[], ["-q"], ["-qq"], ["-v"], ["--color=yes"]], ids=str)
+def test_a_regression_is_an_annotation(
+    suite: Suite, summary: Path, workers: list[str], quiet: list[str]
+) -> None:
+    del summary
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
+
+    result = suite.run(*nights.usual("tonight", of_1n2g=0.9), *quiet, *workers)
+
+    [command] = commands(result.stdout.str())
+    assert (command.name, command.title) == ("error", "regressed: tiny-mlp-fp32-b4-1n2g")
+    by_throughput, by_speedup = command.message.split("\n")
+    assert re.fullmatch(
+        r"throughput regressed: 6\d\d\.\d\d samples/s, baseline 760\.00 \(-\d+\.\d %.*",
+        by_throughput,
+    )
+    assert by_speedup.startswith("speedup regressed: 1.")
+
+
+def test_elsewhere_there_are_no_annotations(suite: Suite) -> None:
+    TinySystem(suite, topologies=("1n1g",))
+    result = suite.run("-k", "tiny", "--dlperf-repeats", "1")
+    assert result.ret == 1
+    assert commands(result.stdout.str()) == []
+
+
+def test_a_good_session_has_no_annotations(suite: Suite, summary: Path) -> None:
+    del summary
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
+
+    assert commands(suite.run(*nights.usual("tonight")).stdout.str()) == []
+
+
+def test_a_session_that_measured_nothing_is_an_error(suite: Suite, summary: Path) -> None:
+    del summary
+    found = commands(suite.run("-k", "throughput and paddle and 4n8g").stdout.str())
+
+    assert [(c.name, c.title, c.message) for c in found if c.name == "error"] == [
+        ("error", "pytest-dlperf", "nothing was measured: all 5 cases were skipped")
+    ]
+    assert [c.title for c in found if c.name == "warning"] == ["5 of 5 cases skipped"]
+
+
+def test_the_worst_come_first_and_the_last_one_sums_up_the_rest() -> None:
+    cases = [
+        make.measured_case(f"paddle-resnet50-fp32-b{n}-1n1g", 1.0, verdict=Verdict.REGRESSED)
+        for n in range(1, 13)
+    ]
+    cases.append(make.unmeasured_case(CASE, Verdict.FAILED, "out of luck"))
+
+    found = commands("\n".join(annotation_lines(cases)))
+
+    assert [command.name for command in found] == ["error"] * 10
+    assert found[0].title == f"failed: {CASE}"
+    assert found[1].title == "regressed: paddle-resnet50-fp32-b1-1n1g"
+    assert found[9].title == "4 more"
+    assert found[9].message.split("\n") == [
+        f"regressed: paddle-resnet50-fp32-b{n}-1n1g" for n in range(9, 13)
+    ]
+
+
+def test_ten_failures_need_no_sum() -> None:
+    cases = [
+        make.unmeasured_case(f"paddle-resnet50-fp32-b{n}-1n1g", Verdict.HUNG, "for ever")
+        for n in range(1, 11)
+    ]
+    titles = [command.title for command in commands("\n".join(annotation_lines(cases)))]
+    assert titles[-1] == "hung: paddle-resnet50-fp32-b10-1n1g"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_passes_but_should_be_known_is_a_warning(strict: bool) -> None:
+    shifted = make.measured_case(CASE, 9000.0, verdict=Verdict.ENVIRONMENT_SHIFT)
+    skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n1g", Verdict.SKIPPED, "no hosts")
+
+    found = commands("\n".join(annotation_lines([shifted, skipped], strict=strict)))
+
+    assert [command.name for command in found] == ["error" if strict else "warning"] * 2
+    assert [command.title for command in found] == [
+        f"environment_shift: {CASE}", "1 of 2 cases skipped",
+    ]  # fmt: skip
+    assert found[1].message == "paddle-resnet50-fp32-b128-1n1g"
+
+
+def test_accepted_numbers_are_no_alarm() -> None:
+    case = make.measured_case(CASE, 9000.0, verdict=Verdict.REGRESSED)
+    case.judgements = {
+        quantity: replace(judgement, recorded=True)
+        for quantity, judgement in case.judgements.items()
+    }
+    assert not list(annotation_lines([case]))
+
+
+def test_a_bad_note_is_an_error() -> None:
+    notes = [Note("fine"), Note("the results could not be written", is_bad=True)]
+    found = commands("\n".join(annotation_lines([make.measured_case(CASE, 9348.0)], notes)))
+    assert found == [Command("error", "pytest-dlperf", "the results could not be written")]
+
+
+# Commands that are none of ours
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> None:
+    case = make.unmeasured_case(CASE, Verdict.FAILED, f"50 % {text}\nnext: {text}")
+    case.judgements[Quantity.SPEEDUP] = Judgement(
+        quantity=Quantity.SPEEDUP, verdict=Verdict.INVALID, reason=text
+    )
+
+    lines = list(annotation_lines([case]))
+
+    assert len(lines) == 1
+    assert "\n" not in lines[0]
+    [command] = commands(lines[0])
+    assert (command.name, command.title) == ("error", f"failed: {CASE}")
+    by_throughput, by_speedup = command.message.split("\n")
+    assert by_throughput.startswith("throughput failed; 50 % ")
+    assert by_speedup.startswith("speedup invalid; ")
+
+
+@pytest.mark.parametrize("verbosity", [[], ["-v"], ["-q"], ["-rA"]], ids=str)
+def test_no_line_of_a_log_is_a_command(
+    suite: Suite, summary: Path, verbosity: list[str], workers: list[str]
+) -> None:
+    """Wherever a session prints it: failures, summary, short summary, notes."""
+    del summary
+    system = TinySystem(suite, topologies=("1n1g", "1n2g"))
+    trainer = system.folder / "train.py"
+    last_words = "\n".join(HOSTILE)
+    trainer.write_text(
+        trainer.read_text(encoding="utf-8").replace(
+            '"the trainer ran out of luck"', repr(last_words)
+        ),
+        encoding="utf-8",
+    )
+    system.behave("0.01 die-at-5")
+
+    result = suite.run("-k", "tiny", *verbosity, *workers)
+
+    assert result.ret == 1
+    output = result.stdout.str()
+    assert r"\::error::made up" in output
+    assert {(c.name, c.title.partition(":")[0]) for c in commands(output)} == {("error", "failed")}
+    assert commands(result.stderr.str()) == []
+
+
+def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite, summary: Path) -> None:
+    """It may pass on what a program on a host has printed."""
+    del summary
+    TinySystem(suite, topologies=("1n1g",))
+    suite.pytester.makepyfile(
+        **{
+            "bench_tests/test_own": (
+                "import pytest\n"
+                "def test_own(dlperf_case):\n"
+                "    pytest.fail('ssh said\\n  ::error::made up\\n##[error]x', pytrace=False)\n"
+            )
+        }
+    )
+
+    result = suite.run("-k", "own and tiny")
+
+    result.assert_outcomes(failed=1)
+    assert [c.title for c in commands(result.stdout.str())] == ["failed: tiny-mlp-fp32-b4-1n1g"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("::error::x", r"\::error::x"),
+        ("  ::error::x", r"  \::error::x"),
+        ("a\n\t::error::x", "a\n\t\\::error::x"),
+        ("a ##[error]x", r"a #\#[error]x"),
+        ("std::vector and test.py::test_it", "std::vector and test.py::test_it"),
+        ("# [x]", "# [x]"),
+    ],
+)
+def test_a_backslash_takes_the_force_of_a_command(text: str, shown: str) -> None:
+    assert numbers.inert(text) == shown
+    assert numbers.inert(shown) == shown
+    assert commands(shown) == []

@@ -1,0 +1,177 @@
+"""What sessions put into the history, whichever way they run and end."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import sysconfig
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from nights import Nights
+from sessions import in_background
+from trainers import CASES, TinySystem
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+pytestmark = pytest.mark.slow
+
+SELECTED = ("-k", "tiny and throughput", "--dlperf-create-baselines", "--dlperf-repeats", "2")
+SINGLE = "tiny-mlp-fp32-b4-1n1g"
+SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
+PLACE = ".dlperf/history.sqlite3"
+
+
+def asked(file: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list[str]) -> None:
+    TinySystem(suite)
+    _, results = suite.judge(*SELECTED, "-k", "tiny", *workers, cluster="local")
+
+    file = suite.path / PLACE
+    assert asked(
+        file, "SELECT uid, cluster, estimator, started, ended, source, interrupted FROM sessions"
+    ) == [
+        (results["session"], "local", "steady", results["started"], results["ended"], "launched", 0)
+    ]
+    kept = asked(
+        file,
+        "SELECT name, unit, median, verdict, speedup FROM measurements "
+        "JOIN cases ON cases.id = case_id ORDER BY name",
+    )
+    assert kept == sorted(
+        (
+            case["id"],
+            case["unit"],
+            case["throughput"]["median"],
+            case["verdict"]["throughput"],
+            case["speedup"],
+        )
+        for case in results["cases"]
+    )
+    assert [name for name, *_ in kept] == sorted(CASES)
+    assert asked(file, "SELECT count(*) FROM runs WHERE status = 'ok'") == [(6,)]
+    changes = asked(file, "SELECT count(*) FROM baseline_changes WHERE quantity = 'throughput'")
+    assert changes == [(3,)]
+    assert asked(file, "SELECT count(*) FROM fingerprints")[0] >= (1,)
+
+
+def test_sessions_come_one_after_the_other(suite: Suite) -> None:
+    TinySystem(suite)
+    for _ in range(2):
+        suite.run(*SELECTED)
+    file = suite.path / PLACE
+    assert asked(file, "SELECT count(*) FROM sessions") == [(2,)]
+    assert asked(file, "SELECT count(*) FROM measurements") == [(6,)]
+
+
+def test_a_failed_run_is_kept_as_what_it_is(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 die-at-5")
+    suite.run(*SELECTED, "-k", "tiny and throughput and 1n1g")
+    file = suite.path / PLACE
+    assert asked(file, "SELECT median, verdict FROM measurements") == [(None, "failed")]
+    assert asked(file, "SELECT throughput, status FROM runs") == [(None, "failed")]
+
+
+def test_logs_that_were_judged_are_told_from_launches(suite: Suite, workers: list[str]) -> None:
+    nights = Nights(suite)
+    nights.accept(nights.numbers("before"))
+    for _ in range(2):
+        suite.run(*nights.usual("tonight"), *workers)
+    file = suite.path / PLACE
+    assert asked(file, "SELECT source FROM sessions") == [("logs",), ("logs",)]
+    assert asked(file, "SELECT count(*) FROM runs") == [(20,)]
+    # Judged twice, measured once.
+    shown = suite.pytester.run(SCRIPT, "history", "show", SINGLE)
+    shown.stdout.fnmatch_lines(["* last, 1 night of *"])
+
+
+@pytest.mark.parametrize("way", ["option", "environment", "ini"])
+def test_the_place_can_be_chosen(suite: Suite, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    TinySystem(suite, topologies=["1n1g"])
+    option = []
+    if way == "option":
+        option = ["--dlperf-history", "kept/here.sqlite3"]
+    elif way == "environment":
+        monkeypatch.setenv("DLPERF_HISTORY", "kept/here.sqlite3")
+    else:
+        suite.pytester.makeini("[pytest]\ndlperf_history = kept/here.sqlite3\n")
+    suite.run(*SELECTED, *option)
+    assert asked(suite.path / "kept" / "here.sqlite3", "SELECT count(*) FROM runs") == [(2,)]
+    assert not (suite.path / PLACE).exists()
+
+
+def test_none_keeps_nothing(suite: Suite, workers: list[str]) -> None:
+    TinySystem(suite, topologies=["1n1g"])
+    suite.run(*SELECTED, "--dlperf-history", "none", *workers)
+    assert not list(suite.path.rglob("*.sqlite3"))
+
+
+@pytest.mark.parametrize("arguments", [["--collect-only"], ["--help"], ["-k", "nothing_of_that"]])
+def test_a_session_that_measures_nothing_makes_no_database(
+    suite: Suite, arguments: list[str]
+) -> None:
+    TinySystem(suite)
+    suite.run(*arguments)
+    assert not list(suite.path.rglob("*.sqlite3"))
+
+
+def test_a_killed_session_keeps_what_it_had_measured(suite: Suite) -> None:
+    tiny = TinySystem(suite, topologies=["1n1g", "2n1g"])
+    tiny.behave("0.01 work-0.5")
+    file = suite.path / PLACE
+
+    def measured() -> bool:
+        with suppress(sqlite3.OperationalError):  # not made yet
+            return file.exists() and asked(file, "SELECT count(*) FROM runs") == [(2,)]
+        return False
+
+    with in_background(suite, *SELECTED[:2], *SELECTED[3:]) as session:
+        session.wait_until(measured, what="the first case")
+        tiny.behave("0.01 wait")
+        session.process.send_signal(signal.SIGKILL)
+        session.process.wait()
+    assert asked(file, "PRAGMA integrity_check") == [("ok",)]
+    kept = asked(
+        file, "SELECT name, median > 0, verdict FROM measurements JOIN cases ON cases.id = case_id"
+    )
+    assert kept == [(SINGLE, 1, "no_baseline")]
+    assert asked(file, "SELECT source, ended FROM sessions") == [("launched", None)]
+
+
+def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:
+    TinySystem(suite)
+    with in_background(suite, *SELECTED) as one, in_background(suite, *SELECTED) as two:
+        one.result()
+        two.result()
+    file = suite.path / PLACE
+    assert asked(file, "SELECT count(*) FROM sessions WHERE ended IS NOT NULL") == [(2,)]
+    assert asked(file, "SELECT count(*) FROM runs") == [(12,)]
+    assert "history was not kept" not in one.output + two.output
+
+
+def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(
+    suite: Suite, workers: list[str]
+) -> None:
+    TinySystem(suite, topologies=["1n1g"])
+    file = suite.path / "broken.sqlite3"
+    file.write_text("no database at all", encoding="utf-8")
+    result = suite.run(*SELECTED, "--dlperf-history", file, *workers)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*the history was not kept: *broken.sqlite3 is no database; *"])
+    assert file.read_text(encoding="utf-8") == "no database at all"
+
+
+def test_the_plugin_imports_no_database_for_a_session_that_measures_nothing(suite: Suite) -> None:
+    suite.pytester.makeconftest(
+        "import sys\ndef pytest_unconfigure():\n    print('SQLITE', 'sqlite3' in sys.modules)\n"
+    )
+    result = suite.run("--collect-only", "-q", "-p", "no:cov")
+    result.stdout.fnmatch_lines(["SQLITE False"])

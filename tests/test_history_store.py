@@ -1,0 +1,439 @@
+"""The database of all sessions: what goes in comes out, whatever happens around it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import history_version_1
+import pytest
+from clusters.processes import wait_until
+from histories import CASE, case_result, drawn, fill, measurement, night, session
+
+from pytest_dlperf.history.migrations import VERSION
+from pytest_dlperf.history.place import is_shared
+from pytest_dlperf.history.recorder import Recorder
+from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.history.trends import histories_of
+from pytest_dlperf.results.changes import BaselineChange
+from pytest_dlperf.session import CaseResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SINGLE = "tiny-mlp-fp32-b4-1n1g"
+DOUBLE = "tiny-mlp-fp32-b4-1n2g"
+
+# Adds sessions one after the other until it is ended, and prints each once it is in.
+WRITER = """
+import sys
+from pathlib import Path
+from histories import CASE, session
+from pytest_dlperf.history.store import History
+name, count = sys.argv[2], int(sys.argv[3])
+for number in range(count):
+    with History.open(Path(sys.argv[1])) as history:
+        runs = [400.0 + number] * 50
+        history.add(session(number, {CASE: runs}, session=f"{name}-{number}"))
+    print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "history.sqlite3"
+
+
+def asked(file: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(file), name, str(count)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+# ------------------------------------------------------------------ what goes in comes out
+
+
+def test_numbers_come_back_to_the_last_bit(file: Path) -> None:
+    runs = [0.1 + 0.2, 1 / 3, 9348.170000000001, 1e-7, 12345678901234567.0]
+    fill(file, [runs])
+    found = asked(file, "SELECT throughput FROM runs ORDER BY number")
+    assert [row[0] for row in found] == runs
+    assert asked(file, "SELECT typeof(throughput) FROM runs") == [("real",)] * 5
+
+
+def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
+    results = session(
+        0,
+        [case_result(CASE, [400.0, None, 402.0], baseline=398.0)],
+        interrupted=True,
+        environment={"host": "head", "processors": 2},
+        baseline_changes=(
+            BaselineChange(
+                case_id=CASE, quantity="throughput", unit="samples/s", old=398.0, new=401.0, why="x"
+            ),
+        ),
+    )
+    with History.open(file) as history:
+        assert history.add(results)
+    assert asked(
+        file,
+        "SELECT uid, cluster, estimator, started, began, interrupted, source, host FROM sessions",
+    ) == [("night-0", "local", "steady", night(0), 1767229200.0, 1, "launched", "head")]
+    assert asked(file, "SELECT median, unit, baseline, verdict FROM measurements") == [
+        (401.0, "samples/s", 398.0, "pass")
+    ]
+    assert asked(file, "SELECT number, throughput, status, reason FROM runs") == [
+        (1, 400.0, "ok", None), (2, None, "failed", "exit code 7"), (3, 402.0, "ok", None)
+    ]  # fmt: skip
+    assert asked(file, "SELECT old, new, why FROM baseline_changes") == [(398.0, 401.0, "x")]
+    assert asked(file, "SELECT json_extract(facts, '$.machine.device') FROM fingerprints") == [
+        ("H200",)
+    ]
+
+
+def test_a_single_device_that_only_a_speedup_needed_is_kept(file: Path) -> None:
+    whole = case_result(DOUBLE, [760.0])
+    whole.single_device = measurement(SINGLE, [400.0])
+    with History.open(file) as history:
+        history.add(session(0, [whole]))
+    assert asked(file, "SELECT name FROM cases ORDER BY name") == [(SINGLE,), (DOUBLE,)]
+
+
+def test_a_case_that_was_not_measured_is_no_measurement(file: Path) -> None:
+    with History.open(file) as history:
+        history.add(session(0, [CaseResult(case=case_result(CASE, [1.0]).case)]))
+    assert asked(file, "SELECT count(*) FROM measurements") == [(0,)]
+
+
+def test_the_same_session_is_in_once(file: Path) -> None:
+    results = session(0, {CASE: [400.0, 401.0]})
+    with History.open(file) as history:
+        assert history.add(results)
+        assert not history.add(results)
+        assert not history.add(results, imported=True)
+    assert asked(file, "SELECT count(*), source FROM sessions") == [(1, "launched")]
+    assert asked(file, "SELECT count(*) FROM runs") == [(2,)]
+
+
+def test_a_session_knows_better_than_what_was_noted_of_it(file: Path) -> None:
+    with History.open(file) as history:
+        history.add(session(0, {CASE: [400.0, 401.0]}))
+        assert history.add(session(0, {CASE: [500.0]}))
+    assert asked(file, "SELECT throughput FROM runs") == [(500.0,)]
+
+
+def test_an_import_changes_nothing_of_a_whole_session(file: Path) -> None:
+    with History.open(file) as history:
+        history.add(session(0, {CASE: [400.0]}))
+        assert not history.add(session(0, {CASE: [500.0]}), imported=True)
+    assert asked(file, "SELECT throughput FROM runs") == [(400.0,)]
+
+
+@pytest.mark.parametrize("hostile", ["\ud800 half", "'; DROP TABLE runs; --", "\0\x1b[31m", "|\n"])
+def test_names_may_hold_anything(file: Path, hostile: str) -> None:
+    results = session(0, {CASE: [400.0]}, cluster=hostile, environment={"host": hostile})
+    with History.open(file) as history:
+        assert history.add(results)
+        assert not history.add(results)
+    assert list(histories_of(file, results)) == [CASE]
+
+
+@pytest.mark.parametrize("started", ["yesterday", "", "2026-13-01"])
+def test_a_session_without_a_beginning_is_refused(file: Path, started: str) -> None:
+    with History.open(file) as history:
+        with pytest.raises(HistoryError, match=rf"night-0.*{started!r}, which is no time"):
+            history.add(session(0, {CASE: [400.0]}, started=started))
+        history.add(session(1, {CASE: [400.0]}, started="2026-01-02T02:00:00Z"))
+    assert asked(file, "SELECT began FROM sessions") == [(1767319200.0,)]
+
+
+# -------------------------------------------------------------------------- its form
+
+
+def test_a_database_of_version_1_is_brought_to_this_version(file: Path) -> None:
+    history_version_1.build(file)
+    accepted = BaselineChange(
+        case_id=CASE, quantity="throughput", unit="samples/s", old=None, new=400.5, why="first"
+    )
+    tonight = session(1, {CASE: [402.0]}, baseline_changes=(accepted,))
+    with History.open(file) as history:
+        history.add(tonight)
+    assert asked(file, "PRAGMA user_version") == [(VERSION,)]
+    known = histories_of(file, tonight)[CASE]
+    assert [(point.started, point.median) for point in known.points] == [
+        (night(0), 400.5), (night(1), 402.0)
+    ]  # fmt: skip
+    assert (known.points[0].slowest, known.points[0].fastest) == (400.0, 401.0)
+    assert [change.why for change in known.accepted] == ["first"]
+
+
+def test_a_new_database_has_the_same_form_as_one_of_version_1_brought_to_it(
+    file: Path, tmp_path: Path
+) -> None:
+    old = tmp_path / "old.sqlite3"
+    history_version_1.build(old)
+    for place in (old, file):
+        History.open(place).close()
+    forms = [
+        [
+            " ".join(str(sql).split()).replace("( ", "(").replace(" )", ")")
+            for (sql,) in asked(place, "SELECT sql FROM sqlite_master ORDER BY name")
+        ]
+        for place in (old, file)
+    ]
+    assert forms[0] == forms[1]
+
+
+def test_half_a_migration_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history_version_1.build(file)
+    before = asked(file, "SELECT sql FROM sqlite_master")
+    broken = ((), ("CREATE TABLE half (id INTEGER)", "NO SQL AT ALL"))
+    with monkeypatch.context() as patched:
+        patched.setattr("pytest_dlperf.history.store.MIGRATIONS", broken)
+        with pytest.raises(HistoryError):
+            History.open(file)
+    assert asked(file, "PRAGMA user_version") == [(1,)]
+    assert asked(file, "SELECT sql FROM sqlite_master") == before
+
+
+def test_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> None:
+    fill(file, [[400.0]])
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 5}")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    before = file.read_bytes()
+    for way in (History.open, History.read):
+        with pytest.raises(HistoryError, match=rf"newer version.*form {VERSION + 5}.*Upgrade"):
+            way(file)
+    assert file.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE sessions (id INTEGER)")
+    before = file.read_bytes()
+    with pytest.raises(HistoryError, match="of another program"):
+        History.open(file)
+    assert file.read_bytes() == before
+
+
+# --------------------------------------------------------------------- trouble with files
+
+
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "b" / "history ?#%.sqlite3"
+    fill(file, [[400.0]])
+    assert file.exists()
+    History.read(file).close()
+
+
+def test_what_is_no_database_is_told_and_kept(file: Path) -> None:
+    file.write_text("throughput,9348\n" * 100, encoding="utf-8")
+    with pytest.raises(HistoryError, match=r"history\.sqlite3 is no database; move it away"):
+        History.open(file)
+    assert file.read_text(encoding="utf-8").startswith("throughput,9348")
+
+
+def test_a_folder_in_its_place_is_told(file: Path) -> None:
+    file.mkdir()
+    with pytest.raises(HistoryError, match="is a folder"):
+        History.open(file)
+
+
+def test_a_file_in_the_place_of_its_folder_is_told(file: Path) -> None:
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(HistoryError, match=r"history\.sqlite3: "):
+        History.open(file / "history.sqlite3")
+
+
+@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
+def test_a_damaged_database_is_told(file: Path, damage: str) -> None:
+    last = fill(file, drawn([400.0] * 40))
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = file.read_bytes()
+    if damage == "cut off":
+        file.write_bytes(content[: len(content) // 3])
+    else:
+        file.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    with pytest.raises(HistoryError, match=r"history\.sqlite3 is damaged.*move it away"):
+        histories_of(file, last)
+    with pytest.raises(HistoryError, match=r"history\.sqlite3"), History.open(file) as history:
+        history.add(session(99, {CASE: [400.0]}))
+
+
+def test_a_missing_database_is_not_made_by_reading(file: Path) -> None:
+    with pytest.raises(HistoryError, match="there is no history"):
+        History.read(file)
+    assert not file.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 400 KiB."""
+    mount, unmount = shutil.which("mount"), shutil.which("umount")
+    if os.geteuid() != 0 or mount is None or unmount is None:
+        pytest.skip("needs root, to mount a disk")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(place)],
+        check=False,
+        capture_output=True,
+    )
+    if mounted.returncode:
+        pytest.skip("may not mount a disk")
+    try:
+        yield place
+    finally:
+        subprocess.run([unmount, "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_is_told_and_breaks_nothing(small_disk: Path) -> None:
+    file = small_disk / "history.sqlite3"
+    last = fill(file, [[400.0]])
+    (small_disk / "ballast").write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 8192))
+    with pytest.raises(HistoryError, match=r"no space left for .*history\.sqlite3"):
+        fill(file, [[400.0] * 100 + [float(number)] for number in range(100)])
+    (small_disk / "ballast").unlink()
+    assert asked(file, "PRAGMA integrity_check") == [("ok",)]
+    with History.open(file) as history:
+        history.add(session(200, {CASE: [410.0]}))
+    assert histories_of(file, last)[CASE].points[0].median == 400.0
+
+
+def test_a_disk_that_may_not_be_written_can_be_read(small_disk: Path) -> None:
+    file = small_disk / "history.sqlite3"
+    last = fill(file, [[400.0]])
+    mount = shutil.which("mount")
+    assert mount is not None
+    subprocess.run([mount, "-o", "remount,ro", str(small_disk)], check=True)
+    assert histories_of(file, last)[CASE].points[0].median == 400.0
+    with (
+        pytest.raises(HistoryError, match=r"history\.sqlite3 may not be written"),
+        History.open(file) as history,
+    ):
+        history.add(session(1, {CASE: [400.0]}))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_file_that_may_not_be_written_can_be_read(file: Path) -> None:
+    last = fill(file, [[400.0]])
+    file.chmod(0o444)
+    file.parent.chmod(0o555)
+    try:
+        assert histories_of(file, last)[CASE].points[0].median == 400.0
+        with pytest.raises(HistoryError, match="may not be written"):
+            History.open(file).add(session(1, {CASE: [400.0]}))
+    finally:
+        file.parent.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shared"),
+    [("ext4", False), ("tmpfs", False), ("nfs4", True), ("lustre", True), ("fuse.sshfs", True)],
+)
+def test_file_systems_of_several_machines_are_known(
+    tmp_path: Path, kind: str, *, shared: bool
+) -> None:
+    place = tmp_path / "with space"
+    place.mkdir()
+    mounts = tmp_path / "mountinfo"
+    escaped = str(place).replace(" ", "\\040")
+    mounts.write_text(
+        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        f"23 22 0:44 / {escaped} rw - {kind} server:/home rw\nnot a line of this file\n",
+        encoding="utf-8",
+    )
+    assert is_shared(place / "below", mounts) == shared
+    assert not is_shared(tmp_path, mounts)
+    assert not is_shared(tmp_path, tmp_path / "no such file")
+
+
+@pytest.mark.parametrize(("shared", "journal"), [(False, "wal"), (True, "delete")])
+def test_readers_go_on_during_writing_where_the_disk_allows_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool, journal: str
+) -> None:
+    monkeypatch.setattr("pytest_dlperf.history.store.is_shared", lambda _: shared)
+    last = fill(file, [[400.0], [401.0]])
+    assert asked(file, "PRAGMA journal_mode") == [(journal,)]
+    assert len(histories_of(file, last)[CASE].points) == 2
+
+
+# ---------------------------------------------------------------------- several processes
+
+
+def test_sessions_write_at_once_while_others_read(file: Path) -> None:
+    writers = [writer(file, name, 20) for name in ("one", "two", "three")]
+    last = session(100, {CASE: [400.0]})
+    wait_until(file.exists, what="the database", limit_s=30)
+    counts = []
+    while any(process.poll() is None for process in writers):
+        with History.read(file) as history:
+            counts.append(history.rows("SELECT count(*) AS n FROM sessions")[0]["n"])
+    assert [process.wait() for process in writers] == [0, 0, 0]
+    assert counts == sorted(counts)
+    assert asked(file, "SELECT count(*) FROM sessions") == [(60,)]
+    assert asked(file, "SELECT count(*) FROM runs") == [(60 * 50,)]
+    assert len(histories_of(file, last)[CASE].points) == 60
+    for process in writers:
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("after", [1, 7])
+def test_a_killed_writer_leaves_a_sound_database_with_what_it_had_put_in(
+    file: Path, after: int
+) -> None:
+    with writer(file, "killed", 1000) as process:
+        assert process.stdout is not None
+        told = [int(process.stdout.readline()) for _ in range(after)]
+        process.send_signal(signal.SIGKILL)
+        told += map(int, process.stdout.read().split())
+    sessions = [row[0] for row in asked(file, "SELECT uid FROM sessions ORDER BY id")]
+    assert sessions[: len(told)] == [f"killed-{number}" for number in told]
+    assert len(sessions) <= len(told) + 1  # it may have died before it could tell
+    assert asked(file, "SELECT count(*) FROM runs") == [(50 * len(sessions),)]
+    assert asked(file, "PRAGMA integrity_check") == [("ok",)]
+    assert asked(file, "PRAGMA foreign_key_check") == []
+
+
+def test_a_database_that_somebody_holds_is_told(file: Path) -> None:
+    fill(file, [[400.0]])
+    with closing(sqlite3.connect(file, isolation_level=None)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        with (
+            pytest.raises(HistoryError, match="is held by another process"),
+            History.open(file, busy_s=0.1) as history,
+        ):
+            history.add(session(1, {CASE: [400.0]}))
+
+
+def test_a_recorder_keeps_its_trouble_to_itself(file: Path) -> None:
+    from pytest_dlperf.gate.verdict import Quantity
+    from pytest_dlperf.session import TestRecord
+
+    file.write_text("no database", encoding="utf-8")
+    recorder = Recorder(file, session="x", cluster="local", started=night(0), from_logs=False)
+    told = measurement(CASE, [400.0])
+    record = TestRecord(
+        case=case_result(CASE, []).case, quantity=Quantity.THROUGHPUT, measurements={CASE: told}
+    )
+    for _ in range(5):
+        recorder.note(record)
+    assert file.read_text(encoding="utf-8") == "no database"

@@ -1,0 +1,347 @@
+"""What many nights show of a case: changes of its level, creep, and its noise."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+from histories import CASE, case_result, drawn, fill, night, session
+
+from pytest_dlperf.gate.verdict import Verdict
+from pytest_dlperf.history.creep import creep_of
+from pytest_dlperf.history.store import History
+from pytest_dlperf.history.trends import creep_lines, histories_of
+from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.results.changes import BaselineChange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.history.series import CaseHistory, Creep
+    from pytest_dlperf.results.document import Results
+
+OTHER = "tiny-mlp-fp32-b4-1n2g"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "history.sqlite3"
+
+
+def known(file: Path, results: Results) -> CaseHistory:
+    return histories_of(file, results)[CASE]
+
+
+def told_of_creep(file: Path, results: Results) -> list[str]:
+    with History.open(file) as history:
+        return list(creep_lines(history, results))
+
+
+def levels(*parts: tuple[int, float]) -> list[float]:
+    """So many nights at each level."""
+    return [level for count, level in parts for _ in range(count)]
+
+
+def add(file: Path, *nights: Results) -> None:
+    with History.open(file) as history:
+        for results in nights:
+            history.add(results)
+
+
+# -------------------------------------------------------------------------- which nights
+
+
+def test_a_history_is_of_the_cases_of_the_results_until_their_session(file: Path) -> None:
+    nights = [session(k, {CASE: [400.0 + k, 401.0 + k], OTHER: [760.0]}) for k in range(4)]
+    add(file, *nights)
+    tonight = replace(nights[2], cases=nights[2].cases[:1])
+    histories = histories_of(file, tonight)
+    assert list(histories) == [CASE]
+    points = histories[CASE].points
+    assert [point.started for point in points] == [night(0), night(1), night(2)]
+    assert [(p.median, p.slowest, p.fastest, p.runs) for p in points] == [
+        (400.5 + k, 400.0 + k, 401.0 + k, 2) for k in range(3)
+    ]
+
+
+def test_nights_stand_in_the_order_of_time_whatever_their_zone_and_their_coming(
+    file: Path,
+) -> None:
+    starts = ["2026-03-01T01:00:00+09:00", "2026-02-28T17:00:00+00:00", "2026-02-28T13:00:00-05:00"]
+    nights = [session(k, {CASE: [400.0 + k]}, started=start) for k, start in enumerate(starts)]
+    add(file, *reversed(nights))
+    assert [point.started for point in known(file, nights[2]).points] == starts
+
+
+def test_other_clusters_estimators_and_units_are_other_histories(file: Path) -> None:
+    tonight = session(9, {CASE: [400.0]})
+    images = case_result(CASE, [1.0])
+    assert images.measurement is not None
+    images.measurement = replace(images.measurement, unit="images/s")
+    add(
+        file,
+        session(1, {CASE: [1.0]}, cluster="elsewhere"),
+        session(2, {CASE: [1.0]}, estimator=Estimator.PUBLISHED),
+        session(3, [images]),
+        tonight,
+    )
+    assert [point.median for point in known(file, tonight).points] == [400.0]
+
+
+def test_a_history_reaches_a_year_back(file: Path) -> None:
+    last = fill(file, [[400.0]] * 400)
+    points = known(file, last).points
+    assert len(points) == 366
+    assert points[-1].started == last.started
+
+
+def test_nights_without_a_measurement_leave_no_point(file: Path) -> None:
+    last = fill(file, [[400.0], [None], [402.0]])
+    assert [point.median for point in known(file, last).points] == [400.0, 402.0]
+
+
+def test_a_case_that_was_never_measured_has_no_history(file: Path) -> None:
+    last = fill(file, [[None]])
+    assert histories_of(file, last) == {}
+
+
+def test_logs_that_are_judged_again_show_once(file: Path) -> None:
+    def judged(number: int, runs: Sequence[float], *, launched: bool) -> Results:
+        return session(number, [case_result(CASE, runs, launched=launched)])
+
+    last = judged(4, [402.0, 403.0], launched=False)
+    add(
+        file,
+        judged(0, [400.0, 401.0], launched=False),
+        judged(1, [400.0, 401.0], launched=False),
+        judged(2, [400.0, 401.0], launched=True),
+        judged(3, [400.0, 401.0], launched=True),
+        last,
+    )
+    with History.open(file) as history:
+        history.add(replace(last, session="elsewhere", started=night(5)), imported=True)
+    tonight = replace(last, started=night(5))
+    assert [point.started for point in known(file, tonight).points] == [
+        night(0), night(2), night(3), night(4)
+    ]  # fmt: skip
+
+
+# -------------------------------------------------------------------- accepted numbers
+
+
+def test_accepted_numbers_are_told_with_their_reason(file: Path) -> None:
+    change = BaselineChange(
+        case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=380.0, why="driver"
+    )
+    of_speedup = replace(change, quantity="speedup", unit="speedup", old=1.9, new=1.8)
+    tonight = session(2, [case_result(CASE, [380.0], baseline=380.0)])
+    add(
+        file,
+        session(0, [case_result(CASE, [400.0], baseline=400.0)]),
+        session(
+            1,
+            [case_result(CASE, [380.0], baseline=400.0)],
+            baseline_changes=(change, of_speedup),
+        ),
+        tonight,
+    )
+    (told,) = known(file, tonight).accepted
+    assert (told.at, told.old, told.new, told.why) == (night(1), 400.0, 380.0, "driver")
+
+
+def test_what_was_accepted_elsewhere_shows_in_the_next_night(file: Path) -> None:
+    tonight = session(1, [case_result(CASE, [380.0], baseline=380.0)])
+    add(file, session(0, [case_result(CASE, [400.0], baseline=400.0)]), tonight)
+    (told,) = known(file, tonight).accepted
+    assert (told.at, told.old, told.new, told.why) == (night(1), 400.0, 380.0, "accepted elsewhere")
+
+
+# ------------------------------------------------------------------------ change points
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.01, 0.025])
+@pytest.mark.parametrize("factor", [0.97, 1.03])
+def test_a_change_of_the_level_is_dated(file: Path, noise: float, factor: float) -> None:
+    pytest.importorskip("otava")
+    last = fill(file, drawn(levels((60, 400.0), (40, 400.0 * factor)), noise=noise))
+    history = known(file, last)
+    assert history.change_points is not None
+    (point,) = history.change_points
+    assert abs(point.index - 60) <= 2
+    assert point.at == history.points[point.index].started
+    assert point.difference_percent == pytest.approx(100 * factor - 100, abs=1.5)
+    assert point.p_value < 0.001
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.01, 0.025])
+def test_a_year_without_a_change_has_no_change_point(file: Path, noise: float) -> None:
+    pytest.importorskip("otava")
+    last = fill(file, drawn([400.0] * 366, noise=noise))
+    assert known(file, last).change_points == ()
+
+
+def test_single_slow_nights_and_broken_ones_are_no_change(file: Path) -> None:
+    pytest.importorskip("otava")
+    nights: list[list[float | None]] = [list(runs) for runs in drawn([400.0] * 80)]
+    nights[30] = [None, None]
+    nights[50] = [250.0, 260.0, 255.0]
+    fill(file, nights)
+    survived = session(80, [case_result(CASE, [200.0, None], verdict=Verdict.FAILED)])
+    add(file, survived)
+    history = known(file, survived)
+    assert history.change_points == ()
+    assert history.creep is None
+    # A point for every night that has a number, also for those that say nothing of the level.
+    assert [history.points[-1].median, len(history.points)] == [200.0, 80]
+
+
+def test_the_index_of_a_change_point_counts_all_points(file: Path) -> None:
+    pytest.importorskip("otava")
+    runs = drawn(levels((30, 400.0), (30, 380.0)))
+    broken = (3, 10, 20)
+    nights = [
+        session(
+            k,
+            [case_result(CASE, r, verdict=Verdict.HUNG if k in broken else Verdict.PASS)],
+        )
+        for k, r in enumerate(runs)
+    ]
+    add(file, *nights)
+    history = known(file, nights[-1])
+    assert history.change_points is not None
+    (point,) = history.change_points
+    assert abs(point.index - 30) <= 1
+    assert history.points[point.index].started == point.at
+
+
+def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file: Path) -> None:
+    pytest.importorskip("otava")
+    runs = drawn(levels((40, 400.0), (40, 388.0)))
+    nights = [
+        session(k, [case_result(CASE, r, baseline=400.0 if k <= 45 else 388.0)])
+        for k, r in enumerate(runs)
+    ]
+    add(file, *nights)
+    history = known(file, nights[-1])
+    assert history.change_points is not None
+    assert [abs(point.index - 40) <= 2 for point in history.change_points] == [True]
+    assert [change.at for change in history.accepted] == [night(46)]
+
+
+def test_without_otava_change_points_are_unknown(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_dlperf.history.change_points.is_available", lambda: False)
+    last = fill(file, drawn(levels((40, 400.0), (40, 388.0))))
+    history = known(file, last)
+    assert history.change_points is None
+    assert history.run_noise_percent is not None
+
+
+# ---------------------------------------------------------------------------------- creep
+
+
+def creeping(count: int, per_night: float, *, flat: int = 0) -> list[float]:
+    return [400.0] * flat + [400.0 * (1 - per_night * k) for k in range(count)]
+
+
+def creep(values: Sequence[float], *, noise: float = 0.01, seed: str = "creep") -> Creep | None:
+    medians = [median(runs) for runs in drawn(values, noise=noise, seed=seed)]
+    return creep_of(medians, [(86400.0 * k, night(k)) for k in range(len(medians))])
+
+
+@pytest.mark.parametrize(
+    ("values", "since"),
+    [
+        (creeping(25, 0.002), 0),
+        (creeping(25, 0.002, flat=60), 60),
+        (creeping(60, 0.0007, flat=30), 30),
+    ],
+    ids=["from the start", "after a calm time", "very slow"],
+)
+def test_a_slow_loss_is_seen(file: Path, values: list[float], since: int) -> None:
+    last = fill(file, drawn(values, seed="creep"))
+    found = known(file, last).creep
+    assert found is not None
+    assert abs(len(values) - found.nights - since) <= 20
+    assert found.percent_per_week == pytest.approx(700 * (values[-1] / values[-2] - 1), rel=0.5)
+    (told,) = told_of_creep(file, last)
+    assert told == (
+        f"history: {CASE} creeps {found.percent_per_week:+.1f} % a week since "
+        f"{found.since[:10]}, {found.percent:+.1f} % in all"
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [400.0] * 90,
+        levels((60, 400.0), (30, 388.0)),
+        levels((80, 400.0), (10, 388.0)),
+        levels((30, 400.0), (30, 388.0), (30, 376.0)),
+    ],
+    ids=["calm", "one step", "a late step", "two steps"],
+)
+def test_steps_and_noise_are_no_creep(values: list[float]) -> None:
+    seen = [creep(values, noise=0.007, seed=f"trial {trial}") for trial in range(20)]
+    assert seen == [None] * 20
+
+
+def test_creep_is_seen_most_of_the_time_and_hardly_ever_without(file: Path) -> None:
+    del file
+    losing = [creep(creeping(20, 0.002, flat=50), seed=f"{k}") for k in range(40)]
+    calm = [creep([400.0] * 90, seed=f"{k}") for k in range(40)]
+    assert sum(found is not None for found in losing) >= 36
+    assert sum(found is not None for found in calm) == 0
+
+
+def test_what_was_accepted_is_no_creep(file: Path) -> None:
+    values = creeping(30, 0.002)
+    fill(file, drawn(values))
+    change = BaselineChange(
+        case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=376.0, why="known"
+    )
+    tonight = session(30, {CASE: [376.0] * 5}, baseline_changes=(change,))
+    add(file, tonight)
+    assert known(file, tonight).creep is None
+    assert told_of_creep(file, tonight) == []
+
+
+def test_many_sessions_of_one_day_are_no_creep() -> None:
+    values = [median(runs) for runs in drawn(creeping(30, 0.002))]
+    hours = [(3600.0 * k, f"2026-01-01T{k % 24:02}:00:00+00:00") for k in range(30)]
+    assert creep_of(values, hours) is None
+
+
+# ---------------------------------------------------------------------------------- noise
+
+
+@pytest.mark.parametrize(("of_runs", "of_nights"), [(0.01, 0.0), (0.01, 0.01), (0.005, 0.02)])
+def test_the_noise_of_runs_is_told_from_that_of_nights(
+    file: Path, of_runs: float, of_nights: float
+) -> None:
+    draw = random.Random("nights")  # noqa: S311 - the same nights every time
+    last = fill(file, drawn([400.0 * draw.gauss(1, of_nights) for _ in range(90)], noise=of_runs))
+    history = known(file, last)
+    assert history.run_noise_percent == pytest.approx(100 * of_runs, rel=0.15)
+    assert history.night_noise_percent is not None
+    assert math.isclose(history.night_noise_percent, 100 * of_nights, rel_tol=0.35, abs_tol=0.35)
+
+
+def test_too_few_nights_say_nothing_of_noise(file: Path) -> None:
+    history = known(file, fill(file, [[400.0]]))
+    assert (history.run_noise_percent, history.night_noise_percent) == (None, None)
+    assert history.creep is None
+    assert not history.change_points
+
+
+def test_a_change_of_the_level_is_no_noise(file: Path) -> None:
+    last = fill(file, drawn(levels((45, 400.0), (45, 300.0))))
+    noise = known(file, last).night_noise_percent
+    assert noise is not None
+    assert noise < 0.6

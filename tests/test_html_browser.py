@@ -1,0 +1,298 @@
+"""The page in a real browser: opened from a file, without a network, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import browser as pages
+import pytest
+from published_session import PLENTY, published, with_all_else, year_of_nights
+
+from pytest_dlperf.logs.tree import IgnoredLog
+from pytest_dlperf.reports.html.page import html_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pages.needs_chromium]
+
+SLOWER = "paddle-resnet50-fp32-b128-4n8g"
+HEADLINE = (
+    "2 of 115 cases regressed, 1 failed, 1 is invalid, 1 has no baseline, "
+    "1 was lost with its worker"
+)
+HOSTILE = (
+    "</script><script>window.bad = 1</script><img src=x onerror='window.bad = 1'>"
+    '</style><style>body{display:none}</style><svg onload="window.bad=1">'
+    "\"' onmouseover=window.bad=1 x='\u202egnp.exe\x00\x1b[31m\udcff{{ 7*7 }}"
+    "<a href='javascript:window.bad=1'>here</a>"
+)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with pages.started() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session with something of everything, and a year behind it."""
+    results = with_all_else(published(PLENTY))
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    file.write_text(html_page(results, year_of_nights(results)), encoding="utf-8")
+    return file
+
+
+def rows(page: Page) -> list[str]:
+    """The ids of the cases that the table shows, from the top."""
+    texts = page.locator("#cases tr.row:visible th").all_text_contents()
+    return [text.strip() for text in texts]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 800, 1400])
+def test_opens_from_a_file_and_fits(
+    chromium: Browser, page_file: Path, width: int, scheme: str
+) -> None:
+    with pages.opened(chromium, page_file, width=width, scheme=scheme) as (page, seen):
+        assert page.get_by_role("heading", level=1).text_content() == (HEADLINE)
+        page.get_by_role("button", name="Open all").click()
+        assert page.locator("details.case:visible").count() == 115
+        assert pages.width_beyond(page) == 0
+        assert seen.nothing, seen
+
+
+def test_without_a_script_everything_is_there(chromium: Browser, page_file: Path) -> None:
+    with pages.opened(chromium, page_file, width=400, with_script=False) as (page, seen):
+        assert len(rows(page)) == 115
+        details = page.locator(f"[id='case-{SLOWER}']")
+        details.locator("summary").click()
+        assert details.locator("svg.nights").is_visible()
+        assert page.locator("#filters").is_hidden()
+        assert page.get_by_role("button").count() == 0
+        assert pages.width_beyond(page) == 0
+        assert seen.nothing, seen
+
+
+def test_filters_by_words_and_by_choice(chromium: Browser, page_file: Path) -> None:
+    with pages.opened(chromium, page_file) as (page, seen):
+        page.keyboard.press("/")
+        page.keyboard.type("bert 4n8g xla")
+        assert page.locator(":focus").get_attribute("type") == "search"
+        assert rows(page)
+        assert all("bert" in name and name.endswith("xla-4n8g") for name in rows(page))
+        page.get_by_label("precision").select_option("fp16")
+        assert all("fp16" in name for name in rows(page))
+        assert page.get_by_text(f"{len(rows(page))} of 115 cases").is_visible()
+        page.get_by_role("searchbox").press("Escape")
+        assert len(rows(page)) == 115
+        regressed = page.get_by_role("button", name="2 regressed")
+        regressed.click()
+        assert regressed.get_attribute("aria-pressed") == "true"
+        assert sorted(rows(page)) == [SLOWER.replace("4n8g", "2n8g"), SLOWER]
+        regressed.click()
+        assert len(rows(page)) == 115
+        assert seen.nothing, seen
+
+
+def test_sorts_with_what_is_absent_last(chromium: Browser, page_file: Path) -> None:
+    with pages.opened(chromium, page_file) as (page, seen):
+        by_loss = page.locator("#cases").get_by_role("columnheader", name="diff", exact=True)
+        by_loss.get_by_role("button").click()
+        assert by_loss.get_attribute("aria-sort") == "ascending"
+        cells = page.locator("#cases tr.row td.diff").all_text_contents()
+        known = [float(text.rstrip(" %")) for text in cells if text != "-"]
+        assert known == sorted(known)
+        absent = len(cells) - len(known)
+        assert absent > 2
+        assert cells[-absent:] == ["-"] * absent
+        by_loss.get_by_role("button").press("Enter")
+        assert by_loss.get_attribute("aria-sort") == "descending"
+        cells = page.locator("#cases tr.row td.diff").all_text_contents()
+        assert cells[-absent:] == ["-"] * absent
+        assert float(cells[0].rstrip(" %")) == max(known)
+        assert seen.nothing, seen
+
+
+def test_a_row_opens_in_place_by_keyboard(chromium: Browser, page_file: Path) -> None:
+    with pages.opened(chromium, page_file) as (page, seen):
+        button = page.get_by_role("button", name=SLOWER, exact=True)
+        assert button.get_attribute("aria-expanded") == "false"
+        button.press("Enter")
+        assert button.get_attribute("aria-expanded") == "true"
+        chart = page.locator(f"[id='case-{SLOWER}'] svg.nights")
+        chart.focus()
+        chart.press("End")
+        tip = page.locator(".tip")
+        # Tonight's median, as it stands in the table, but for what the drawing rounds off.
+        cell = page.locator("#cases tr.row", has=button).locator("td.n").first
+        median = float((cell.get_attribute("data-v")) or "nan")
+        told = tip.inner_text()
+        assert "2026-11-20: regressed" in told
+        assert float(told.split("median about ")[1].split()[0]) == pytest.approx(median, rel=1e-3)
+        chart.press("Escape")
+        assert tip.is_hidden()
+        button.press("Enter")
+        assert button.get_attribute("aria-expanded") == "false"
+        assert chart.is_hidden()
+        assert seen.nothing, seen
+
+
+def test_a_link_to_a_case_opens_it(chromium: Browser, page_file: Path) -> None:
+    with pages.opened(chromium, page_file, fragment=f"#case-{SLOWER}") as (page, seen):
+        assert page.locator(f"[id='case-{SLOWER}'] svg.nights").is_visible()
+        assert seen.nothing, seen
+
+
+def test_the_colours_can_be_chosen(chromium: Browser, page_file: Path) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    with pages.opened(chromium, page_file) as (page, seen):
+        light = page.evaluate(background)
+        page.get_by_role("button", name="Change to dark colours").click()
+        dark = page.evaluate(background)
+        assert dark != light
+        page.get_by_role("button", name="Change to light colours").click()
+        assert page.evaluate(background) == light
+        assert seen.nothing, seen
+    with pages.opened(chromium, page_file, scheme="dark", with_script=False) as (page, _):
+        # Scripts of the page are off; what is asked here is asked by the test.
+        assert page.locator("body").evaluate("e => getComputedStyle(e).backgroundColor") == dark
+
+
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = (colour) => {
+    canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const light = (colour) => rgb(colour).map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (!colour.endsWith(", 0)") && colour !== "transparent") return colour;
+    }
+    return "#fff";
+  };
+  const faint = new Set();
+  for (const element of document.querySelectorAll("main *:not(svg *)")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !element.checkVisibility()) continue;
+    const [a, b] = [light(getComputedStyle(element).color), light(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) faint.add(`${element.className || element.tagName} ${ratio.toFixed(2)}`);
+  }
+  return [...faint];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read(chromium: Browser, page_file: Path, scheme: str) -> None:
+    with pages.opened(chromium, page_file, scheme=scheme) as (page, _):
+        page.get_by_role("button", name="2 regressed").click()
+        assert page.evaluate(CONTRAST) == []
+
+
+def test_what_a_screen_reader_is_told(chromium: Browser, page_file: Path) -> None:
+    with pages.opened(chromium, page_file, fragment=f"#case-{SLOWER}") as (page, _):
+        told = page.locator("main").aria_snapshot()
+        for line in (
+            f'- heading "{HEADLINE}"',
+            '- list "Cases by verdict"',
+            '- list "The worst cases"',
+            '- searchbox "Filter by words of a case"',
+            '- table "Cases, the worst first"',
+            '- columnheader "efficiency"',
+            f'- rowheader "{SLOWER}"',
+            f'- button "{SLOWER}" [expanded]',
+            f'- img "Runs of {SLOWER} in images/s"',
+            f'- img "History of {SLOWER} in images/s"',
+            '- heading "Scaling" [level=2]',
+        ):
+            assert line in told, line
+        # What is a sign for eyes is a word for ears.
+        assert "▼" not in told.split('table "Cases')[0]
+        images = page.locator("svg[role=img]:visible")
+        assert all(
+            images.nth(n).evaluate("e => e.querySelector('desc') !== null") for n in range(5)
+        )
+
+
+def test_prints_what_somebody_has_to_look_at(chromium: Browser, page_file: Path) -> None:
+    with pages.opened(chromium, page_file) as (page, seen):
+        page.emulate_media(media="print")
+        assert page.locator("#filters").is_hidden()
+        assert page.pdf(format="A4").startswith(b"%PDF")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details.bad:not([open])").count() == 0
+        assert page.locator("details.pass[open]").count() == 0
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details.bad:not([open])").count() == 3
+        assert seen.nothing, seen
+
+
+def test_nothing_of_a_log_or_name_runs_or_loads(chromium: Browser, tmp_path: Path) -> None:
+    log = tmp_path / "hostile.log"
+    log.write_bytes(HOSTILE.encode("utf-8", "surrogateescape") + b"\n\xff\xfe\n")
+    results = with_all_else(published({}))
+    cases = []
+    for result in results.cases[:12]:
+        judgements = {
+            quantity: replace(judgement, reason=HOSTILE, notes=(HOSTILE,), ends=(HOSTILE,))
+            for quantity, judgement in result.judgements.items()
+        }
+        measured = result.measurement
+        assert measured is not None
+        runs = tuple(replace(run, reason=HOSTILE, log=str(log)) for run in measured.runs)
+        accepted = result.accepted
+        assert accepted is not None
+        cases.append(
+            replace(
+                result,
+                judgements=judgements,
+                measurement=replace(measured, runs=runs, unit=HOSTILE),
+                accepted=replace(
+                    accepted, reason=HOSTILE, commit=HOSTILE, software={HOSTILE: HOSTILE}
+                ),
+            )
+        )
+    results = replace(
+        results,
+        session=HOSTILE,
+        cluster=HOSTILE,
+        environment={HOSTILE: HOSTILE, "packages": {HOSTILE: [HOSTILE]}},
+        cases=tuple(cases),
+        unfit_hosts={HOSTILE: (HOSTILE,)},
+        ignored_logs=(IgnoredLog(HOSTILE, HOSTILE),),
+        baseline_changes=tuple(
+            replace(change, why=HOSTILE, unit=HOSTILE) for change in results.baseline_changes
+        ),
+    )
+    histories = {
+        name: replace(
+            history,
+            unit=HOSTILE,
+            accepted=tuple(replace(change, why=HOSTILE) for change in history.accepted),
+        )
+        for name, history in year_of_nights(results).items()
+    }
+    file = tmp_path / "page.html"
+    file.write_text(html_page(results, histories), encoding="utf-8")
+    with pages.opened(chromium, file) as (page, seen):
+        page.get_by_role("button", name="Open all").click()
+        page.get_by_role("button", name="Change to dark colours").click()
+        assert page.evaluate("window.bad") is None
+        assert page.locator("body img, [onload], [onerror], [onmouseover]").count() == 0
+        assert page.locator("script, style").count() == 2
+        assert page.locator("a:not([href^='#'])").count() == 0
+        assert page.locator("body").is_visible()
+        text = page.locator("main").inner_text()
+        assert "<script>window.bad = 1</script>" in text
+        assert "\\u202egnp.exe\\x00\\x1b[31m\\udcff{{ 7*7 }}" in text
+        assert seen.nothing, seen

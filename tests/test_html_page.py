@@ -1,0 +1,397 @@
+"""The page of a session: what stands in it, whatever the session was like."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
+
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.history.series import CaseHistory, Point
+from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.reports.html.history_chart import history_chart, thinned
+from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.reports.html.render import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.session import CaseResult
+
+SLOWER = "paddle-resnet50-fp32-b128-4n8g"
+VOID = {"meta", "input", "br", "link", "img", "hr"}
+
+
+class Element:
+    """One element of a page, with all text below it."""
+
+    def __init__(self, name: str, attributes: dict[str, str]) -> None:
+        self.name = name
+        self.attributes = attributes
+        self.pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.pieces).split())
+
+
+class Page(HTMLParser):
+    """A page read strictly: each element is closed, in its order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[Element] = []
+        self._open: list[Element] = []
+        self.feed(text)
+        self.close()
+        assert not self._open, [element.name for element in self._open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(set(names)) == len(names), f"{tag} has an attribute twice: {names}"
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.elements.append(element)
+        if tag not in VOID:
+            self._open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> closes nothing"
+        assert self._open.pop().name == tag
+        if tag in {"td", "th", "span", "dt", "dd", "li"}:
+            self.handle_data(" ")
+
+    def handle_data(self, data: str) -> None:
+        for element in self._open:
+            element.pieces.append(data)
+
+    def all(self, name: str, **wanted: str) -> list[Element]:
+        return [
+            element
+            for element in self.elements
+            if element.name == name
+            and all(
+                value in element.attributes.get(key.rstrip("_").replace("_", "-"), "").split()
+                for key, value in wanted.items()
+            )
+        ]
+
+    def one(self, name: str, **wanted: str) -> Element:
+        [element] = self.all(name, **wanted)
+        return element
+
+    def case(self, case_id: str) -> Element:
+        return self.one("details", id=f"case-{case_id}")
+
+    def row(self, case_id: str) -> str:
+        [row] = [row.text for row in self.all("tr", class_="row") if f" {case_id} " in row.text]
+        return row
+
+
+def page_of(results: Results, **histories: Any) -> Page:
+    return Page(html_page(results, histories.get("histories", {})))
+
+
+def only(results: Results, *case_ids: str) -> Results:
+    return replace(results, cases=tuple(r for r in results.cases if r.case.id in case_ids))
+
+
+def of(results: Results, case_id: str) -> CaseResult:
+    return next(result for result in results.cases if result.case.id == case_id)
+
+
+@pytest.fixture(scope="module")
+def plenty() -> Results:
+    return with_all_else(published(PLENTY))
+
+
+@pytest.fixture(scope="module")
+def whole(plenty: Results) -> Page:
+    return page_of(plenty, histories=year_of_nights(plenty))
+
+
+def test_a_session_writes_its_page(suite: Suite, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    result = suite.run("--dlperf-cluster", "dlperf-v100", "--dlperf-html", file, "-k", "arcface")
+    result.stdout.fnmatch_lines(["*page: *page.html*"])
+    page = Page(file.read_text(encoding="utf-8"))
+    # Nothing was there to be measured.
+    assert page.one("h1").text.startswith("Nothing was measured: ")
+    assert not page.all("tr", class_="pass")
+
+
+def test_says_in_a_line_what_became_of_the_session(whole: Page) -> None:
+    assert whole.one("h1").text == (
+        "2 of 115 cases regressed, 1 failed, 1 is invalid, 1 has no baseline, "
+        "1 was lost with its worker"
+    )
+    assert whole.all("a", href=f"#case-{SLOWER}")[0].text == SLOWER
+    counts = [element.text for element in whole.all("a") if "data-verdict" in element.attributes]
+    assert counts[:3] == ["✕ 1 failed", "! 1 invalid", "▼ 2 regressed"]
+    assert counts[-1] == "✓ 106 pass"
+
+
+def test_a_row_has_the_numbers_of_the_case(whole: Page) -> None:
+    assert whole.row(SLOWER) == (
+        f"▼ regressed {SLOWER} 8750.19 images/s 9348.71 -6.4 % 24.78 77.4 % 0.2 % 2.2 %"
+    )
+
+
+def test_a_case_tells_all_that_is_known(whole: Page) -> None:
+    text = whole.case(SLOWER).text
+    for told in (
+        "95 % interval",
+        "sequential: sees a drop of 2.2 % or more, 9 times out of 10",
+        "a loss that passes: up to 2.0 %",
+        "r50_b128_fp32_5.log",
+        "365 sessions since 2025-11-21",
+        "Other than when the baseline was accepted: nccl.",
+        "2.22.3 2.21.5 (differs)",
+        "commit 9f2c4e1ab370; because: new driver 535.161.08",
+        "Hosts: node1, node2, node3, node4",
+    ):
+        assert told in text, told
+
+
+def test_each_picture_has_a_name_and_a_description(whole: Page) -> None:
+    pictures = [e for e in whole.all("svg") if e.attributes.get("role") == "img"]
+    assert len(pictures) > 200
+    assert len(whole.all("desc")) == len(pictures)
+    others = [e for e in whole.all("svg") if e.attributes.get("role") != "img"]
+    assert all(e.attributes.get("aria-hidden") == "true" for e in others)
+
+
+def test_tables_say_what_their_cells_are(whole: Page) -> None:
+    assert len(whole.all("caption")) == len(whole.all("table"))
+    assert all(th.attributes.get("scope") in {"col", "row"} for th in whole.all("th"))
+
+
+def test_a_name_stands_for_one_element_only(whole: Page) -> None:
+    names = [e.attributes["id"] for e in whole.elements if "id" in e.attributes]
+    assert len(names) == len(set(names))
+    links = {e.attributes["href"] for e in whole.elements if "href" in e.attributes}
+    assert {link.removeprefix("#") for link in links} <= set(names)
+
+
+def test_history_shows_what_happened_when(plenty: Results, whole: Page) -> None:
+    histories = year_of_nights(plenty)
+    stepped = next(name for name, history in histories.items() if history.accepted)
+    creeping = next(name for name, history in histories.items() if history.creep)
+    text = whole.case(stepped).text
+    assert "2026-06-28: +4.7 %" in text
+    assert "cuDNN 8.9 <fused> kernels" in text
+    assert "creep: -3.4 % since 2026-06-28" in whole.case(creeping).text
+
+
+def test_without_a_history_the_page_says_so(plenty: Results) -> None:
+    page = page_of(only(plenty, SLOWER))
+    assert "There is none: the session kept no history" in page.case(SLOWER).text
+    assert not page.all("svg", class_="nights")
+
+
+def test_scaling_beside_the_ideal(whole: Page) -> None:
+    [table] = [t for t in whole.all("table") if "Scaling of paddle-resnet50-fp32-b128" in t.text]
+    assert re.search(r"4n8g ▼\s*regressed\s*8750.19\s*24.78\s*77.4 %\s*82.8 %", table.text)
+    drawn = whole.all("path", class_="ideal")
+    assert len(drawn) == len(whole.all("article"))
+
+
+def test_one_topology_is_no_scaling(plenty: Results) -> None:
+    assert not page_of(only(plenty, SLOWER)).all("article")
+
+
+@pytest.mark.parametrize(
+    "happening",
+    [
+        Happening(is_skipped=True),
+        Happening(is_lost=True),
+        Happening(broken=RunStatus.INVALID, reason="steps out of order"),
+        Happening(broken=RunStatus.HUNG, reason="no step for 300 s"),
+        Happening(without_baseline=True),
+    ],
+    ids=["skipped", "lost", "invalid", "hung", "no-baseline"],
+)
+def test_what_was_not_measured_or_judged_never_looks_good(happening: Happening) -> None:
+    page = page_of(only(published({SLOWER: happening}), SLOWER))
+    [row] = page.all("tr", class_="row")
+    assert "pass" not in row.attributes["class"].split()
+    assert "good" not in page.one("div", class_="headline").attributes["class"].split()
+    assert "pass" not in page.case(SLOWER).attributes["class"].split()
+    assert "pass" not in page.one("h1").text
+
+
+def test_a_verdict_without_a_measurement_does_not_look_good() -> None:
+    results = only(published({}), SLOWER)
+    lone = replace(results.cases[0], measurement=None, speedup=None)
+    page = page_of(replace(results, cases=(lone,)))
+    assert page.one("h1").text == "Nothing was measured: the one case was not measured"
+
+
+def test_a_session_of_skipped_and_good_cases_is_not_all_good() -> None:
+    page = page_of(published({SLOWER: Happening(is_skipped=True)}))
+    assert page.one("h1").text == "1 of 115 cases was skipped"
+    assert "open" in page.one("div", class_="headline").attributes["class"].split()
+
+
+def test_a_good_session_says_so() -> None:
+    assert page_of(published({})).one("h1").text == "All 115 cases hold their baseline"
+
+
+def test_an_interrupted_session_says_so() -> None:
+    page = page_of(replace(published({}), interrupted=True))
+    assert "The session was interrupted:" in page.one("div", class_="headline").text
+    assert "good" not in page.one("div", class_="headline").attributes["class"].split()
+
+
+def test_a_session_without_cases_has_a_page() -> None:
+    page = page_of(replace(published({}), cases=()))
+    assert page.one("h1").text == "Nothing was measured: no case was selected"
+
+
+def test_what_is_not_there_is_a_dash() -> None:
+    page = page_of(only(published({SLOWER: Happening(is_skipped=True)}), SLOWER))
+    assert re.fullmatch(rf". skipped {SLOWER} - \d+\.\d\d - - - - - -", page.row(SLOWER))
+    values = [td.attributes["data-v"] for td in page.all("td") if "data-v" in td.attributes]
+    assert "0" not in values
+    assert values.count("") == 6
+
+
+def test_an_accepted_loss_is_no_loss_any_more(plenty: Results) -> None:
+    result = of(plenty, SLOWER)
+    judgements = {q: replace(j, recorded=True) for q, j in result.judgements.items()}
+    page = page_of(replace(plenty, cases=(replace(result, judgements=judgements),)))
+    assert page.one("h1").text == "The one case has a newly accepted number"
+    assert "regressed, accepted" in page.case(SLOWER).text
+
+
+def test_the_session_itself(whole: Page) -> None:
+    text = whole.one("main").text
+    assert "node7: GPU 3 has 12 uncorrected memory errors; 2 of 8 links are down" in text
+    assert "2 logs were left out" in text
+    assert "the name fits no case" in text
+    assert "NCCL 2.21 with tree all-reduce" in text
+    assert "pytest-dlperf 0.1.0, pytest 8.3.4, torch -" in text
+
+
+def test_shows_how_a_log_ends(tmp_path: Path) -> None:
+    broken = "tensorflow-bert_base-fp32-b48-4n8g"
+    results = only(published(PLENTY, logs=tmp_path), broken, SLOWER)
+    measured = of(results, broken).measurement
+    assert measured is not None
+    log = measured.runs[2].log
+    assert log is not None
+    file = tmp_path / "tensorflow-bert_base" / "4n8g" / log.rpartition("/")[2]
+    file.parent.mkdir(parents=True)
+    lines = "".join(f"line {n}\n" for n in range(40))
+    file.write_bytes(lines.encode() + b"RuntimeError: \x1b[31mNCCL\xff <b>aborted</b>\n")
+    page = page_of(results)
+    [tail] = page.all("pre")
+    assert tail.text.startswith("line 26 line 27")
+    assert tail.text.endswith("RuntimeError: \\x1b[31mNCCL\ufffd <b>aborted</b>")
+    assert "run 5" in page.case(SLOWER).text
+    assert "It cannot be read, or is empty." in page.case(SLOWER).text
+
+
+def test_what_no_file_can_hold_is_shown_by_its_code(plenty: Results) -> None:
+    name = "node\udcff\u202e\x00</script>"
+    text = html_page(replace(plenty, unfit_hosts={name: ("x",)}), {})
+    assert text.encode("utf-8")
+    assert "node\\udcff\\u202e\\x00&lt;/script&gt;" in text
+
+
+def test_only_the_pages_own_script_and_style_may_run(whole: Page) -> None:
+    [policy] = [
+        e.attributes["content"]
+        for e in whole.all("meta")
+        if e.attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert re.fullmatch(r"'sha256-\S{43}='", rules["style-src"])
+    assert re.fullmatch(r"'sha256-\S{43}=' ?", rules["script-src"])
+    assert len(whole.all("script")) == len(whole.all("style")) == 1
+    assert not [e for e in whole.elements if {"style", "src"} & set(e.attributes)]
+    assert not [e for e in whole.elements for name in e.attributes if name.startswith("on")]
+
+
+def test_a_template_may_not_write_what_is_not_there() -> None:
+    with pytest.raises(Exception, match="headline"):
+        render("page.html.j2")
+
+
+def test_stays_small_with_a_year_of_nights(plenty: Results) -> None:
+    histories = year_of_nights(plenty)
+    assert len(plenty.cases) == 115
+    assert len(html_page(plenty, histories).encode()) < 2_000_000
+
+
+def test_three_years_of_nights_are_merged_and_said_to_be(plenty: Results) -> None:
+    histories = year_of_nights(plenty, nights=3 * 365)
+    text = html_page(plenty, histories)
+    assert len(text.encode()) < 2_000_000
+    assert "each point stands for 3 sessions: median of medians" in text
+
+
+def points(*medians: float) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            started=f"2026-01-{day:02d}T02:00:00+00:00",
+            median=median,
+            slowest=median - 1,
+            fastest=median + 1,
+            runs=3,
+            verdict=Verdict.REGRESSED if median < 90 else Verdict.PASS,
+        )
+        for day, median in enumerate(medians, 1)
+    )
+
+
+def test_merged_nights_hide_no_stray_and_no_bad_verdict() -> None:
+    merged = thinned(points(100, 102, 50, 101, 100), 2)
+    assert [point.median for point in merged] == [101, 75.5, 100]
+    assert [point.slowest for point in merged] == [99, 49, 99]
+    assert [point.fastest for point in merged] == [103, 102, 101]
+    assert [point.verdict for point in merged] == [Verdict.PASS, Verdict.REGRESSED, Verdict.PASS]
+
+
+@pytest.mark.parametrize("count", [1, 2, 28])
+def test_short_histories_have_a_chart(count: int) -> None:
+    history = CaseHistory(case_id=SLOWER, unit="images/s", points=points(*[100.0] * count))
+    chart = history_chart(history)
+    assert chart is not None
+    assert chart.facts[-1] == "change points were not looked for"
+    assert len(re.findall("v", chart.ranges)) == count
+
+
+def test_no_night_is_no_chart() -> None:
+    assert history_chart(CaseHistory(case_id=SLOWER, unit="images/s", points=())) is None
+
+
+def test_a_baseline_of_another_size_does_not_hide_the_runs(plenty: Results) -> None:
+    result = of(plenty, SLOWER)
+    judgement = Judgement(
+        quantity=Quantity.THROUGHPUT,
+        verdict=Verdict.REGRESSED,
+        measured=8750.0,
+        baseline=99_000.0,
+        difference_percent=-91.2,
+        tolerance_percent=5.0,
+    )
+    page = page_of(
+        replace(
+            plenty,
+            cases=(replace(result, judgements={Quantity.THROUGHPUT: judgement}),),
+        )
+    )
+    dots = {circle.attributes["cx"] for circle in page.all("circle", class_="run")}
+    assert len(dots) == 5
+    assert "baseline: 99000.00" in page.case(SLOWER).text

@@ -1,0 +1,145 @@
+"""What a CI system reads in JUnit's XML: the verdict as the message, and flat properties."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import pytest
+from nights import Nights
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+ONE, TWO = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
+
+OWN_TESTS = """\
+import os
+import pytest
+
+@pytest.fixture
+def ends_badly():
+    yield
+    raise RuntimeError("the end is broken")
+
+def test_ends_badly(dlperf_case, dlperf_measure, dlperf_gate, record_property, ends_badly):
+    record_property("theirs", 3)
+    dlperf_gate.throughput(dlperf_measure(dlperf_case))
+
+def test_dies(dlperf_case):
+    os._exit(3)
+
+@pytest.fixture
+def begins_badly():
+    raise RuntimeError("\\x00 \\x1b[31m \\u2028 <script> ]]>")
+
+def test_begins_badly(dlperf_case, begins_badly):
+    pass
+"""
+
+
+@pytest.fixture
+def nights(suite: Suite) -> Nights:
+    nights = Nights(suite)
+    nights.accept(nights.numbers("accepted"))
+    return nights
+
+
+def run(nights: Nights, *arguments: str) -> dict[str, ET.Element]:
+    """Run a session and read its XML: the elements of the tests by name."""
+    file = nights.suite.path / "junit.xml"
+    nights.suite.run(*arguments, f"--junitxml={file}")
+    root = ET.parse(file).getroot()  # noqa: S314 - pytest wrote it a moment ago
+    return {str(element.get("name")): element for element in root.iter("testcase")}
+
+
+def properties(element: ET.Element) -> dict[str, str]:
+    pairs = [(str(p.get("name")), str(p.get("value"))) for p in element.iter("property")]
+    assert len(dict(pairs)) == len(pairs), "a name stands twice"
+    return dict(pairs)
+
+
+@pytest.mark.parametrize("family", ["xunit1", "xunit2", "legacy"])
+def test_the_verdict_is_the_message_of_the_failure(
+    nights: Nights, workers: list[str], family: str
+) -> None:
+    night = nights.usual("tonight", of_1n2g=0.9)
+    tests = run(nights, *night, *workers, "-o", f"junit_family={family}")
+    failure = tests[f"test_throughput[{TWO}]"].find("failure")
+    assert failure is not None
+    assert failure.get("message") == f"regressed: throughput of {TWO}"
+    assert failure.text is not None
+    assert failure.text.startswith(f"regressed: throughput of {TWO}\n  measured ")
+    assert "run 5: " in failure.text
+    assert tests[f"test_throughput[{ONE}]"].find("failure") is None
+
+
+def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: list[str]) -> None:
+    tests = run(nights, *nights.usual("tonight", of_1n2g=0.9), *workers)
+
+    throughput = properties(tests[f"test_throughput[{TWO}]"])
+    assert all(name.startswith("dlperf.") for name in throughput)
+    told = {name.removeprefix("dlperf."): value for name, value in throughput.items()}
+    assert told.items() >= {
+        "case": TWO, "system": "tiny-mlp", "framework": "tiny", "model": "mlp",
+        "precision": "fp32", "batch": "4", "topology": "1n2g", "nodes": "1", "devices": "2",
+        "quantity": "throughput", "verdict": "regressed", "unit": "samples/s",
+        "estimator": "steady", "cluster": "local", "runs": "5", "rule": "tolerance",
+        "tolerance_percent": "5",
+    }.items()  # fmt: skip
+    assert "options" not in told, "a case without options has none"
+    assert float(told["difference_percent"]) == pytest.approx(
+        (float(told["median"]) / float(told["baseline"]) - 1) * 100
+    )
+    assert len(told["throughputs"].split()) == len(told["logs"].split(", ")) == 5
+    assert {"mean", "spread", "interval_percent", "smallest_visible_percent"} <= told.keys()
+
+    speedup = properties(tests[f"test_speedup[{TWO}]"])
+    assert speedup["dlperf.quantity"] == "speedup"
+    assert float(speedup["dlperf.speedup"]) == pytest.approx(
+        float(speedup["dlperf.median"]) / float(speedup["dlperf.single_device_median"])
+    )
+
+
+def test_a_skipped_test_has_its_reason(nights: Nights, workers: list[str]) -> None:
+    night = nights.night("tonight", {"1n1g": [400.0] * 3})
+    told = properties(run(nights, *night, *workers)[f"test_throughput[{TWO}]"])
+    assert told["dlperf.verdict"] == "skipped"
+    assert told["dlperf.reason"].startswith(f"no logs of {TWO}; ")
+    assert "dlperf.median" not in told
+
+
+@pytest.mark.parametrize("family", ["xunit1", "legacy"])
+def test_properties_of_users_stay_and_ours_are_the_last_ones(
+    nights: Nights, workers: list[str], family: str
+) -> None:
+    (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
+    night = nights.usual("tonight")
+    night[1] = "tiny and ends_badly"
+    tests = run(nights, *night, *workers, "-o", f"junit_family={family}")
+    told = properties(tests[f"test_ends_badly[{ONE}]"])
+    assert told["theirs"] == "3"
+    assert told["dlperf.verdict"] == "failed"
+    assert "the end is broken" in told["dlperf.reason"]
+    assert "dlperf.difference_percent" not in told, "it belongs to a verdict that does not stand"
+
+
+def test_what_is_printed_nowhere_breaks_no_xml(nights: Nights, workers: list[str]) -> None:
+    (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
+    night = nights.usual("tonight")
+    night[1] = "tiny and begins_badly"
+    tests = run(nights, *night, *workers, "-o", "junit_logging=all")
+    told = properties(tests[f"test_begins_badly[{ONE}]"])
+    assert told["dlperf.verdict"] == "failed"
+    assert r"\x00 \x1b[31m \u2028 <script> ]]>" in told["dlperf.reason"]
+
+
+def test_a_crashed_worker_leaves_the_file_whole(nights: Nights) -> None:
+    (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
+    night = nights.usual("tonight")
+    night[1] = "tiny and (test_throughput or test_dies and 1n1g)"
+    tests = run(nights, *night, "-n", "1")
+    error = tests[f"test_dies[{ONE}]"].find("error")
+    assert error is not None
+    assert "crashed" in str(error.get("message"))
+    assert properties(tests[f"test_throughput[{ONE}]"])["dlperf.verdict"] == "pass"

@@ -1,0 +1,371 @@
+"""The Markdown page: what went wrong first, then the matrix; nothing unmeasured looks good."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import results_makers as make
+from nights import Nights
+from trainers import TinySystem
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.logs.tree import IgnoredLog
+from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.reports.markdown import markdown_page
+from pytest_dlperf.results.changes import BaselineChange
+from pytest_dlperf.session import CaseResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+CASE: Final = "paddle-resnet50-fp32-b128-4n8g"
+HOSTILE: Final = (
+    "<script>alert(1)</script> | `tick` ```` @octocat #1 GH-7 [x](http://e.vil) ![i](u) **b** "
+    "_i_ ~~s~~ $x$ :tada: www.e.vil \x1b[31m \udc80 </details>"
+)
+
+
+def run_page(suite: Suite, *arguments: str) -> str:
+    """The page that a session writes."""
+    suite.run(*arguments, "--dlperf-markdown", "page.md")
+    return (suite.path / "page.md").read_text(encoding="utf-8")
+
+
+def section(page: str, title: str) -> str:
+    """A section of the page, without its title."""
+    return page.split(f"\n## {title}\n", maxsplit=1)[1].split("\n## ", maxsplit=1)[0]
+
+
+def titles(page: str) -> list[str]:
+    return re.findall(r"^## (.*)$", page, re.MULTILINE)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables in a text, headings included."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if set("".join(row)) - set("-:")]
+
+
+def headline(page: str) -> str:
+    return page.splitlines()[2]
+
+
+def failed(reason: str, log: str = "logs/1.log", case_id: str = CASE) -> CaseResult:
+    run = Run(run=1, throughput=None, status=RunStatus.FAILED, reason=reason, log=log)
+    return CaseResult(
+        case=Case.parse(case_id),
+        measurement=Measurement(
+            case_id=case_id, unit="images/s", estimator=Estimator.STEADY, runs=(run,)
+        ),
+        judgements={
+            Quantity.THROUGHPUT: Judgement(
+                quantity=Quantity.THROUGHPUT, verdict=Verdict.FAILED, reason=f"run 1: {reason}"
+            )
+        },
+    )
+
+
+# A session's page
+
+
+def test_a_regression_comes_first_with_all_that_is_needed_to_act(
+    suite: Suite, workers: list[str]
+) -> None:
+    nights = Nights(suite)
+    nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))
+
+    page = run_page(suite, *nights.usual("tonight", runs=9, of_1n2g=0.94), *workers)
+
+    assert page.startswith("# dlperf: cluster local\n")
+    assert headline(page) == "**1 of 2 cases regressed, 1 holds its baseline.**"
+    assert titles(page) == ["Regressions and failures", "Verdicts", "Matrix", "Worth knowing",
+                            "Environment"]  # fmt: skip
+    alarm = section(page, "Regressions and failures")
+    assert alarm.count("### regressed: `tiny-mlp-fp32-b4-1n2g`") == 1
+    headings, by_throughput, by_speedup, *_ = rows(alarm)
+    assert headings == ["", "measured", "baseline", "lately", "diff", "95 % interval", "gate sees",
+                        "verdict"]  # fmt: skip
+    assert by_throughput[0] == "throughput (samples/s)"
+    assert all(re.fullmatch(r"7\d\d\.\d\d", number) for number in by_throughput[1:4])
+    assert -7 < float(by_throughput[4].removesuffix(" %")) < -5
+    assert re.fullmatch(r"-\d\.\d to -\d\.\d %", by_throughput[5])
+    assert re.fullmatch(r"2\.\d %", by_throughput[6])
+    assert by_throughput[7] == by_speedup[7] == "**regressed**"
+    details = alarm.split("<details>", maxsplit=1)[1]
+    assert "</details>" in details
+    for run in (1, 2, 3, 5):
+        assert f"`{suite.path}/nights/tonight/1n2g/mlp_b4_fp32_{run}.log`" in details
+
+
+def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite: Suite) -> None:
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
+
+    page = run_page(
+        suite, *nights.night("tonight", {"1n1g": [400.0, 401.0, 402.0], "1n2g": [761.0, 762.0]})
+    )
+
+    assert headline(page) == "**All 2 cases hold their baseline.**"
+    matrix = section(page, "Matrix")
+    assert matrix.count("###") == 1
+    assert "### `tiny-mlp` `fp32-b4` (samples/s)" in matrix
+    assert rows(matrix) == [
+        ["topology", "devices", "runs", "median", "spread", "baseline", "diff", "speedup",
+         "of ideal", "verdict"],
+        ["1n1g", "1", "3", "401.00", "0.2 %", "400.00", "+0.2 %", "1.00", "100.0 %", "pass"],
+        ["1n2g", "2", "2", "761.50", "0.1 %", "760.00", "+0.2 %", "1.90", "95.0 %", "pass"],
+    ]  # fmt: skip
+
+
+def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite: Suite) -> None:
+    TinySystem(suite, topologies=("1n1g",)).behave("0.01 die-at-5")
+
+    page = run_page(suite, "-k", "tiny")
+
+    assert headline(page) == "**Nothing was measured: the one case failed.**"
+    alarm = section(page, "Regressions and failures")
+    assert "### failed: `tiny-mlp-fp32-b4-1n1g`" in alarm
+    assert "- run 1: the trainer ended with exit code 7 on node 0" in alarm
+    assert re.search(r"```text\n(.*\n)*the trainer ran out of luck\n```", alarm)
+    assert re.search(r"`/\S*/tiny-mlp/1n1g/mlp_b4_fp32_1.log`", alarm)
+    [_, row] = rows(section(page, "Matrix"))
+    assert row[3] == row[7] == row[8] == "-"
+    assert row[-1] == "**failed**"
+
+
+def test_a_session_that_measured_nothing_says_so_at_the_top(suite: Suite) -> None:
+    page = run_page(suite, "-k", "paddle and 4n8g")
+
+    assert headline(page) == "**Nothing was measured: all 5 cases were skipped.**"
+    reasons = section(page, "Not measured or not judged")
+    assert reasons.count("- **skipped**") == len(reasons.strip().splitlines())
+    assert "needs checkout" in reasons
+    for row in rows(section(page, "Matrix")):
+        assert row[0] == "topology" or row[-1] == "**skipped**"
+
+
+def test_accepted_numbers_are_a_table(suite: Suite) -> None:
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
+
+    page = run_page(
+        suite, *nights.usual("tonight", of_1n2g=0.9), "--dlperf-update-baselines",
+        "--dlperf-reason", "new driver | `470`",
+    )  # fmt: skip
+
+    assert "has a newly accepted number" in headline(page)
+    assert "Regressions and failures" not in titles(page)
+    [headings, *changes] = rows(section(page, "Accepted"))
+    assert headings == ["case", "unit", "old", "new", "diff", "why"]
+    assert [row[:3] for row in changes] == [
+        ["`tiny-mlp-fp32-b4-1n2g`", "samples/s", "760.00"],
+        ["`tiny-mlp-fp32-b4-1n2g`", "speedup", "1.90"],
+    ]
+    assert {row[5] for row in changes} == {r"new driver &#124; \`470\`"}
+
+
+def test_one_device_that_was_measured_for_a_speedup_alone_is_a_reference(suite: Suite) -> None:
+    TinySystem(suite)
+
+    page = run_page(suite, "-k", "tiny and 1n2g", "--dlperf-create-baselines")
+
+    [_, reference, row] = rows(section(page, "Matrix"))
+    assert (reference[0], reference[-1]) == ("1n1g", "reference, not judged")
+    assert row[-1] == "pass, recorded"
+    assert headline(page) == "**The one case got its first baseline.**"
+
+
+# One line for all
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        (
+            [Verdict.FAILED, *[Verdict.REGRESSED] * 2, *[Verdict.PASS] * 112],
+            "**2 of 115 cases regressed, 1 failed, 112 hold their baseline.**",
+        ),
+        ([Verdict.PASS], "**The one case holds its baseline.**"),
+        (
+            [Verdict.PASS, Verdict.IMPROVED, Verdict.NO_BASELINE, Verdict.INVALID],
+            "**1 of 4 cases is invalid, 1 has no baseline, 1 improved, 1 holds its baseline.**",
+        ),
+        (
+            [Verdict.ENVIRONMENT_SHIFT, Verdict.PASS, Verdict.PASS],
+            "**1 of 3 cases is as slow as the accepted software, 2 hold their baseline.**",
+        ),
+        ([], "**Nothing was measured: no case was selected.**"),
+    ],
+)
+def test_the_headline_counts_what_a_release_depends_on(verdicts: list[Verdict], said: str) -> None:
+    cases = [
+        make.measured_case(f"paddle-resnet50-fp32-b{number}-1n1g", 350.0, verdict=verdict)
+        for number, verdict in enumerate(verdicts, 1)
+    ]
+
+    assert headline(markdown_page(make.session(*cases))) == said
+
+
+def test_what_was_not_measured_never_looks_good() -> None:
+    """Not even with a verdict that says so, or with a test that was lost."""
+    good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
+    claimed = make.unmeasured_case("paddle-resnet50-fp32-b128-1n2g", Verdict.PASS, "")
+    lost = make.measured_case("paddle-resnet50-fp32-b128-1n4g", 1350.0)
+    lost.is_whole = False
+    unjudged = CaseResult(case=Case.parse("paddle-resnet50-fp32-b128-1n8g"))
+
+    page = markdown_page(make.session(good, claimed, lost, unjudged))
+
+    assert headline(page) == (
+        "**1 of 4 cases was lost with its worker, 1 was not judged, 1 was not measured, "
+        "1 holds its baseline.**"
+    )
+    assert [row[-1] for row in rows(section(page, "Matrix"))] == [
+        "verdict", "pass", "**not measured**", "**lost**", "**not judged**",
+    ]  # fmt: skip
+
+
+def test_an_interrupted_session_says_so_at_the_top() -> None:
+    results = replace(make.session(make.measured_case(CASE, 9348.0)), interrupted=True)
+
+    assert "**The session was interrupted" in markdown_page(results).split("##", maxsplit=1)[0]
+
+
+def test_cases_that_lack_the_same_are_told_together() -> None:
+    cases = [
+        make.unmeasured_case(f"paddle-resnet50-fp32-b{n}-1n1g", Verdict.SKIPPED, "no hosts")
+        for n in range(1, 31)
+    ]
+
+    [line] = section(markdown_page(make.session(*cases)), "Not measured or not judged").split("\n")[
+        1:-1
+    ]
+
+    assert line.startswith("- **skipped** (no hosts): `paddle-resnet50-fp32-b1-1n1g`, ")
+    assert line.endswith(" and 20 more")
+
+
+def test_of_many_logs_that_were_left_out_some_are_named() -> None:
+    ignored = tuple(IgnoredLog(f"logs/{n}.log", "no case") for n in range(50))
+
+    page = markdown_page(replace(make.session(), ignored_logs=ignored))
+
+    told = section(page, "Logs that were left out")
+    assert "50 in all." in told
+    assert told.count("- `logs/") == 20
+    assert "- … and 30 more" in told
+
+
+# Nothing from a log or a name is markup
+
+
+def test_texts_of_others_are_shown_and_do_nothing() -> None:
+    results = replace(
+        make.session(
+            failed(f"{HOSTILE}; the log of node 0, x.log, ends with:\n```\n{HOSTILE}", log=HOSTILE),
+            make.unmeasured_case("paddle-resnet50-fp32-b128-1n1g", Verdict.SKIPPED, HOSTILE),
+            cluster=HOSTILE,
+            environment={"host": HOSTILE, HOSTILE: {"a": "b"}},
+        ),
+        ignored_logs=(IgnoredLog(HOSTILE, HOSTILE),),
+        unfit_hosts={HOSTILE: (HOSTILE,)},
+        baseline_changes=(
+            BaselineChange(
+                case_id=CASE, quantity="throughput", unit=HOSTILE, old=None, new=1.0, why=HOSTILE
+            ),
+        ),
+    )
+
+    page = markdown_page(results)
+
+    assert page.encode("utf-8")
+    assert page.isascii() or page.replace("\n", "").isprintable()
+    # Blocks of code first: what is in them is text. Their fences are longer than any in them.
+    block = re.compile(r"^(`{3,})text\n.*?\n\1$", re.MULTILINE | re.DOTALL)
+    assert len(block.findall(page)) == 1
+    outside = block.sub("", page)
+    assert page.count("```") > 2
+    spans = re.compile(r"(?<![\\`])(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+    text = re.sub(r"&#?\w+;", "", spans.sub("", outside))
+    assert not re.search(r"@|#\d|GH-|://|www\.|\$|:tada:", text)
+    assert "<script" not in outside.replace("`<script>", "")
+    assert re.findall(r"</?(\w+)>", spans.sub("", outside)) == ["details", "summary", "summary",
+                                                                 "details"]  # fmt: skip
+    # Every row has as many cells as its heading has.
+    for table in re.findall(r"(?:^\|.*\n)+", outside, re.MULTILINE):
+        assert len({line.count("|") for line in table.splitlines()}) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["- no list", "+ none", "1. none", "2) none", "# none", "=== ", "---", "> none"]
+)
+def test_a_text_begins_no_block(text: str) -> None:
+    page = markdown_page(
+        make.session(make.unmeasured_case(CASE, Verdict.FAILED, text), environment={"x": text})
+    )
+
+    line = section(page, "Regressions and failures").strip().splitlines()[-1]
+    assert re.match(r"- (\\|\d+\\|&gt;|`)", line)
+
+
+# A page with a limit
+
+
+def large_session() -> list[CaseResult]:
+    return [
+        *(
+            failed("out of luck", "x" * 900, f"paddle-resnet50-fp32-b{n}-1n1g")
+            for n in range(1, 40)
+        ),
+        *(make.measured_case(f"paddle-resnet50-fp16-b{n}-1n1g", 350.0) for n in range(1, 300)),
+    ]
+
+
+@pytest.mark.parametrize("limit", [3000, 10_000, 40_000, 100_000])
+def test_a_page_with_a_limit_leaves_out_what_matters_least_and_says_so(limit: int) -> None:
+    results = make.session(*large_session())
+    whole = markdown_page(results)
+    assert len(whole.encode()) > 100_000
+
+    page = markdown_page(results, at_most_bytes=limit)
+
+    assert limit / 2 < len(page.encode()) <= limit
+    assert headline(page) == headline(whole)
+    [note] = re.findall(r"^\*\*There is no room here for all\. Left out: (.*)\.\*\*$", page,
+                        re.MULTILINE)  # fmt: skip
+    assert "runs and logs of a case" in note
+    alarms, tables = page.count("### failed: "), page.count("### `paddle-resnet50` `fp16-")
+    assert f"tables of the matrix ({338 - page.count('### `paddle-resnet50`')})" in note
+    # All alarms are there before any table of what is good.
+    assert alarms == 39 or not tables
+    assert page.count("<details>") == page.count("</details>")
+    # What is shown is shown as a whole.
+    assert set(page.split("\n")) - {
+        "",
+        f"**There is no room here for all. Left out: {note}.**",
+    } <= (set(whole.split("\n")))
+
+
+def test_a_page_without_room_for_its_head_is_empty() -> None:
+    assert markdown_page(make.session(*large_session()), at_most_bytes=200) == ""
+
+
+def test_ten_thousand_cases_have_a_page(tmp_path: Path) -> None:
+    cases = [
+        make.measured_case(f"paddle-resnet50-fp32-b{n}-{t}", 350.0)
+        for n in range(1, 2001)
+        for t in ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g")
+    ]
+
+    page = markdown_page(make.session(*cases))
+    (tmp_path / "page.md").write_text(page, encoding="utf-8")
+
+    assert headline(page) == "**All 10000 cases hold their baseline.**"
+    assert page.count("### ") == 2000

@@ -1,0 +1,572 @@
+"""Results files are read back as they were written, and what is none is refused with its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nights import Nights
+from results_makers import measured_case, session, unmeasured_case
+from trainers import TinySystem
+
+from pytest_dlperf.cases import Case, Topology
+from pytest_dlperf.fingerprint import Fingerprint
+from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.logs.tree import IgnoredLog
+from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.results import reading
+from pytest_dlperf.results.changes import BaselineChange
+from pytest_dlperf.results.document import Results
+from pytest_dlperf.results.reading import ResultsFileError, read_results
+from pytest_dlperf.results.writing import to_plain, write_json
+from pytest_dlperf.session import AcceptedNumbers, CaseResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from suites import Suite
+
+SCHEMA = json.loads(reading._SCHEMA_FILE.read_text(encoding="utf-8"))  # noqa: SLF001 - where it lies
+ONE = "paddle-resnet50-fp32-b128-1n1g"
+EIGHT = "paddle-resnet50-fp32-b128-1n8g"
+BERT = "tensorflow-bert_base-fp16-b96-xla-2n8g"
+
+
+def plain_session() -> dict[str, Any]:
+    """What a file holds: two cases that were measured, one that was not."""
+    return to_plain(
+        session(
+            measured_case(ONE, 350.1, 352.7, 351.0),
+            measured_case(EIGHT, 2600.0, 2610.5, 2590.0, speedup=7.4),
+            unmeasured_case(BERT, Verdict.SKIPPED, "no logs"),
+        )
+    )
+
+
+def written(folder: Path, content: dict[str, Any] | str | bytes) -> Path:
+    file = folder / "results.json"
+    if isinstance(content, dict):
+        content = json.dumps(content)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def refused(folder: Path, content: dict[str, Any] | str | bytes) -> str:
+    """The message that a file is refused with, without the file's name at its beginning."""
+    file = written(folder, content)
+    with pytest.raises(ResultsFileError) as caught:
+        read_results(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}: ")
+    assert message.isprintable()
+    assert len(message) < 1000
+    return message.removeprefix(f"{file}: ")
+
+
+# ------------------------------------------------------------------------- the round trip
+
+# Whatever logs and hosts may hold, also half a pair of surrogates.
+texts = st.text(max_size=12) | st.sampled_from(["<script>", "a|b\nc", "\ud800", "\x1b[31m", ""])
+facts = st.dictionaries(st.sampled_from(["device", "cuda", "nccl"]), texts)
+positive = st.floats(min_value=0.01, max_value=1e6, allow_nan=False)
+percents = st.floats(min_value=-100, max_value=100, allow_nan=False)
+estimators = st.sampled_from(Estimator)
+fingerprints = st.builds(
+    Fingerprint, machine=facts, software=facts, hosts=st.lists(texts, max_size=2).map(tuple)
+)
+broken_runs = st.builds(
+    Run,
+    run=st.integers(1, 9),
+    throughput=st.none(),
+    status=st.sampled_from([RunStatus.FAILED, RunStatus.HUNG, RunStatus.INVALID]),
+    reason=texts,
+    log=st.none() | texts,
+    steps=st.none(),
+)
+whole_runs = st.builds(
+    Run,
+    run=st.integers(1, 9),
+    throughput=positive,
+    status=st.just(RunStatus.OK),
+    reason=st.none() | texts,
+    log=texts,
+    steps=st.integers(1, 1000),
+    failed_attempts=st.lists(broken_runs, max_size=1).map(tuple),
+)
+runs = st.lists(whole_runs | broken_runs, min_size=1, max_size=5).map(tuple)
+cases = st.builds(
+    Case,
+    framework=st.sampled_from(["paddle", "ngc_pytorch"]),
+    model=st.sampled_from(["resnet50", "bert_base"]),
+    precision=st.sampled_from(["fp32", "fp16"]),
+    batch_per_device=st.integers(1, 256),
+    options=st.sampled_from([(), ("xla",), ("dali", "workers8")]),
+    topology=st.builds(Topology, st.integers(1, 4), st.integers(1, 8)),
+)
+judgement_numbers = {
+    "reference": st.none() | positive,
+    "difference_percent": st.none() | percents,
+    "interval_percent": st.none() | st.tuples(percents, percents),
+    "tolerance_percent": st.none() | percents,
+    "smallest_visible_percent": st.none() | percents,
+    "false_alarm": st.none() | st.floats(0, 1),
+    "rule": st.none() | st.sampled_from(RuleName),
+    "reason": st.none() | texts,
+    "ends": st.lists(texts, max_size=2).map(tuple),
+    "notes": st.lists(texts, max_size=2).map(tuple),
+    "recorded": st.booleans(),
+    "excused": st.booleans(),
+}
+accepted_numbers = st.builds(
+    AcceptedNumbers,
+    throughput=positive,
+    speedup=st.none() | positive,
+    estimator=estimators.map(lambda estimator: estimator.value),
+    at=st.none() | texts,
+    reason=st.none() | texts,
+    commit=st.none() | texts,
+    machine=facts,
+    software=facts,
+)
+changes = st.builds(
+    BaselineChange,
+    case_id=cases.map(lambda case: case.id),
+    quantity=st.sampled_from(["throughput", "speedup"]),
+    unit=texts,
+    old=st.none() | positive,
+    new=positive,
+    why=texts,
+)
+
+
+@st.composite
+def case_results(draw: st.DrawFn, estimator: Estimator) -> CaseResult:
+    case = draw(cases)
+
+    def measurement() -> Measurement:
+        return Measurement(
+            case_id=case.id,
+            unit="images/s",
+            estimator=estimator,
+            runs=draw(runs),
+            fingerprint=draw(st.none() | fingerprints),
+            available=draw(st.none() | st.integers(0, 9)),
+        )
+
+    measured = draw(st.booleans())
+    return CaseResult(
+        case=case,
+        measurement=measurement() if measured else None,
+        in_turn=InTurn(candidate=measurement(), control=measurement())
+        if draw(st.booleans())
+        else None,
+        speedup=draw(st.none() | positive),
+        accepted=draw(st.none() | accepted_numbers),
+        judgements={
+            quantity: draw(
+                st.builds(
+                    Judgement,
+                    quantity=st.just(quantity),
+                    verdict=st.sampled_from(Verdict),
+                    **judgement_numbers,
+                )
+            )
+            for quantity in draw(st.sets(st.sampled_from(Quantity)))
+        },
+    )
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> Results:
+    estimator = draw(estimators)
+    found = draw(
+        st.lists(case_results(estimator), max_size=3, unique_by=lambda result: result.case.id)
+    )
+    return Results(
+        session=draw(st.uuids()).hex,
+        cluster=draw(texts.filter(bool)),
+        estimator=estimator,
+        started="2026-11-20T22:00:00+01:00",
+        ended=draw(st.none() | st.just("2026-11-20T23:00:00+01:00")),
+        interrupted=draw(st.booleans()),
+        environment=draw(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "host": texts,
+                    "processors": st.none() | st.integers(1, 256),
+                    "load_average": st.none() | st.lists(positive, max_size=3),
+                    "packages": facts,
+                },
+            )
+        ),
+        units={result.case.system: "images/s" for result in found},
+        cases=tuple(found),
+        unfit_hosts=draw(st.dictionaries(texts, st.lists(texts, max_size=2).map(tuple))),
+        ignored_logs=draw(st.lists(st.builds(IgnoredLog, texts, texts), max_size=2).map(tuple)),
+        baseline_changes=draw(st.lists(changes, max_size=2).map(tuple)),
+    )
+
+
+@given(results=sessions())
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+)
+def test_what_is_written_obeys_the_schema_and_is_read_back(
+    results: Results, tmp_path: Path
+) -> None:
+    file = tmp_path / "results.json"
+    write_json(file, results)
+
+    jsonschema.validate(json.loads(file.read_text(encoding="utf-8")), SCHEMA)
+    assert to_plain(read_results(file)) == to_plain(results)
+
+
+def test_the_values_are_those_of_the_session(tmp_path: Path) -> None:
+    read = read_results(written(tmp_path, plain_session()))
+
+    one, eight, bert = read.cases
+    assert eight.measurement is not None
+    assert eight.measurement.throughputs == (2600.0, 2610.5, 2590.0)
+    assert eight.measurement.estimator is Estimator.STEADY
+    assert eight.single_device == one.measurement
+    assert eight.speedup == 7.4
+    judgement = eight.judgements[Quantity.THROUGHPUT]
+    assert (judgement.verdict, judgement.measured, judgement.baseline) == (
+        Verdict.PASS, 2600.0, 2600.0,
+    )  # fmt: skip
+    assert judgement.interval_percent == (-0.5, 0.7)
+    assert Quantity.SPEEDUP not in eight.judgements
+    assert bert.measurement is None
+    assert bert.verdict(Quantity.THROUGHPUT) is Verdict.SKIPPED
+    assert bert.judgements[Quantity.THROUGHPUT].reason == "no logs"
+
+
+# ------------------------------------------------------------------------- the schema
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def places(rule: Any, path: str = "$") -> dict[str, Any]:
+    """All fields that the schema speaks of, by their place."""
+    found = {}
+    for name, field in rule.get("properties", {}).items():
+        found[f"{path}.{name}"] = field
+        found |= places(field, f"{path}.{name}")
+    if "items" in rule:
+        found |= places(rule["items"], f"{path}[]")
+    for name, defined in rule.get("$defs", {}).items():
+        found |= places(defined, name)
+    return found
+
+
+def test_every_field_is_described_and_others_are_allowed() -> None:
+    for place, field in places(SCHEMA).items():
+        assert (
+            "description" in field
+            or field == {"$ref": "#/$defs/verdict"}
+            or (field.get("$ref") == "#/$defs/estimator")
+        ), place
+    assert 'additionalProperties": false' not in reading._SCHEMA_FILE.read_text(encoding="utf-8")  # noqa: SLF001
+
+
+def valid(results: dict[str, Any]) -> dict[str, Any]:
+    jsonschema.validate(results, SCHEMA)
+    return results
+
+
+def test_a_session_from_logs_obeys_the_schema(suite: Suite, workers: list[str]) -> None:
+    nights = Nights(suite)
+    suite.judge(*nights.usual("first"), "--dlperf-create-baselines", cluster="local")
+    stray = suite.path / "nights" / "tonight" / "1n1g" / "mlp_b4_fp32_x.log"
+    arguments = nights.usual("tonight", of_1n2g=0.8)
+    stray.write_text("none", encoding="utf-8")
+    (suite.path / "nights" / "tonight" / "1n1g" / "mlp_b4_fp32_9.log").write_text(
+        "nothing of a training", encoding="utf-8"
+    )
+
+    # Failed, passed or regressed; one log is none, another cannot be read.
+    _, results = suite.judge(*arguments, *workers, cluster="local")
+
+    valid(results)
+    verdicts = {case["topology"]: case["verdict"]["throughput"] for case in results["cases"]}
+    assert verdicts == {"1n1g": "invalid", "1n2g": "regressed"}
+    assert len(results["ignored_logs"]) == 1
+    read = read_results(suite.path / "results.json")
+    assert to_plain(read) == results
+
+
+def test_a_session_that_launches_and_accepts_obeys_the_schema(
+    suite: Suite, workers: list[str]
+) -> None:
+    TinySystem(suite)
+
+    _, results = suite.judge(
+        "-k", "tiny or paddle", "--dlperf-create-baselines", *workers, cluster="local"
+    )
+
+    assert {change["why"] for change in valid(results)["baseline_changes"]}
+    assert {case["verdict"]["throughput"] for case in results["cases"]} == {"pass", "skipped"}
+    assert to_plain(read_results(suite.path / "results.json")) == results
+
+
+def test_runs_in_turn_and_failed_attempts_obey_the_schema(suite: Suite) -> None:
+    tiny = TinySystem(suite, topologies=["1n1g"], launch=["retries: 1"])
+    tiny.behave("0.01 die-once-at-5")
+    _, results = suite.judge("-k", "tiny", "--dlperf-create-baselines", cluster="local")
+    assert valid(results)["cases"][0]["runs"][0]["failed_attempts"]
+    assert to_plain(read_results(suite.path / "results.json")) == results
+    cluster = suite.path / "baselines" / "local" / "cluster.yaml"
+    with cluster.open("a", encoding="utf-8") as opened:
+        opened.write("control:\n  vars: {tiny-mlp: {env: {TINY_SLOWER: '1.0'}}}\n")
+    tiny.behave("0.02")
+
+    _, results = suite.judge("-k", "tiny and throughput", cluster="local")
+
+    [case] = valid(results)["cases"]
+    assert case["in_turn"]["control"]["runs"]
+    assert case["baseline"]["at"]
+    assert to_plain(read_results(suite.path / "results.json")) == results
+
+
+# ------------------------------------------------------------------------- other versions
+
+
+def early(plain: dict[str, Any]) -> dict[str, Any]:
+    """The same session as the first version would have written it."""
+    for key in ("session", "ended", "interrupted", "unfit_hosts"):
+        del plain[key]
+    for case in plain["cases"]:
+        del case["gate"]
+        if case["baseline"]:
+            for key in ("at", "reason", "commit", "machine", "software"):
+                del case["baseline"][key]
+    return plain
+
+
+def test_a_file_of_an_early_version_is_read(tmp_path: Path) -> None:
+    content = early(plain_session())
+    valid(content)
+    read = read_results(written(tmp_path, content))
+
+    assert read.ended is None
+    assert not read.interrupted
+    assert read.cases[0].verdict(Quantity.THROUGHPUT) is Verdict.PASS
+    assert read.cases[0].accepted is not None
+    assert read.cases[0].accepted.at is None
+
+
+def test_an_early_file_has_one_session_however_often_it_is_read(tmp_path: Path) -> None:
+    content = early(plain_session())
+    first = read_results(written(tmp_path, content)).session
+    again = read_results(written(tmp_path, content)).session
+    content["started"] = "2026-11-21T22:00:00+01:00"
+    other = read_results(written(tmp_path, content)).session
+    assert first == again != other
+
+
+def everywhere(value: Any) -> Any:
+    """The same with a field more in each object."""
+    if isinstance(value, dict):
+        is_free = all(isinstance(item, str) for item in value.values())
+        more = {} if is_free else {"of_a_newer_version": [{"a": 1}, None]}
+        return {**{key: everywhere(item) for key, item in value.items()}, **more}
+    return [everywhere(item) for item in value] if isinstance(value, list) else value
+
+
+def test_unknown_fields_of_a_newer_version_are_left_out(tmp_path: Path) -> None:
+    content = plain_session()
+    newer = everywhere(content)
+    assert to_plain(read_results(written(tmp_path, newer)))["cases"] == content["cases"]
+
+
+def test_an_unknown_verdict_of_a_newer_version_is_named(tmp_path: Path) -> None:
+    content = plain_session()
+    content["cases"][1]["verdict"]["throughput"] = "splendid"
+    message = refused(tmp_path, content)
+    assert message.startswith('$.cases[1].verdict.throughput: found "splendid"; known here: pass,')
+    assert "update" in message
+
+
+# ------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (2, "$.schema: found 2; this version of pytest-dlperf reads schema 1, so update it"),
+        (0, "$.schema: found 0; this version of pytest-dlperf reads schema 1"),
+        ("1", '$.schema: found "1"; '),
+        (True, "$.schema: found true; "),
+        (1.0, "$.schema: found 1.0; "),
+    ],
+)
+def test_other_schemas_are_refused(tmp_path: Path, schema: object, message: str) -> None:
+    # Of another form nothing is known, so nothing else is complained of.
+    assert refused(tmp_path, {"schema": schema, "cases": 7}).startswith(message)
+
+
+def change_run(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda plain: plain["cases"][1]["runs"][0].update({key: value})
+
+
+def drop_median(plain: dict[str, Any]) -> None:
+    del plain["cases"][0]["throughput"]["median"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_run("throughput", "fast"),
+         '$.cases[1].runs[0].throughput: found "fast"; allowed: number or null'),
+        (change_run("throughput", -3),
+         "$.cases[1].runs[0].throughput: found -3; allowed: at least 0"),
+        (change_run("throughput", float("nan")),
+         "$.cases[1].runs[0].throughput: NaN is no number that a file may hold"),
+        (change_run("throughput", float("-inf")),
+         "$.cases[1].runs[0].throughput: -Infinity is no number that a file may hold"),
+        (change_run("throughput", None),
+         "$.cases[1].runs[0].throughput: found null; allowed: number"),
+        (change_run("status", "hung"),
+         "$.cases[1].runs[0].throughput: found 2600.0; allowed: null"),
+        (change_run("status", "lost"),
+         '$.cases[1].runs[0].status: found "lost"; known here: ok, failed, hung, invalid. '),
+        (change_run("steps", 10**30), "$.cases[1].runs[0].steps: the number is too large: 1000"),
+        (drop_median, "$.cases[0].throughput: the key 'median' is missing"),
+        (lambda plain: plain["cases"].append(plain["cases"][0]),
+         f"$.cases[3].id: {ONE} stands in the file twice; each case has one entry"),
+        (lambda plain: plain["cases"][0].update(id="\x1b[31m|x"),
+         '$.cases[0].id: found "\\u001b[31m|x"; the form is <framework>-<model>-'),
+        (lambda plain: plain["cases"][0].update(id="9" * 5000), '$.cases[0].id: found "999'),
+        (lambda plain: plain["cases"][0].update(precision="fp64"),
+         f'$.cases[0].precision: found "fp64", but by its id {ONE} it is "fp32"'),
+        (lambda plain: plain["cases"][0].update(unit=None),
+         "$.cases[0].unit: found null; a case with runs has a unit"),
+        (lambda plain: plain.update(started="yesterday"),
+         '$.started: found "yesterday"; allowed: '),
+        (lambda plain: plain.update(started="2026-02-31T10:00:00Z"),
+         '$.started: found "2026-02-31T10:00:00Z", which is no date'),
+        (lambda plain: plain.update(estimator="guess"),
+         '$.estimator: found "guess"; known here: published, steady'),
+        (lambda plain: plain["environment"].update({"a\nb": float("nan")}),
+         '$.environment["a\\nb"]: NaN is no number'),
+        (lambda plain: plain.update(cluster=[{}] * 9),
+         "$.cluster: found a list of 9; allowed: string"),
+    ],
+)  # fmt: skip
+def test_the_place_of_a_mistake_is_named(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    content = plain_session()
+    change(content)
+    assert refused(tmp_path, content).startswith(message)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The places of all values in a document, objects and lists too."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    found = []
+    for key, item in items:
+        found.append((*path, key))
+        if isinstance(item, dict | list):
+            found += leaves(item, (*path, key))
+    return found
+
+
+ODD: list[Any] = [
+    None, True, -1, 0, 1.5, 10**18, "", "x", "\ud800", [], {}, [[]], [None], {"a": {}}, [1, {}],
+]  # fmt: skip
+
+
+@given(data=st.data())
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100
+)
+def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+    content = plain_session()
+    for _ in range(data.draw(st.integers(1, 2))):
+        *above, key = data.draw(st.sampled_from(leaves(content)))
+        holder: Any = content
+        for step in above:
+            holder = holder[step]
+        if isinstance(holder, dict) and data.draw(st.booleans()):
+            del holder[key]
+        else:
+            holder[key] = data.draw(st.sampled_from(ODD))
+    try:
+        read = read_results(written(tmp_path, content))
+    except ResultsFileError as error:
+        assert str(error).isprintable()  # noqa: PT017 - one of two good ends
+    else:
+        valid(to_plain(read))
+
+
+def test_some_of_many_mistakes_are_named(tmp_path: Path) -> None:
+    message = refused(tmp_path, {"schema": 1})
+    assert message.startswith(
+        "$: the key 'cluster' is missing; $: the key 'estimator' is missing; "
+    )
+    assert message.endswith("; and more")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (json.dumps(plain_session())[:-200], "is no JSON: "),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", "is no JSON: "),
+        (bytes(range(256)), "is no JSON: "),
+        ('{"schema": 1, "x": ' + "9" * 5000 + "}", "is no JSON: "),
+        ("[" * 200_000, "is nested too deeply to be a results file"),
+        ('{"schema": 1, "x": ' + "[" * 500 + "]" * 500 + "}", "is nested too deeply"),
+        ("[]", "holds no results: $.schema is missing"),
+        ('"text"', "holds no results: $.schema is missing"),
+        ("{}", "holds no results: $.schema is missing"),
+    ],
+    ids=["empty", "blank", "truncated", "image", "bytes", "digits", "deep", "deep but whole",
+         "list", "text", "object"],
+)  # fmt: skip
+def test_what_is_no_results_file_is_refused(
+    tmp_path: Path, content: bytes | str, message: str
+) -> None:
+    assert refused(tmp_path, content).startswith(message)
+
+
+def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_BYTES", 2**20)
+    with pytest.raises(ResultsFileError, match="larger than 1 MiB"):
+        read_results(Path("/dev/zero"))
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ResultsFileError, match=r"none\.json: cannot be read: No such file"):
+        read_results(tmp_path / "none.json")
+    with pytest.raises(ResultsFileError, match=r"cannot be read: Is a directory"):
+        read_results(tmp_path)
+
+
+def test_a_pipe_is_read(tmp_path: Path) -> None:
+    """As a shell's ``<(zcat results.json.gz)`` gives one."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=[json.dumps(plain_session())])
+    writer.start()
+    read = read_results(pipe)
+    writer.join()
+    assert len(read.cases) == 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_file_that_windows_has_written_again_is_read(tmp_path: Path, encoding: str) -> None:
+    content = json.dumps(plain_session()).encode(encoding)
+    assert len(read_results(written(tmp_path, content)).cases) == 3
