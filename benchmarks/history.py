@@ -31,8 +31,9 @@ from pytest_dlperf.history.nights import Series, nights_of
 from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import creep_lines, histories_of, history_of
+from pytest_dlperf.history.trends import creeps_of, histories_of, history_of
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.reports import history_words
 from pytest_dlperf.results.document import Results
 from pytest_dlperf.session import CaseResult, TestRecord
 
@@ -172,7 +173,8 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
 def who_creeps(file: Path, results: Results) -> list[str]:
     """What a session's end tells, with the opening of the database."""
     with History.open(file) as history:
-        return list(creep_lines(history, results))
+        found = creeps_of(history, results)
+        return [f"{case_id} {history_words.creep(creep)}" for case_id, creep in found]
 
 
 def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> None:

@@ -11,4 +11,4 @@
 cd "$SLURM_SUBMIT_DIR" || exit 1
 exec .venv/bin/pytest bench_tests -n auto --dlperf-cluster my-cluster --dlperf-strict \
     --dlperf-run-dir "runs/$SLURM_JOB_ID" --dlperf-json "runs/$SLURM_JOB_ID.json" \
-    --junitxml "runs/$SLURM_JOB_ID.xml"
+    --dlperf-html "runs/$SLURM_JOB_ID.html" --junitxml "runs/$SLURM_JOB_ID.xml" "$@"

@@ -35,6 +35,8 @@ _LOWER: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 ADDED_RUNS: Final = 4
 """Runs of a session that is added to a baseline: six such sessions are the twenty runs and more
 that the sequential rule needs."""
+NOT_ACCEPTED: Final = "not accepted"
+"""How the reason of a number begins that was to be accepted and was not."""
 _LEAST_RUNS_TO_TELL: Final = 3
 """Fewer runs do not say how far runs usually lie apart."""
 
@@ -92,7 +94,7 @@ def marked(  # noqa: PLR0913 - a judgement, and all that bears on its acceptance
     if problem is None and _lowers(judgement, baseline) and settings.reason is None:
         problem = "a lower number needs --dlperf-reason 'TEXT'"
     if problem is not None:
-        return replace(judgement, reason=_joined(judgement.reason, f"not accepted: {problem}"))
+        return replace(judgement, reason=_joined(judgement.reason, f"{NOT_ACCEPTED}: {problem}"))
     if judgement.verdict is Verdict.NO_BASELINE:
         # What stood in the way of a comparison is worth knowing still.
         notes = (*judgement.notes, *filter(None, [judgement.reason]))
@@ -275,7 +277,7 @@ def _records(result: CaseResult, quantity: Quantity) -> bool:
 
 def _stands(result: CaseResult, baseline: Baseline | None) -> bool:
     """Whether the baseline is still the one that the case was held against."""
-    judged = result.accepted
+    judged = result.known
     if judged is None or baseline is None:
         return judged is None and baseline is None
     return (judged.throughput, judged.speedup) == (baseline.throughput, baseline.speedup)

@@ -9,6 +9,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _PACKAGES: Final = ("pytest-dlperf", "pytest", "torch", "tensorflow", "paddlepaddle")
@@ -47,6 +48,21 @@ def describe_commit(folder: Path) -> str | None:
     # Files that nobody has added may be logs and baselines of this very session.
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return f"{head}+changes" if changed else head
+
+
+def describe_ci_run(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The address of the CI's run that this process is part of, where a CI tells it."""
+    if environment.get("GITHUB_ACTIONS") == "true":
+        parts = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+        server, repository, run = (environment.get(name) for name in parts)
+        return (
+            f"{server}/{repository}/actions/runs/{run}" if server and repository and run else None
+        )
+    # GitLab's, Jenkins' and Buildkite's.
+    for name in ("CI_JOB_URL", "BUILD_URL", "BUILDKITE_BUILD_URL"):
+        if environment.get(name):
+            return environment[name]
+    return None
 
 
 def _git(folder: Path, *arguments: str) -> str:

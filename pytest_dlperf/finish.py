@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.accepting import Provenance, Refusal, changes_of
+from pytest_dlperf.accepting import NOT_ACCEPTED, Provenance, Refusal, changes_of
 from pytest_dlperf.baselines.entry import ROLLING_SESSIONS
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record
-from pytest_dlperf.environment import describe_commit, describe_environment
+from pytest_dlperf.environment import describe_ci_run, describe_commit, describe_environment
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
     LEAST_BASELINE_RUNS,
     LEAST_BASELINE_SESSIONS,
 )
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.locks import LockError
 from pytest_dlperf.publish import publish
 from pytest_dlperf.reports.accepted import change_lines
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.tree import IgnoredLog
+    from pytest_dlperf.options import Settings
     from pytest_dlperf.session import CaseResult, SessionRecords
     from pytest_dlperf.suite import Suite
 
@@ -70,6 +72,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         else:
             notes, changes = _change_baselines(suite, results, started)
             yield from notes
+        _take_back(results, changes)
     whole = Results(
         session=session,
         cluster=suite.cluster.name,
@@ -77,7 +80,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         started=started.isoformat(timespec="seconds"),
         ended=datetime.now().astimezone().isoformat(timespec="seconds"),
         interrupted=interrupted,
-        environment=describe_environment(),
+        strict=settings.strict,
+        environment={**describe_environment(), **_origin(settings)},
         units={system.id: system.unit for system in suite.systems.values()},
         log_names={system.id: system.log_name for system in suite.systems.values()},
         cases=tuple(results),
@@ -130,9 +134,46 @@ def _change_baselines(
         for change in recorded.done:
             accepted += _accepted(change, unit)
     if settings.update_baselines and not (by_system or notes):
-        notes.append(Note("no number lies outside its tolerance: no baseline was changed"))
+        notes.append(Note(_why_unchanged(results)))
     notes += map(Note, change_lines(accepted) if accepted else ())
     return notes, accepted
+
+
+def _origin(settings: Settings) -> dict[str, str]:
+    """Which commit and which run of a CI the results are of, as far as the session can know."""
+    # Logs may be of any day and checkout: only a launch knows what it has run.
+    commit = None if settings.log_sources else describe_commit(settings.systems_directories[0])
+    known = {"commit": commit, "ci_run": describe_ci_run()}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _why_unchanged(results: Iterable[CaseResult]) -> str:
+    """Why a session that was to accept numbers has accepted none."""
+    judgements = [j for result in results for j in result.judgements.values()]
+    refused = sum(NOT_ACCEPTED in (judgement.reason or "") for judgement in judgements)
+    if refused:
+        verb = "number was" if refused == 1 else "numbers were"
+        return f"no baseline was changed: {refused} {verb} not accepted; each failure says why"
+    if all(judgement.passes(strict=False) for judgement in judgements):
+        return "no number lies outside its tolerance: no baseline was changed"
+    return "no baseline was changed: what failed otherwise has no number to accept"
+
+
+def _take_back(results: Iterable[CaseResult], changes: Iterable[BaselineChange]) -> None:
+    """Let no verdict say that a number was recorded which was not."""
+    written = {(change.case_id, change.quantity) for change in changes}
+    for result in results:
+        for quantity, judgement in result.judgements.items():
+            if not judgement.recorded or (result.case.id, quantity.value) in written:
+                continue
+            # Without a baseline the number was good only for becoming one.
+            is_first = judgement.verdict is Verdict.PASS and judgement.baseline is None
+            result.judgements[quantity] = replace(
+                judgement,
+                verdict=Verdict.NO_BASELINE if is_first else judgement.verdict,
+                reason=judgement.reason or "its number was to be recorded, and was not",
+                recorded=False,
+            )
 
 
 def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:

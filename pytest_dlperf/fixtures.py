@@ -160,9 +160,10 @@ class Gate:
             ValueError: The measurement is of another case than the test.
         """
         from pytest_dlperf.gate.control import confirm_throughput
-        from pytest_dlperf.gate.judge import judge_throughput
+        from pytest_dlperf.gate.judge import judge_throughput, why_incomparable
 
         case, baseline = self._baseline(measurement)
+        self._note(baseline, is_held_against=why_incomparable(measurement, baseline) is None)
         judgement = judge_throughput(
             measurement,
             baseline,
@@ -184,7 +185,7 @@ class Gate:
             ValueError: The measurements are not of the test's case and of its single device.
         """
         from pytest_dlperf.gate.control import confirm_speedup
-        from pytest_dlperf.gate.judge import judge_speedup
+        from pytest_dlperf.gate.judge import judge_speedup, why_incomparable
 
         case, baseline = self._baseline(measurement)
         if single_device.case_id != case.single_device.id:
@@ -193,6 +194,11 @@ class Gate:
                 f"not over {single_device.case_id}"
             )
         single_baseline = self._suite.baseline(case.single_device)
+        self._note(
+            baseline,
+            is_held_against=why_incomparable(measurement, baseline) is None,
+            is_speedup=why_incomparable(single_device, single_baseline) is None,
+        )
         judgement = judge_speedup(
             measurement,
             single_device,
@@ -213,10 +219,17 @@ class Gate:
         case = Case.parse(measurement.case_id)
         if self._record is not None and case != self._record.case:
             raise ValueError(f"a test of {self._record.case.id} cannot judge {case.id}")
-        baseline = self._suite.baseline(case)
-        if baseline is not None and self._record is not None:
-            self._record.accepted = AcceptedNumbers.of(baseline)
-        return case, baseline
+        return case, self._suite.baseline(case)
+
+    def _note(
+        self, baseline: Baseline | None, *, is_held_against: bool, is_speedup: bool = True
+    ) -> None:
+        """Note what there is to compare with. What is refused is shown nowhere as a baseline."""
+        if baseline is None or self._record is None:
+            return
+        self._record.known = known = AcceptedNumbers.of(baseline)
+        if is_held_against:
+            self._record.accepted = known if is_speedup else replace(known, speedup=None)
 
     def _in_turn(self, *measurements: Measurement) -> tuple[list[InTurn], str | None]:
         """Runs of each case and of the accepted software in turn, or why there are fewer."""

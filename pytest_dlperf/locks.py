@@ -112,18 +112,42 @@ def _mode_for(path: Path) -> int:
     return 0o666 & ~umask
 
 
+def is_stream(path: Path) -> bool:
+    """Whether it is there and neither a file nor a folder: a pipe, a terminal, ``/dev/null``."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def write_into(path: Path, text: str) -> None:
+    """Write to the end of what is no regular file.
+
+    Raises:
+        OSError: It cannot be written, such as a pipe that nobody reads. It is not waited for.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "nobody reads this pipe", str(path)) from error
+    # Somebody reads, however slowly.
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+        stream.write(text)
+
+
 def write_whole(path: Path, text: str) -> None:
     """Replace a file's content in one step: a reader sees the old text or the new one.
 
     A link is followed, and what is no regular file (a pipe, ``/dev/stdout``) is written into.
 
     Raises:
-        OSError: The folder cannot be made or written; the old file stands.
+        OSError: The folder cannot be made or written; the old file stands. Or nobody reads a pipe.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8", newline="")
+    # By its own name: that of an unnamed pipe leads to what is no path.
+    if is_stream(path):
+        write_into(path, text)
         return
+    path = path.resolve()
     if path.exists() and not os.access(path, os.W_OK):
         # The folder would allow it; who has protected the file would not.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

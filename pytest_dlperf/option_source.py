@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.variables import Assignment
 
-NO_HISTORY: Final = "none"
+_NO_HISTORY: Final = "none"
+_IN_MEMORY: Final = ":memory:"
 _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off", "")
 
@@ -51,7 +52,7 @@ class OptionSource:
         given = self._config.getoption(key)
         if given is not None:
             place = f"--dlperf-{name}"
-            if given == "":
+            if isinstance(given, str) and not given.strip():
                 raise pytest.UsageError(f"{place} is empty; give a value or leave it out")
             return given, place
         if environment and self._environment.get(environment, "").strip():
@@ -84,16 +85,19 @@ class OptionSource:
         """A file to write: told now if it cannot be one, not after hours of training."""
         given, place = self.value(name)
         path = self.path(name)
-        return _file_to_write(path, given, place) if path is not None else None
+        return file_to_write(path, given, place) if path is not None else None
 
     def history(self) -> Path | None:
         """The database of sessions, ``None`` for none."""
         given, place = self.value("history", environment="DLPERF_HISTORY")
-        if given == NO_HISTORY:
-            return None
         if not given:
             return self._config.rootpath / ".dlperf/history.sqlite3"
-        return _file_to_write(self._resolve(given, place), given, place)
+        return history_file(given, place, self._folder(place))
+
+    def history_place(self) -> str:
+        """Where the database was named, empty where nobody did."""
+        given, place = self.value("history", environment="DLPERF_HISTORY")
+        return place if given else ""
 
     def folder_to_write(self, name: str) -> Path | None:
         """A folder to write into; it need not be there."""
@@ -219,7 +223,27 @@ class OptionSource:
         )
 
 
-def _file_to_write(path: Path, given: str, place: str) -> Path:
+def history_file(given: str, place: str, folder: Path) -> Path | None:
+    """The database that somebody names, from this folder on; ``None`` where none is to be kept.
+
+    Raises:
+        pytest.UsageError: It cannot be a database, or is one that nobody sees again.
+    """
+    name = given.strip()
+    if not name:
+        raise pytest.UsageError(f"{place} is empty; give a value or leave it out")
+    if name.casefold() == _NO_HISTORY:
+        return None
+    path = file_to_write(folder / Path(name).expanduser(), given, place)
+    # SQLite's own word for a database in memory.
+    if name.casefold() == _IN_MEMORY or (path.exists() and not path.is_file()):
+        raise pytest.UsageError(
+            f"{place}: {given!r} keeps nothing; name a file, or {_NO_HISTORY} for no history"
+        )
+    return path
+
+
+def file_to_write(path: Path, given: str, place: str) -> Path:
     """A file that a report can go into, as far as can be told before there is one.
 
     Raises:

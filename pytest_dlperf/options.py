@@ -6,22 +6,24 @@ import os
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_dlperf.databasehead import fault_of
 from pytest_dlperf.gate.verdict import RuleName
-from pytest_dlperf.option_source import OptionSource
+from pytest_dlperf.option_source import OptionSource, file_to_write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Container, Mapping
 
     from pytest_dlperf.launch.variables import Assignment
     from pytest_dlperf.logs.tree import LogSource
     from pytest_dlperf.option_source import HostList
 
 LOCAL_CLUSTER: Final = "local"
+_BENCHMARK_JSON: Final = "--benchmark-json"
 
 
 class ControlArm(str, Enum):
@@ -88,6 +90,8 @@ class Settings:
     """Where the tables of the original benchmark go."""
     history_file: Path | None
     """The database of all sessions, ``None`` for none."""
+    history_place: str
+    """Where it was named, empty where nobody did."""
     step_summary: Path | None
     """The file that GitHub Actions shows as the summary of a step."""
     annotate: bool
@@ -263,7 +267,7 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
             "leave one of them out"
         )
     _check_gate(source)
-    _check_reports(source)
+    _check_reports(source, _files_of_others(config))
     run_directory = source.path("run-dir")
     launcher, launcher_place = source.value("launcher", environment="DLPERF_LAUNCHER")
     started = datetime.now().astimezone()
@@ -295,6 +299,7 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         html_file=source.file("html"),
         tables_directory=source.folder_to_write("tables"),
         history_file=source.history(),
+        history_place=source.history_place(),
         step_summary=source.step_summary(),
         annotate=environment.get("GITHUB_ACTIONS") == "true",
         run_directory=run_directory
@@ -326,7 +331,62 @@ def _check_gate(source: OptionSource) -> None:
         )
 
 
-def _check_reports(source: OptionSource) -> None:
+def check_places(config: pytest.Config, settings: Settings, systems: Container[str]) -> None:
+    """Refuse places of reports that are wrong where there is a suite of these ``systems``.
+
+    Raises:
+        pytest.UsageError: A report of another plugin cannot be written, the history that was named
+            is none, or a report lies where a table of a system goes.
+    """
+    others = _files_of_others(config)
+    for option, path in others.items():
+        file_to_write(path, str(path), option)
+    saved = others.get(_BENCHMARK_JSON)
+    if saved is not None and not saved.parent.is_dir():
+        raise pytest.UsageError(
+            f"{_BENCHMARK_JSON}: {str(saved)!r} cannot be written: there is no folder "
+            f"{saved.parent}, and pytest-benchmark makes none"
+        )
+    # What lies in the usual place nobody has named: a note at the end has to do.
+    if settings.history_file is not None and settings.history_place:
+        fault = fault_of(settings.history_file)
+        if fault is not None:
+            raise pytest.UsageError(
+                f"{settings.history_place}: {settings.history_file} {fault}; move it away, or name "
+                "another file"
+            )
+    if settings.tables_directory is None:
+        return
+    tables = settings.tables_directory.resolve()
+    ours = {
+        "--dlperf-json": settings.json_file,
+        "--dlperf-markdown": settings.markdown_file,
+        "--dlperf-html": settings.html_file,
+        "--dlperf-history": settings.history_file,
+    }
+    for option, file in (ours | others).items():
+        path = (file or Path()).resolve()
+        is_page = path.parent == tables and path.suffix == ".md" and path.stem in systems
+        if is_page or (path.parent.parent == tables and path.parent.name in systems):
+            raise pytest.UsageError(
+                f"{option} names {file}, where --dlperf-tables writes a table; give it another name"
+            )
+
+
+def _files_of_others(config: pytest.Config) -> dict[str, Path]:
+    """The files that pytest itself and pytest-benchmark were told to write, by option."""
+    found = {}
+    for option, name in (("--junitxml", "xmlpath"), (_BENCHMARK_JSON, "benchmark_json")):
+        given: Any = getattr(config.option, name, None)
+        if given:
+            # Before 5.3 pytest-benchmark opens its file at once.
+            text = str(given) if isinstance(given, str | Path) else given.name
+            path = Path(os.path.expandvars(text)).expanduser() if name == "xmlpath" else Path(text)
+            found[option] = config.invocation_params.dir / path
+    return found
+
+
+def _check_reports(source: OptionSource, others: Mapping[str, Path]) -> None:
     """Refuse two reports in one place: the second would take the place of the first.
 
     Raises:
@@ -341,6 +401,12 @@ def _check_reports(source: OptionSource) -> None:
         if path is None or (path.exists() and not (path.is_file() or path.is_dir())):
             continue
         earlier = first.setdefault(path.resolve(), option)
+        if earlier != option:
+            raise pytest.UsageError(
+                f"{earlier} and {option} both name {path}; give each a file of its own"
+            )
+    for option, path in others.items():
+        earlier = first.get(path.resolve(), option)
         if earlier != option:
             raise pytest.UsageError(
                 f"{earlier} and {option} both name {path}; give each a file of its own"

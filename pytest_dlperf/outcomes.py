@@ -96,6 +96,8 @@ class Outcomes:
             record = TestRecord.from_plain(plain)
             self._records.add(record)
             self._keep(record)
+            if report.when == "teardown":
+                self._records.end(record)
             if report.failed and isinstance(report.longrepr, str):
                 from pytest_dlperf.reports.failure import FailureText
 

@@ -30,6 +30,7 @@ from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.options import (
     Settings,
     add_options,
+    check_places,
     is_dlperf_option_given,
     keep_host_files,
     read_settings,
@@ -51,7 +52,13 @@ if TYPE_CHECKING:
 __all__ = ["dlperf_case", "dlperf_gate", "dlperf_measure", "dlperf_multi_device_case"]
 
 _WORKER_KEY: Final = "dlperf"
-_CASES_KEY: Final = "dlperf_cases"
+_TESTS_KEY: Final = "dlperf_tests"
+_WHOLE: Final = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
+"""How a session ends that came to its end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -175,6 +182,8 @@ class DlperfSession:
                 )
             self._config.stash[SUITE] = suite
             if not self._config.option.collectonly:
+                if not self._is_worker:
+                    check_places(self._config, self._settings, suite.systems)
                 self._prepare(suite)
         except SuiteError as error:
             raise pytest.UsageError(str(error)) from error
@@ -311,7 +320,8 @@ class DlperfSession:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Learn from a worker which cases were selected."""
-        self._records.select(getattr(node, "workeroutput", {}).get(_CASES_KEY, ()))
+        tests = getattr(node, "workeroutput", {}).get(_TESTS_KEY, ())
+        self._records.select((case_id, Quantity(quantity)) for case_id, quantity in tests)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Keep what was left out, in case that nothing else is there."""
@@ -320,16 +330,17 @@ class DlperfSession:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the selected cases: each appears in the reports, whatever becomes of it."""
-        if self._config.option.collectonly:
-            return
         if session.items:
             self._deselected.clear()
-        cases = (case_of(item) for item in session.items)
-        case_ids = list(dict.fromkeys(case[0].id for case in cases if case is not None))
+        if self._config.option.collectonly:
+            return
+        found = map(case_of, session.items)
+        tests = dict.fromkeys((about[0].id, about[1]) for about in found if about is not None)
         if self._is_worker:
-            self._config.workeroutput[_CASES_KEY] = case_ids  # type: ignore[attr-defined]
+            plain = [(case_id, quantity.value) for case_id, quantity in tests]
+            self._config.workeroutput[_TESTS_KEY] = plain  # type: ignore[attr-defined]
         else:
-            self._records.select(case_ids)
+            self._records.select(tests)
 
     # --------------------------------------------------------------------- the end
 
@@ -354,27 +365,46 @@ class DlperfSession:
         """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
         self._is_interrupted = True
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    # Not the first of all wrappers: the terminal reporter's is around this one, which keeps what
+    # the reports of others raise from it, and with it the summary.
+    @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
         self._outcomes.all_told()
-        if not self._is_worker and self._outcomes.any_report:
-            from pytest_dlperf.reports.benchmark_bridge import hand_over
-
-            cluster = self._settings.cluster
-            self._notes += hand_over(self._config, self._records.results(), cluster)
-        self._finish(session)
-        return (yield)
-
-    def _finish(self, session: pytest.Session) -> None:
-        """Write what was asked for, after everything has been judged."""
         if self._shared_folder is not None:
             shutil.rmtree(self._shared_folder, ignore_errors=True)
         suite = self._suite
         if self._is_worker or suite is None or self._config.option.collectonly:
-            return
+            return (yield)
+        if not self._settings.dry_run:
+            self._finish(session, suite)
+        try:
+            result = yield
+        except OSError as error:
+            if not self._config.pluginmanager.has_plugin("terminalreporter"):
+                raise
+            from pytest_dlperf.publish import not_written_by_others
+
+            result = []
+            self._notes.append(not_written_by_others(error))
+        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return result
+
+    def _finish(self, session: pytest.Session, suite: Suite) -> None:
+        """Write what was asked for, after everything has been judged."""
+        if self._outcomes.any_report or any(map(case_of, self._deselected)):
+            from pytest_dlperf.reports.benchmark_bridge import hand_over
+
+            self._notes += hand_over(
+                self._config,
+                self._records.results(),
+                self._settings.cluster,
+                tell=self._notes.append,
+            )
         from pytest_dlperf.finish import finish
 
+        self._is_interrupted |= session.exitstatus not in _WHOLE
         self._notes += list(
             finish(
                 suite,
@@ -384,51 +414,60 @@ class DlperfSession:
                 any_report=self._outcomes.any_report,
                 green_so_far=session.exitstatus == pytest.ExitCode.OK,
                 session=self._id,
-                interrupted=self._is_interrupted
-                or session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED),
+                interrupted=self._is_interrupted,
             )
         )
-        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the summary."""
         suite = self._suite
         if suite is not None and self._deselected:
             self._tell_selection(suite, terminalreporter)
-        if suite is None or not self._outcomes.any_report:
+        if suite is None:
+            return
+        if not self._outcomes.any_report:
+            self._tell_notes(terminalreporter)
             return
         results = self._records.results()
         ignored = self._index.ignored if self._index else []
-        from pytest_dlperf.reports import numbers
         from pytest_dlperf.reports.remarks import remark_lines
-        from pytest_dlperf.reports.terminal import counts_line, summary_lines
+        from pytest_dlperf.reports.terminal import counts_line, summary_lines, wrapped
 
         cluster = suite.cluster
+        width = self._config.get_terminal_writer().fullwidth
         terminalreporter.write_sep(
             "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
         )
         for line in summary_lines(
             results,
             ignored,
-            width=self._config.get_terminal_writer().fullwidth,
+            width=width,
             verbosity=self._config.get_verbosity(),
             strict=self._settings.strict,
         ):
             terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
         if self._config.get_verbosity() >= 0:
             for text in remark_lines(results):
-                terminalreporter.write_line(text)
-        for note in self._notes:
-            terminalreporter.write_line(numbers.printable(note.text), red=note.is_bad)
-        counts = counts_line(results, strict=self._settings.strict)
+                for piece in wrapped(text, width=width):
+                    terminalreporter.write_line(piece)
+        self._tell_notes(terminalreporter)
+        strict, interrupted = self._settings.strict, self._is_interrupted
+        counts = counts_line(results, strict=strict, interrupted=interrupted)
         terminalreporter.write_line(counts.text, **dict.fromkeys(counts.markup, True))
         if self._settings.annotate:
             from pytest_dlperf.reports.github import annotation_lines
 
-            strict = self._settings.strict
-            for text in annotation_lines(results, self._notes, strict=strict):
+            for text in annotation_lines(
+                results, self._notes, strict=strict, interrupted=interrupted
+            ):
                 terminalreporter.write_line(text)
+
+    def _tell_notes(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was written and what could not be, also where no test has run."""
+        from pytest_dlperf.reports import numbers
+
+        for note in self._notes:
+            terminalreporter.write_line(numbers.printable(note.text), red=note.is_bad)
 
     def _tell_selection(self, suite: Suite, terminalreporter: pytest.TerminalReporter) -> None:
         """Say why nothing was selected, as far as words and values tell."""
@@ -444,6 +483,7 @@ class DlperfSession:
             option.markexpr or "",
             suite.cases,
             lambda word: any(word.lower() in name for name in names),
+            suite.cluster,
         ):
             terminalreporter.write_line(text, yellow=True)
 

@@ -51,14 +51,26 @@ def _written(
         return Note(text, is_bad=True)
     except Exception as error:  # noqa: BLE001 - hours of training must not be lost to a report
         return Note(f"{what} could not be made: {_fault(error)}", is_bad=True)
-    return Note(f"{name}: {place}")
+    # Tables are made of what was measured.
+    return Note(f"{name}: {place}" if place.exists() else f"no {name}: nothing was measured")
+
+
+def not_written_by_others(error: OSError) -> Note:
+    """What another plugin could not write at the end of a session, such as JUnit's file."""
+    place = f" to {error.filename}" if error.filename else ""
+    text = f"a report of another plugin could not be written{place}: {error.strerror or error}"
+    return Note(f"{text} ({_place(error)})", is_bad=True)
 
 
 def _fault(error: Exception) -> str:
     """A mistake of this package, with the line that whoever reports it will be asked for."""
+    return f"{type(error).__name__}: {error} ({_place(error)}); this is a fault of pytest-dlperf"
+
+
+def _place(error: Exception) -> str:
+    """The line of Python that has raised it."""
     *_, last = traceback.extract_tb(error.__traceback__)
-    where = f"{Path(last.filename).name}, line {last.lineno}"
-    return f"{type(error).__name__}: {error} ({where}); this is a fault of pytest-dlperf"
+    return f"{Path(last.filename).name}, line {last.lineno}"
 
 
 def _json(file: Path, results: Results) -> None:
@@ -85,13 +97,16 @@ def _keep(file: Path, results: Results) -> Iterator[Note]:
 
     What cannot be kept is told; no verdict depends on it.
     """
-    from pytest_dlperf.history.store import History, HistoryError
-    from pytest_dlperf.history.trends import creep_lines
+    from pytest_dlperf.history.faults import HistoryError
+    from pytest_dlperf.history.store import History
+    from pytest_dlperf.history.trends import creeps_of
+    from pytest_dlperf.reports import history_words
 
     try:
         with History.open(file) as history:
             history.add(results)
-            yield from map(Note, creep_lines(history, results))
+            for case_id, creep in creeps_of(history, results):
+                yield Note(f"history: {case_id} {history_words.creep(creep)}")
     except HistoryError as error:
         yield Note(f"the history was not kept: {error}")
     except Exception as error:  # noqa: BLE001 - as for the files
@@ -99,7 +114,7 @@ def _keep(file: Path, results: Results) -> Iterator[Note]:
 
 
 def _page(file: Path, history_file: Path | None, results: Results) -> Iterator[Note]:
-    from pytest_dlperf.history.store import HistoryError
+    from pytest_dlperf.history.faults import HistoryError
     from pytest_dlperf.locks import write_whole
     from pytest_dlperf.reports.html.page import html_page
 

@@ -88,6 +88,9 @@ class TestRecord:
     in_turn: dict[str, InTurn] = field(default_factory=dict)
     """Runs beside the accepted software, by case."""
     accepted: AcceptedNumbers | None = None
+    """The baseline that the case was held against; ``None`` where it could not be."""
+    known: AcceptedNumbers | None = None
+    """The baseline that there was, also where nothing could be held against it."""
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
     excused: bool = False
     """Whether the test was expected to fail."""
@@ -115,6 +118,7 @@ class TestRecord:
             "measurements": [m.to_plain() for m in self.measurements.values()],
             "in_turn": [in_turn.to_plain() for in_turn in self.in_turn.values()],
             "accepted": self.accepted.to_plain() if self.accepted else None,
+            "known": self.known.to_plain() if self.known else None,
             "judgements": [judgement.to_plain() for judgement in self.judgements.values()],
             "excused": self.excused,
             "host_faults": self.host_faults,
@@ -126,13 +130,14 @@ class TestRecord:
         measurements = [Measurement.from_plain(m) for m in plain["measurements"]]
         judgements = [Judgement.from_plain(j) for j in plain["judgements"]]
         in_turn = [InTurn.from_plain(both) for both in plain["in_turn"]]
-        accepted = plain["accepted"]
+        accepted, known = plain["accepted"], plain["known"]
         return cls(
             case=Case.parse(plain["case"]),
             quantity=Quantity(plain["quantity"]),
             measurements={m.case_id: m for m in measurements},
             in_turn={both.candidate.case_id: both for both in in_turn},
             accepted=AcceptedNumbers.from_plain(accepted) if accepted else None,
+            known=AcceptedNumbers.from_plain(known) if known else None,
             judgements={judgement.quantity: judgement for judgement in judgements},
             excused=plain["excused"],
             host_faults=plain["host_faults"],
@@ -151,8 +156,13 @@ class CaseResult:
     """Runs beside the accepted software, where there were any."""
     is_whole: bool = True
     """Whether no test of the case was lost with its worker."""
+    unfinished: tuple[Quantity, ...] = ()
+    """What a test was selected of that never came to its end."""
     speedup: float | None = None
     accepted: AcceptedNumbers | None = None
+    """The baseline that the case was held against; ``None`` where it could not be."""
+    known: AcceptedNumbers | None = None
+    """The baseline that there was, also where nothing could be held against it."""
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
 
     def verdict(self, quantity: Quantity) -> Verdict | None:
@@ -171,11 +181,15 @@ class SessionRecords:
         self._measurements: dict[str, Measurement] = {}
         self._in_turn: dict[str, InTurn] = {}
         self._lost: set[str] = set()
+        self._tests: dict[tuple[str, Quantity], None] = {}
+        self._ended: set[tuple[str, Quantity]] = set()
         self.host_faults: dict[str, list[str]] = {}
         """What was found to be wrong with hosts, by host."""
 
-    def select(self, case_ids: Iterable[str]) -> None:
-        """Note cases that tests were selected of: they appear in the reports in any event."""
+    def select(self, tests: Iterable[tuple[str, Quantity]]) -> None:
+        """Note what tests were selected of: these cases appear in the reports in any event."""
+        self._tests |= dict.fromkeys(tests)
+        case_ids = [case_id for case_id, _ in self._tests]
         self._selected = {**dict.fromkeys(case_ids), **self._selected}
 
     def add(self, record: TestRecord) -> None:
@@ -187,11 +201,18 @@ class SessionRecords:
             known += [fault for fault in dict.fromkeys(faults) if fault not in known]
         result = self._selected.get(record.case.id) or CaseResult(case=record.case)
         self._selected[record.case.id] = result
-        if record.accepted is not None:
-            result.accepted = record.accepted
+        result.known = record.known or result.known
+        accepted, before = record.accepted, result.accepted
+        # A test of the speedup may have found that the accepted one is none to compare with.
+        if accepted is not None and (before is None or accepted.speedup is None):
+            result.accepted = accepted
         for judgement in record.judgements.values():
             excused = record.excused and self._fails(judgement)
             _keep_worse(result.judgements, replace(judgement, excused=excused))
+
+    def end(self, record: TestRecord) -> None:
+        """Note that a test has come to its end."""
+        self._ended.add((record.case.id, record.quantity))
 
     def lose(self, node_id: str) -> None:
         """Note that a test of a selected case failed without telling anything."""
@@ -205,6 +226,10 @@ class SessionRecords:
             result or CaseResult(case=Case.parse(case_id))
             for case_id, result in self._selected.items()
         ]
+        unfinished: dict[str, list[Quantity]] = {}
+        for case_id, quantity in self._tests:
+            if (case_id, quantity) not in self._ended:
+                unfinished.setdefault(case_id, []).append(quantity)
         for result in results:
             measurement = self._measurements.get(result.case.id)
             single = self._measurements.get(result.case.single_device.id)
@@ -212,6 +237,9 @@ class SessionRecords:
             result.single_device = single
             result.in_turn = self._in_turn.get(result.case.id)
             result.is_whole = result.case.id not in self._lost
+            # What is lost has not told anything either.
+            never_ran = unfinished.get(result.case.id, []) if result.is_whole else []
+            result.unfinished = tuple(never_ran)
             if measurement is not None and single is not None:
                 # With a broken run on either end the speedup is not measured.
                 whole = not (measurement.broken_runs or single.broken_runs)

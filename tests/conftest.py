@@ -41,7 +41,8 @@ CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network"}
 @pytest.fixture(autouse=True)
 def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sessions within tests write into no summary and no history of what runs the tests."""
-    for name in ("DLPERF_HISTORY", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+    ours = ("DLPERF_HISTORY", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY")
+    for name in (*ours, "CI_JOB_URL", "BUILD_URL", "BUILDKITE_BUILD_URL"):
         monkeypatch.delenv(name, raising=False)
 
 

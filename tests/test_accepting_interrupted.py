@@ -131,6 +131,8 @@ def test_a_session_that_is_ended_changes_nothing(suite: Suite, how: str) -> None
 
     result.stdout.fnmatch_lines(["no baseline was changed: the session was interrupted"])
     assert not nights.file.exists()
+    # Nothing that was to be recorded is said to be.
+    assert "2 cases: 2 no_baseline" in result.stdout.str()
 
 
 def test_a_case_whose_test_was_lost_is_not_recorded(suite: Suite) -> None:
@@ -143,8 +145,12 @@ def test_a_case_whose_test_was_lost_is_not_recorded(suite: Suite) -> None:
         encoding="utf-8",
     )
 
-    result = suite.run(*nights.usual("usual"), CREATE, "-n", "2")
+    result, results = suite.judge(*nights.usual("usual"), CREATE, "-n", "2", cluster="local")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["the baseline of tiny-mlp-fp32-b4-1n2g stays as it is: a part*"])
     assert list(accepted(suite)) == ["1n1g"]
+    [lost] = [case for case in results["cases"] if case["topology"] == "1n2g"]
+    assert lost["whole"] is False
+    assert lost["gate"]["throughput"]["recorded"] is False
+    assert lost["verdict"]["throughput"] == "no_baseline"

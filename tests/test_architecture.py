@@ -15,7 +15,16 @@ PACKAGE = Path(__file__).parent.parent / "pytest_dlperf"
 # From the bottom to the top: a room imports from the rooms above it in this list only. Rooms of
 # one line stand side by side and do not import each other.
 LEVELS = (
-    ("cases", "numeric", "yamlfile", "locks", "environment", "fingerprint", "repeats"),
+    (
+        "cases",
+        "numeric",
+        "yamlfile",
+        "databasehead",
+        "locks",
+        "environment",
+        "fingerprint",
+        "repeats",
+    ),
     ("measurement", "yamlschema"),
     ("logs", "workloads"),
     ("launch",),
@@ -47,7 +56,7 @@ HOMES = {
     "_pytest": set(),
     "pytest_benchmark": {"reports.benchmark_bridge"},
     "xdist": set(),
-    "sqlite3": {"history.store"},
+    "sqlite3": {"history.faults", "history.opening"},
     "jsonschema": {"results.reading"},
     "jinja2": {"reports.html.render"},
     "otava": {"history.change_points"},

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import log_makers
@@ -271,6 +274,38 @@ def test_a_report_with_a_fault_of_ours_costs_no_other_report(suite: Suite) -> No
     )
     assert results["cases"][0]["verdict"]["throughput"] == "pass"
     assert (suite.path / "tables" / "tensorflow-bert_base.md").is_file()
+
+
+def test_a_pipe_that_nobody_reads_is_told_and_not_waited_for(suite: Suite) -> None:
+    write_log(suite.path / "logs" / "1n1g")
+    os.mkfifo(suite.path / "pipe")
+
+    result = suite.run(
+        "--dlperf-cluster", "dlperf-v100", "--dlperf-logs", "tensorflow-bert_base=logs",
+        "-k", CASE.id, "--dlperf-json", "pipe", "--dlperf-markdown", "page.md",
+    )  # fmt: skip
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["the results could not be written to *pipe: nobody reads this pipe", "markdown: *page.md"]
+    )
+
+
+def test_a_pipe_that_somebody_reads_gets_the_report(suite: Suite) -> None:
+    write_log(suite.path / "logs" / "1n1g")
+    os.mkfifo(suite.path / "pipe")
+    with subprocess.Popen(["/bin/cat", "pipe"], cwd=suite.path, stdout=subprocess.PIPE) as reader:
+        result = suite.pytester.run(
+            # The second report goes to a pipe that has no name, as shells make them.
+            "sh", "-c", 'exec "$@" --dlperf-markdown /dev/stdout | cat', "sh",
+            sys.executable, "-m", "pytest", "bench_tests", "--dlperf-cluster", "dlperf-v100",
+            "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id, "--dlperf-json", "pipe",
+        )  # fmt: skip
+        assert reader.stdout is not None
+        results = json.loads(reader.stdout.read())
+
+    assert results["cases"][0]["id"] == CASE.id
+    result.stdout.fnmatch_lines(["*# dlperf: cluster dlperf-v100", "markdown: /dev/stdout"])
 
 
 def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None:

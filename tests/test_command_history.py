@@ -17,6 +17,7 @@ import pytest
 from histories import CASE, case_result, drawn, fill, night, session
 
 from pytest_dlperf.command.main import main
+from pytest_dlperf.fingerprint import Fingerprint
 from pytest_dlperf.history.store import History
 from pytest_dlperf.results.changes import BaselineChange
 from pytest_dlperf.results.writing import write_json
@@ -117,6 +118,26 @@ def test_a_bad_file_is_told_and_the_good_ones_are_kept(
     assert [uid for uid, _ in sessions("h.sqlite3")] == ["night-0", "night-1"]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("missing.json", "there is no file 'missing.json'"),
+        ("missing/*.json", "there is no file 'missing/*.json'"),
+        ("empty", "there is no file *.json in empty"),
+    ],
+)
+def test_a_missing_file_is_told_and_the_good_ones_are_kept(
+    capsys: pytest.CaptureFixture[str], given: str, told: str
+) -> None:
+    Path("empty").mkdir()
+    good = [str(results_file(number)) for number in range(2)]
+    assert main(["history", "import", "--history", "h.sqlite3", good[0], given, good[1]]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"not imported: {told}",
+        "2 sessions imported into h.sqlite3, 1 file not imported",
+    ]
+
+
 def test_a_time_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     file = results_file(0)
     plain = json.loads(file.read_text(encoding="utf-8"))
@@ -134,6 +155,43 @@ def test_folders_and_patterns_stand_for_the_files_in_them(given: str) -> None:
         results_file(number).rename(place)
     assert main(["history", "import", "--history", "h.sqlite3", given]) == 0
     assert len(sessions("h.sqlite3")) == 3
+
+
+@pytest.mark.parametrize("given", ["artefacts", "artefacts/**/*.json"])
+def test_what_is_no_file_is_passed_over(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    folder = Path("artefacts")
+    (folder / "all.json").mkdir(parents=True)
+    os.mkfifo(folder / "pipe.json")
+    results_file(0).rename(folder / "results.json")
+    assert main(["history", "import", "--history", "h.sqlite3", given]) == 0
+    assert capsys.readouterr().out == "1 session imported into h.sqlite3\n"
+
+
+def test_another_session_of_the_same_id_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    first = results_file(0).rename("first.json")
+    other = results_file(0, [390.0, 402.0]).rename("other.json")
+    files = [str(first), str(other), str(first)]
+    assert main(["history", "import", "--history", "h.sqlite3", *files]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "there already, with other measurements or verdicts, which stay: other.json",
+        "there already: first.json",
+        "1 session imported into h.sqlite3, 2 there already (1 of them otherwise)",
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["number of a run", "id of a case"])
+def test_whatever_is_wrong_with_a_file_it_is_named(
+    capsys: pytest.CaptureFixture[str], wrong: str
+) -> None:
+    file = results_file(0)
+    plain = json.loads(file.read_text(encoding="utf-8"))
+    if wrong == "number of a run":
+        plain["cases"][0]["runs"][0]["run"] = 2**63
+    else:
+        plain["cases"][0]["id"] = "nonsense"
+    file.write_text(json.dumps(plain), encoding="utf-8")
+    assert main(["history", "import", "--history", "h.sqlite3", str(file)]) == 1
+    assert capsys.readouterr().out.startswith("not imported: night-0.json: ")
 
 
 @pytest.mark.parametrize("given", ["missing.json", "missing/*.json", "empty"])
@@ -157,6 +215,36 @@ def test_the_environment_names_the_database(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("DLPERF_HISTORY", "there.sqlite3")
     assert main(["history", "import", str(results_file(0))]) == 0
     assert sessions("there.sqlite3") == [("night-0", "imported")]
+
+
+def test_an_environment_that_names_nothing_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLPERF_HISTORY", " ")
+    assert run("import", results_file(0)).returncode == 0
+    assert sessions(folder / ".dlperf/history.sqlite3") == [("night-0", "imported")]
+
+
+@pytest.mark.parametrize("way", ["option", "environment"])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (":memory:", "':memory:' keeps nothing; name a file"),
+        ("/dev/null", "'/dev/null' keeps nothing; name a file"),
+        ("None ", "no history is kept here"),
+    ],
+)
+def test_a_database_is_named_by_the_rules_of_sessions(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    given: str,
+    told: str,
+) -> None:
+    named = ["--history", given] if way == "option" else []
+    monkeypatch.setenv("DLPERF_HISTORY", given if way == "environment" else "other.sqlite3")
+    assert main(["history", "import", *named, str(results_file(0))]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_the_database_is_that_of_sessions_here(folder: Path) -> None:
@@ -209,7 +297,7 @@ def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFix
             history.add(session(number, {CASE: runs}, baseline_changes=changes))
     lines = show(capsys)
     assert lines[:2] == ["cluster local (steady)", CASE]
-    assert lines[2].endswith(" samples/s last, 60 nights 2026-01-01 to 2026-03-01")
+    assert lines[2].endswith(" samples/s last, 60 sessions 2026-01-01 to 2026-03-01")
     assert lines[3].startswith("  2026-02-10  level changed by -2.")
     assert lines[4] == "  2026-02-15  accepted 388.00, instead of 400.00: driver 570"
     assert lines[5].startswith("  noise: runs 1.1 %, nights 0.")
@@ -220,7 +308,7 @@ def test_creep_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     fill(Path("h.sqlite3"), drawn([400.0 * (1 - 0.002 * k) for k in range(30)]))
     (line,) = [line for line in show(capsys) if "creeps" in line]
     assert line.startswith("  creeps -1.")
-    assert " a week since 2026-01-01 (30 nights), -6." in line
+    assert " a week since 2026-01-01 (30 days), -6." in line
 
 
 def several() -> None:
@@ -290,12 +378,72 @@ def test_lines_stay_within_80_columns_and_print_no_control_characters(
     assert any("a driver" in line for line in lines)
 
 
+def test_no_line_is_a_command_to_what_runs_this(capsys: pytest.CaptureFixture[str]) -> None:
+    change = BaselineChange(
+        case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=410.0,
+        why="::error:: " * 20 + "##[error]",
+    )  # fmt: skip
+    with History.open(Path("h.sqlite3")) as history:
+        history.add(session(0, {CASE: [400.0]}, baseline_changes=(change,), cluster="::group::x"))
+    lines = show(capsys)
+    assert any(line.startswith(r"  \::error::") for line in lines)
+    assert not any(line.lstrip().startswith("::") or "##[" in line for line in lines)
+
+
+def test_a_first_number_is_called_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = tuple(
+        BaselineChange(
+            case_id=case, quantity="throughput", unit="samples/s", old=None, new=410.0, why=why
+        )
+        for case, why in ((CASE, "first number"), (OTHER, "new rack"))
+    )
+    tonight = [case_result(case, [400.0]) for case in (CASE, OTHER)]
+    with History.open(Path("h.sqlite3")) as history:
+        history.add(session(0, tonight, baseline_changes=changes))
+    assert [line.partition("accepted ")[2] for line in show(capsys) if "accepted" in line] == [
+        "410.00, first number",
+        "410.00, first number: new rack",
+    ]
+
+
 def test_without_otava_it_is_said_what_gives_change_points(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pytest_dlperf.history.change_points.find_spec", lambda _: None)
     fill(Path("h.sqlite3"), [[400.0]])
     assert show(capsys)[-1].endswith("pip install 'pytest-dlperf[change-points]'")
+
+
+def test_what_begins_in_the_future_is_left_out_and_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with History.open(Path("h.sqlite3")) as history:
+        history.add(session(0, {CASE: [400.0]}))
+        history.add(session(1, {CASE: [300.0]}, started="2999-01-01T00:00:00+00:00"))
+        history.add(session(2, {OTHER: [300.0]}, started="2999-01-01T00:00:00+00:00"))
+    lines = show(capsys)
+    assert lines[2].startswith("  400.00 samples/s last, 1 session of 2026-01-01")
+    assert OTHER not in lines
+    assert "Left out: 2 sessions that, by what was put in, did not begin yet." in " ".join(lines)
+
+
+def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    before = case_result(CASE, [400.0])
+    assert before.measurement is not None
+    before.measurement = replace(
+        before.measurement, fingerprint=Fingerprint(machine={"device": "V100\x1b[31m"})
+    )
+    lost = case_result(CASE, [800.0])
+    lost.is_whole = False
+    with History.open(Path("h.sqlite3")) as history:
+        history.add(session(0, [before]))
+        history.add(session(1, [lost]))
+    lines = show(capsys)
+    assert lines[2].startswith("  800.00 samples/s last, lost with its worker, 2 sessions ")
+    assert " ".join(map(str.strip, lines[3:5])) == (
+        "1 session on 2026-01-01 on another machine (device V100\\x1b[31m, now H200): in no level, "
+        "creep or noise"
+    )
 
 
 def test_help_imports_neither_the_database_nor_pytest() -> None:
@@ -312,4 +460,4 @@ def test_help_imports_neither_the_database_nor_pytest() -> None:
 
 def test_nights_of_a_whole_day_are_shown_by_their_date(capsys: pytest.CaptureFixture[str]) -> None:
     fill(Path("h.sqlite3"), [[400.0]])
-    assert f"  400.00 samples/s last, 1 night of {night(0)[:10]}" in show(capsys)
+    assert f"  400.00 samples/s last, 1 session of {night(0)[:10]}" in show(capsys)

@@ -152,6 +152,12 @@ def test_a_baseline_of_many_runs_tells_the_noise_alone() -> None:
         assert judgement.smallest_visible_percent == pytest.approx(11 + 1.31 * 0.90, abs=0.02)
 
 
+def test_no_interval_tells_of_a_loss_of_more_than_all() -> None:
+    judgement = judge(measured(20.0, 500.0, 1500.0))
+    assert judgement.verdict is Verdict.REGRESSED
+    assert (judgement.interval_percent or (0, 0))[0] == -100
+
+
 def test_a_number_without_runs_is_taken_for_the_median_of_five_at_most() -> None:
     few, many = (judge(measured(*EVEN * times)) for times in (1, 4))
     # Twenty runs tonight take their own half of the error away, not the accepted number's.

@@ -51,7 +51,8 @@ def test_a_loss_against_the_accepted_software_stands() -> None:
     assert found.verdict is Verdict.REGRESSED
     assert found.reason == (
         "confirmed by the control arm: the candidate is 4.0 % slower in turn, a loss counts from "
-        f"1.5 % on, 7 runs each: {CASE} 960.00 against 1000.00 images/s (+0.0 % from its baseline)"
+        f"1.5 % on, 7 runs each: {CASE} 960.00 against 1000.00 images/s (+0.0 % from the accepted "
+        "number)"
     )
 
 

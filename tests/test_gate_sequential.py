@@ -291,6 +291,9 @@ def test_what_the_last_sessions_pass_may_still_be_creep() -> None:
     assert decision.reference == 1060
     assert decision.difference_percent == pytest.approx(-5.66, abs=0.01)
     assert decision.threshold_percent == pytest.approx(5)
+    # Of this loss no less is seen than what is allowed.
+    assert decision.smallest_visible_percent is not None
+    assert 5.5 < decision.smallest_visible_percent < 7
 
 
 def test_creep_is_what_the_case_does_not_tolerate() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -133,6 +135,26 @@ def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) 
     assert text.endswith("\n")
 
 
+def test_a_summary_that_is_a_pipe_gets_the_page_if_somebody_reads(
+    suite: Suite, summary: Path
+) -> None:
+    TinySystem(suite, topologies=("1n1g",))
+    summary.unlink(missing_ok=True)
+    os.mkfifo(summary)
+    tiny = ("-k", "tiny", "--dlperf-repeats", "1", "--dlperf-create-baselines")
+
+    with subprocess.Popen(["/bin/cat", summary], stdout=subprocess.PIPE) as reader:
+        result = suite.run(*tiny)
+        assert reader.stdout is not None
+        assert reader.stdout.read().startswith(b"# dlperf: cluster local")
+    assert result.ret == 0
+    assert "summary was not written" not in result.stdout.str()
+
+    result = suite.run(*tiny)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["GitHub's summary was not written: *: nobody reads this pipe"])
+
+
 def test_a_full_summary_is_told_and_left_alone(suite: Suite, summary: Path) -> None:
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
@@ -161,11 +183,9 @@ def test_a_summary_that_cannot_be_written_makes_no_case_fail(
 # Annotations
 
 
+@pytest.mark.usefixtures("summary")
 @pytest.mark.parametrize("quiet", [[], ["-q"], ["-qq"], ["-v"], ["--color=yes"]], ids=str)
-def test_a_regression_is_an_annotation(
-    suite: Suite, summary: Path, workers: list[str], quiet: list[str]
-) -> None:
-    del summary
+def test_a_regression_is_an_annotation(suite: Suite, workers: list[str], quiet: list[str]) -> None:
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
 
@@ -188,16 +208,16 @@ def test_elsewhere_there_are_no_annotations(suite: Suite) -> None:
     assert commands(result.stdout.str()) == []
 
 
-def test_a_good_session_has_no_annotations(suite: Suite, summary: Path) -> None:
-    del summary
+@pytest.mark.usefixtures("summary")
+def test_a_good_session_has_no_annotations(suite: Suite) -> None:
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
 
     assert commands(suite.run(*nights.usual("tonight")).stdout.str()) == []
 
 
-def test_a_session_that_measured_nothing_is_an_error(suite: Suite, summary: Path) -> None:
-    del summary
+@pytest.mark.usefixtures("summary")
+def test_a_session_that_measured_nothing_is_an_error(suite: Suite) -> None:
     found = commands(suite.run("-k", "throughput and paddle and 4n8g").stdout.str())
 
     assert [(c.name, c.title, c.message) for c in found if c.name == "error"] == [
@@ -283,12 +303,12 @@ def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> Non
     assert by_speedup.startswith("speedup invalid; ")
 
 
+@pytest.mark.usefixtures("summary")
 @pytest.mark.parametrize("verbosity", [[], ["-v"], ["-q"], ["-rA"]], ids=str)
 def test_no_line_of_a_log_is_a_command(
-    suite: Suite, summary: Path, verbosity: list[str], workers: list[str]
+    suite: Suite, verbosity: list[str], workers: list[str]
 ) -> None:
     """Wherever a session prints it: failures, summary, short summary, notes."""
-    del summary
     system = TinySystem(suite, topologies=("1n1g", "1n2g"))
     trainer = system.folder / "train.py"
     last_words = "\n".join(HOSTILE)
@@ -309,9 +329,9 @@ def test_no_line_of_a_log_is_a_command(
     assert commands(result.stderr.str()) == []
 
 
-def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite, summary: Path) -> None:
+@pytest.mark.usefixtures("summary")
+def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite) -> None:
     """It may pass on what a program on a host has printed."""
-    del summary
     TinySystem(suite, topologies=("1n1g",))
     suite.pytester.makepyfile(
         **{

@@ -90,7 +90,7 @@ def test_logs_that_were_judged_are_told_from_launches(suite: Suite, workers: lis
     assert asked(file, "SELECT count(*) FROM runs") == [(20,)]
     # Judged twice, measured once.
     shown = suite.pytester.run(SCRIPT, "history", "show", SINGLE)
-    shown.stdout.fnmatch_lines(["* last, 1 night of *"])
+    shown.stdout.fnmatch_lines(["* last, 1 session of *"])
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "ini"])
@@ -161,11 +161,12 @@ def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(
     suite: Suite, workers: list[str]
 ) -> None:
     TinySystem(suite, topologies=["1n1g"])
-    file = suite.path / "broken.sqlite3"
+    file = suite.path / PLACE
+    file.parent.mkdir()
     file.write_text("no database at all", encoding="utf-8")
-    result = suite.run(*SELECTED, "--dlperf-history", file, *workers)
+    result = suite.run(*SELECTED, *workers)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*the history was not kept: *broken.sqlite3 is no database; *"])
+    result.stdout.fnmatch_lines(["*the history was not kept: *history.sqlite3 is no database; *"])
     assert file.read_text(encoding="utf-8") == "no database at all"
 
 

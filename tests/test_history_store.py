@@ -16,13 +16,15 @@ import pytest
 from clusters.processes import wait_until
 from histories import CASE, case_result, drawn, fill, measurement, night, session
 
+from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.history.faults import HistoryError
 from pytest_dlperf.history.migrations import VERSION
 from pytest_dlperf.history.place import is_shared
 from pytest_dlperf.history.recorder import Recorder
-from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import histories_of
 from pytest_dlperf.results.changes import BaselineChange
-from pytest_dlperf.session import CaseResult
+from pytest_dlperf.session import CaseResult, TestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,7 +206,7 @@ def test_half_a_migration_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) -
     before = asked(file, "SELECT sql FROM sqlite_master")
     broken = ((), ("CREATE TABLE half (id INTEGER)", "NO SQL AT ALL"))
     with monkeypatch.context() as patched:
-        patched.setattr("pytest_dlperf.history.store.MIGRATIONS", broken)
+        patched.setattr("pytest_dlperf.history.opening.MIGRATIONS", broken)
         with pytest.raises(HistoryError):
             History.open(file)
     assert asked(file, "PRAGMA user_version") == [(1,)]
@@ -257,8 +259,16 @@ def test_a_folder_in_its_place_is_told(file: Path) -> None:
 
 def test_a_file_in_the_place_of_its_folder_is_told(file: Path) -> None:
     file.write_text("", encoding="utf-8")
-    with pytest.raises(HistoryError, match=r"history\.sqlite3: "):
+    with pytest.raises(HistoryError, match=r"history\.sqlite3 is no folder; move it away"):
         History.open(file / "history.sqlite3")
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_link_into_nowhere_in_the_place_of_its_folder_is_told(tmp_path: Path, below: str) -> None:
+    folder = tmp_path / ".dlperf"
+    folder.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(HistoryError, match=r"\.dlperf is no folder; move it away, or name another"):
+        History.open(folder / below / "history.sqlite3")
 
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten"])
@@ -369,7 +379,7 @@ def test_file_systems_of_several_machines_are_known(
 def test_readers_go_on_during_writing_where_the_disk_allows_it(
     file: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool, journal: str
 ) -> None:
-    monkeypatch.setattr("pytest_dlperf.history.store.is_shared", lambda _: shared)
+    monkeypatch.setattr("pytest_dlperf.history.opening.is_shared", lambda _: shared)
     last = fill(file, [[400.0], [401.0]])
     assert asked(file, "PRAGMA journal_mode") == [(journal,)]
     assert len(histories_of(file, last)[CASE].points) == 2
@@ -424,16 +434,47 @@ def test_a_database_that_somebody_holds_is_told(file: Path) -> None:
             history.add(session(1, {CASE: [400.0]}))
 
 
-def test_a_recorder_keeps_its_trouble_to_itself(file: Path) -> None:
-    from pytest_dlperf.gate.verdict import Quantity
-    from pytest_dlperf.session import TestRecord
+def recorder(file: Path) -> Recorder:
+    return Recorder(file, session="x", cluster="local", started=night(0), from_logs=False)
 
-    file.write_text("no database", encoding="utf-8")
-    recorder = Recorder(file, session="x", cluster="local", started=night(0), from_logs=False)
-    told = measurement(CASE, [400.0])
-    record = TestRecord(
+
+def record(number: int = 0) -> TestRecord:
+    told = measurement(CASE, [400.0 + number])
+    return TestRecord(
         case=case_result(CASE, []).case, quantity=Quantity.THROUGHPUT, measurements={CASE: told}
     )
+
+
+def test_a_recorder_keeps_its_trouble_to_itself(file: Path) -> None:
+    file.write_text("no database", encoding="utf-8")
+    notes = recorder(file)
     for _ in range(5):
-        recorder.note(record)
+        notes.note(record())
     assert file.read_text(encoding="utf-8") == "no database"
+
+
+@pytest.mark.parametrize("noted", [False, True], ids=["from the beginning", "later"])
+def test_a_recorder_waits_once_for_who_holds_the_database(
+    file: Path, monkeypatch: pytest.MonkeyPatch, *, noted: bool
+) -> None:
+    waited: list[float] = []
+
+    def wait_at_most(connection: sqlite3.Connection, busy_s: float) -> None:
+        waited.append(busy_s)
+        connection.execute("PRAGMA busy_timeout = 0")
+
+    fill(file, [[400.0]])
+    monkeypatch.setattr("pytest_dlperf.history.recorder._BUSY_S", 0.05)
+    notes = recorder(file)
+    if noted:
+        notes.note(record())
+    with closing(sqlite3.connect(file, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("pytest_dlperf.history.store.wait_at_most", wait_at_most)
+        notes.note(record(1))
+        waited.clear()
+        for number in range(2, 5):
+            notes.note(record(number))
+        assert max(waited, default=0) == 0
+    notes.note(record(5))
+    assert asked(file, "SELECT median FROM measurements ORDER BY id DESC LIMIT 1") == [(405.0,)]

@@ -14,8 +14,9 @@ from histories import CASE, case_result, drawn, fill, night, session
 from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.history.creep import creep_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import creep_lines, histories_of
+from pytest_dlperf.history.trends import creeps_of, histories_of
 from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.reports import history_words
 from pytest_dlperf.results.changes import BaselineChange
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def known(file: Path, results: Results) -> CaseHistory:
 
 def told_of_creep(file: Path, results: Results) -> list[str]:
     with History.open(file) as history:
-        return list(creep_lines(history, results))
+        found = creeps_of(history, results)
+        return [f"{case_id} {history_words.creep(creep)}" for case_id, creep in found]
 
 
 def levels(*parts: tuple[int, float]) -> list[float]:
@@ -272,8 +274,8 @@ def test_a_slow_loss_is_seen(file: Path, values: list[float], since: int) -> Non
     assert found.percent_per_week == pytest.approx(700 * (values[-1] / values[-2] - 1), rel=0.5)
     (told,) = told_of_creep(file, last)
     assert told == (
-        f"history: {CASE} creeps {found.percent_per_week:+.1f} % a week since "
-        f"{found.since[:10]}, {found.percent:+.1f} % in all"
+        f"{CASE} creeps {found.percent_per_week:+.1f} % a week since "
+        f"{found.since[:10]} ({found.nights} days), {found.percent:+.1f} % in all"
     )
 
 

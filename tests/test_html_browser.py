@@ -9,6 +9,7 @@ import browser as pages
 import pytest
 from published_session import PLENTY, published, with_all_else, year_of_nights
 
+from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.logs.tree import IgnoredLog
 from pytest_dlperf.reports.html.page import html_page
 
@@ -296,3 +297,26 @@ def test_nothing_of_a_log_or_name_runs_or_loads(chromium: Browser, tmp_path: Pat
         assert "<script>window.bad = 1</script>" in text
         assert "\\u202egnp.exe\\x00\\x1b[31m\\udcff{{ 7*7 }}" in text
         assert seen.nothing, seen
+
+
+def test_sessions_of_one_hour_each_tell_their_own_word(chromium: Browser, tmp_path: Path) -> None:
+    results = published(PLENTY)
+    histories = year_of_nights(results)
+    known = histories[SLOWER]
+    last = known.points[-1]
+    hours = [
+        replace(last, started=f"2026-11-20T02:{minute:02}:00+00:00", verdict=verdict)
+        for minute, verdict in enumerate((Verdict.REGRESSED, Verdict.PASS, Verdict.REGRESSED))
+    ]
+    histories[SLOWER] = replace(known, points=(*known.points[:-1], *hours))
+    file = tmp_path / "page.html"
+    file.write_text(html_page(results, histories), encoding="utf-8")
+    with pages.opened(chromium, file) as (page, _):
+        page.get_by_role("button", name=SLOWER, exact=True).press("Enter")
+        chart = page.locator(f"[id='case-{SLOWER}'] svg.nights")
+        chart.focus()
+        told = []
+        for key in ("End", "ArrowLeft", "ArrowLeft"):
+            chart.press(key)
+            told.append(page.locator(".tip").inner_text().splitlines()[0])
+    assert told == ["2026-11-20: regressed", "2026-11-20", "2026-11-20: regressed"]

@@ -8,10 +8,11 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import results_makers as make
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
 from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
-from pytest_dlperf.history.series import CaseHistory, Point
+from pytest_dlperf.history.series import CaseHistory, ChangePoint, Creep, Point
 from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports.html.history_chart import history_chart, thinned
 from pytest_dlperf.reports.html.page import html_page
@@ -189,7 +190,9 @@ def test_history_shows_what_happened_when(plenty: Results, whole: Page) -> None:
     text = whole.case(stepped).text
     assert "2026-06-28: +4.7 %" in text
     assert "cuDNN 8.9 <fused> kernels" in text
-    assert "creep: -3.4 % since 2026-06-28" in whole.case(creeping).text
+    text = whole.case(creeping).text
+    assert "creeps -0.2 % a week since 2026-06-28 (" in text
+    assert " days), -3.4 % in all" in text
 
 
 def test_without_a_history_the_page_says_so(plenty: Results) -> None:
@@ -226,7 +229,7 @@ def test_what_was_not_measured_or_judged_never_looks_good(happening: Happening) 
     assert "pass" not in row.attributes["class"].split()
     assert "good" not in page.one("div", class_="headline").attributes["class"].split()
     assert "pass" not in page.case(SLOWER).attributes["class"].split()
-    assert "pass" not in page.one("h1").text
+    assert "hold" not in page.one("h1").text
 
 
 def test_a_verdict_without_a_measurement_does_not_look_good() -> None:
@@ -240,6 +243,36 @@ def test_a_session_of_skipped_and_good_cases_is_not_all_good() -> None:
     page = page_of(published({SLOWER: Happening(is_skipped=True)}))
     assert page.one("h1").text == "1 of 115 cases was skipped"
     assert "open" in page.one("div", class_="headline").attributes["class"].split()
+
+
+def changed(case_id: str, on: str, percent: float = -4.9) -> CaseHistory:
+    """A history whose level changed on a day."""
+    at = f"{on}T02:00:00+00:00"
+    point = Point(started=at, median=100.0, slowest=99.0, fastest=101.0, runs=5)
+    change = ChangePoint(index=0, at=at, before=100.0, after=100.0 + percent, p_value=1e-9)
+    return CaseHistory(case_id=case_id, unit="images/s", points=(point,), change_points=(change,))
+
+
+def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
+    results = published({})
+    other, *_ = ids = [result.case.id for result in results.cases]
+
+    def told(*histories: CaseHistory) -> str:
+        page = Page(html_page(results, {history.case_id: history for history in histories}))
+        return page.one("ul", class_="remarks").text
+
+    head = told(changed(SLOWER, "2026-11-04"), changed(other, "2026-09-04"))
+    assert f"{SLOWER}: level changed on 2026-11-04 by -4.9 %" in head
+    assert other not in head
+    creep = Creep(since="2026-09-01T02:00:00+00:00", nights=80, percent=-3.4, percent_per_week=-0.3)
+    crept = replace(changed(other, "2026-09-04"), creep=creep)
+    slowly = told(crept)
+    assert f"{other} creeps " in slowly
+    assert " since 2026-09-01 " in slowly
+
+    many = told(*(changed(case_id, "2026-11-04") for case_id in ids))
+    assert many.count("level changed") == 10
+    assert f"and {len(ids) - 10} more" in many
 
 
 def test_a_good_session_says_so() -> None:
@@ -374,6 +407,44 @@ def test_short_histories_have_a_chart(count: int) -> None:
 
 def test_no_night_is_no_chart() -> None:
     assert history_chart(CaseHistory(case_id=SLOWER, unit="images/s", points=())) is None
+
+
+def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty: Results) -> None:
+    result = of(plenty, SLOWER)
+    judged = result.judgements[Quantity.THROUGHPUT]
+    assert result.measurement is not None
+    assert result.measurement.median is not None
+    held = judged.reference
+    assert held is not None
+    judged = replace(judged, difference_percent=-9.9)
+    told = replace(result, judgements={Quantity.THROUGHPUT: judged})
+    page = page_of(replace(plenty, cases=(told,)))
+    difference = 100 * (result.measurement.median / held - 1)
+    case = page.case(SLOWER).text
+    assert f"{difference:+.1f} %" in case
+    assert f"the runs that count lie at {held * 0.901:.2f}: -9.9 % (95 %: " in case
+    assert f"baseline: {held:.2f}" in case
+    assert f"pinned: {judged.baseline:.2f}" in case
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_fails_a_strict_session_is_red(strict: bool) -> None:
+    skipped = make.unmeasured_case(SLOWER, Verdict.SKIPPED, "no hosts")
+    good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
+    page = page_of(replace(make.session(good, skipped), strict=strict))
+    [headline] = page.all("div", class_="headline")
+    assert headline.attributes["class"].split()[-1] == ("bad" if strict else "open")
+    assert page.one("h1").text == f"1 of 2 cases was skipped{' (failed: strict)' * strict}"
+    assert ("bad" in page.case(SLOWER).attributes["class"].split()) is strict
+
+
+def test_an_interrupted_session_is_not_green() -> None:
+    good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
+    ended_before = "2026-11-20T21:00:00+01:00"
+    page = page_of(replace(make.session(good), interrupted=True, ended=ended_before))
+    assert page.one("h1").text == "Interrupted: 1 of 1 case holds its baseline so far"
+    assert page.one("div", class_="headline").attributes["class"].split()[-1] == "open"
+    assert "took" not in [dt.text for dt in page.all("dt")]
 
 
 def test_a_baseline_of_another_size_does_not_hide_the_runs(plenty: Results) -> None:

@@ -101,6 +101,19 @@ def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: li
     )
 
 
+def test_both_views_of_a_difference_are_there_and_both_numbers(suite: Suite) -> None:
+    """That of the median, from what it is held against; and what the rule made of the runs."""
+    nights = Nights(suite)
+    nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))
+    night = nights.usual("tonight", runs=9, of_1n2g=0.94)
+    told = properties(run(nights, *night)[f"test_throughput[{TWO}]"])
+    median, baseline = float(told["dlperf.median"]), float(told["dlperf.baseline"])
+    shown = float(told["dlperf.median_difference_percent"])
+    assert shown == pytest.approx(100 * (median / baseline - 1))
+    assert told["dlperf.reference"] == told["dlperf.baseline"] != told["dlperf.pinned"]
+    assert float(told["dlperf.difference_percent"]) != pytest.approx(shown, abs=1e-6)
+
+
 def test_a_skipped_test_has_its_reason(nights: Nights, workers: list[str]) -> None:
     night = nights.night("tonight", {"1n1g": [400.0] * 3})
     told = properties(run(nights, *night, *workers)[f"test_throughput[{TWO}]"])

@@ -54,7 +54,8 @@ def rows(text: str) -> list[list[str]]:
 
 
 def headline(page: str) -> str:
-    return page.splitlines()[2]
+    """The line in bold, without what the gate sees behind it."""
+    return page.splitlines()[2].partition(" Smallest loss that the gate sees: ")[0]
 
 
 def failed(reason: str, log: str = "logs/1.log", case_id: str = CASE) -> CaseResult:
@@ -90,14 +91,19 @@ def test_a_regression_comes_first_with_all_that_is_needed_to_act(
     alarm = section(page, "Regressions and failures")
     assert alarm.count("### regressed: `tiny-mlp-fp32-b4-1n2g`") == 1
     headings, by_throughput, by_speedup, *_ = rows(alarm)
-    assert headings == ["", "measured", "baseline", "lately", "diff", "95 % interval", "gate sees",
-                        "verdict"]  # fmt: skip
+    assert headings == ["", "measured", "baseline", "diff", "pinned", "gate sees", "verdict"]
     assert by_throughput[0] == "throughput (samples/s)"
-    assert all(re.fullmatch(r"7\d\d\.\d\d", number) for number in by_throughput[1:4])
-    assert -7 < float(by_throughput[4].removesuffix(" %")) < -5
-    assert re.fullmatch(r"-\d\.\d to -\d\.\d %", by_throughput[5])
-    assert re.fullmatch(r"2\.\d %", by_throughput[6])
-    assert by_throughput[7] == by_speedup[7] == "**regressed**"
+    measured, held, pinned = (float(by_throughput[column]) for column in (1, 2, 4))
+    assert 700 < measured < held < 800 > pinned != held
+    assert by_throughput[3] == f"{100 * (measured / held - 1):+.1f} %"
+    assert re.fullmatch(r"2\.\d %", by_throughput[5])
+    assert by_throughput[6] == by_speedup[6] == "**regressed**"
+    assert re.search(
+        r"^- throughput: the runs that count lie at 7\d\d\.\d\d: -\d\.\d % "
+        r"\(95 %: -\d\.\d to -\d\.\d %\); a loss of up to \d\.?\d* % passes$",
+        alarm,
+        re.MULTILINE,
+    )
     details = alarm.split("<details>", maxsplit=1)[1]
     assert "</details>" in details
     for run in (1, 2, 3, 5):
@@ -117,11 +123,14 @@ def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite: Sui
     assert matrix.count("###") == 1
     assert "### `tiny-mlp` `fp32-b4` (samples/s)" in matrix
     assert rows(matrix) == [
-        ["topology", "devices", "runs", "median", "spread", "baseline", "diff", "speedup",
+        ["topology", "devices", "runs", "median", "spread", "baseline", "diff", "sees", "speedup",
          "of ideal", "verdict"],
-        ["1n1g", "1", "3", "401.00", "0.2 %", "400.00", "+0.2 %", "1.00", "100.0 %", "pass"],
-        ["1n2g", "2", "2", "761.50", "0.1 %", "760.00", "+0.2 %", "1.90", "95.0 %", "pass"],
+        ["1n1g", "1", "3", "401.00", "0.2 %", "400.00", "+0.2 %", "5.3 %", "1.00", "100.0 %",
+         "pass"],
+        ["1n2g", "2", "2", "761.50", "0.1 %", "760.00", "+0.2 %", "5.3 %", "1.90", "95.0 %",
+         "pass"],
     ]  # fmt: skip
+    assert page.splitlines()[2].endswith(".** Smallest loss that the gate sees: 5.3 to 5.4 %.")
 
 
 def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite: Suite) -> None:
@@ -147,8 +156,11 @@ def test_a_session_that_measured_nothing_says_so_at_the_top(suite: Suite) -> Non
     reasons = section(page, "Not measured or not judged")
     assert reasons.count("- **skipped**") == len(reasons.strip().splitlines())
     assert "needs checkout" in reasons
-    for row in rows(section(page, "Matrix")):
-        assert row[0] == "topology" or row[-1] == "**skipped**"
+    matrix = section(page, "Matrix")
+    assert rows(matrix) == []
+    assert "<summary>Nothing was measured of 5 trainings</summary>" in matrix
+    assert matrix.count("4n8g skipped") == 5
+    assert "Smallest loss" not in page
 
 
 def test_accepted_numbers_are_a_table(suite: Suite) -> None:
@@ -235,7 +247,63 @@ def test_what_was_not_measured_never_looks_good() -> None:
 def test_an_interrupted_session_says_so_at_the_top() -> None:
     results = replace(make.session(make.measured_case(CASE, 9348.0)), interrupted=True)
 
-    assert "**The session was interrupted" in markdown_page(results).split("##", maxsplit=1)[0]
+    page = markdown_page(results)
+
+    assert headline(page) == "**Interrupted: 1 of 1 case holds its baseline so far.**"
+    assert "**The session was interrupted" in page.split("##", maxsplit=1)[0]
+
+
+@pytest.mark.parametrize(
+    ("cases", "said"),
+    [
+        ([], "**Interrupted, nothing was measured: no case was selected.**"),
+        (
+            [
+                make.measured_case(CASE, 9348.0, verdict=Verdict.REGRESSED),
+                make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0),
+            ],
+            "**Interrupted: 1 of 2 cases regressed, 1 holds its baseline so far.**",
+        ),
+    ],
+)
+def test_an_interrupted_session_says_only_what_it_has_seen(
+    cases: list[CaseResult], said: str
+) -> None:
+    results = replace(make.session(*cases), interrupted=True)
+
+    assert headline(markdown_page(results)) == said
+
+
+def test_what_fails_a_strict_session_is_said_to() -> None:
+    shifted = make.measured_case(CASE, 9348.0, verdict=Verdict.ENVIRONMENT_SHIFT)
+    skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n2g", Verdict.SKIPPED, "no hosts")
+    good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
+    unjudged = CaseResult(case=Case.parse("paddle-resnet50-fp32-b128-1n8g"))
+
+    page = markdown_page(replace(make.session(good, skipped, unjudged, shifted), strict=True))
+
+    assert headline(page) == (
+        "**1 of 4 cases is as slow as the accepted software (failed: strict), 1 was skipped "
+        "(failed: strict), 1 was not judged, 1 holds its baseline.**"
+    )
+    assert f"### environment_shift: `{CASE}`" in section(page, "Regressions and failures")
+    assert "No slower than the accepted software tonight" not in titles(page)
+
+
+@pytest.mark.parametrize(
+    ("started", "ended", "said"),
+    [
+        ("2026-11-20T22:00:00+01:00", "2026-11-20T21:00:00+01:00", "UTC+0100."),
+        ("2026-11-20T22:00:00Z", "2026-11-20T22:00:10.5Z", "UTC+0000; it took 0 h 0 min 10 s."),
+        ("2026-11-20T22:00:00.25+01:00", None, "started 2026-11-20 22:00:00, UTC+0100."),
+    ],
+)
+def test_the_times_of_a_session_are_read_whatever_their_form(
+    started: str, ended: str | None, said: str
+) -> None:
+    page = markdown_page(replace(make.session(), started=started, ended=ended))
+
+    assert page.split("\n\n")[2].strip().endswith(said)
 
 
 def test_cases_that_lack_the_same_are_told_together() -> None:
@@ -250,6 +318,38 @@ def test_cases_that_lack_the_same_are_told_together() -> None:
 
     assert line.startswith("- **skipped** (no hosts): `paddle-resnet50-fp32-b1-1n1g`, ")
     assert line.endswith(" and 20 more")
+
+
+def test_reasons_that_differ_by_the_case_alone_are_told_once() -> None:
+    cases = []
+    for topology in ("1n1g", "2n8g", "4n8g"):
+        case_id = f"paddle-resnet50-fp32-b128-{topology}"
+        reason = f"{case_id} has no logs in {topology}/"
+        cases.append(make.unmeasured_case(case_id, Verdict.SKIPPED, reason))
+
+    page = markdown_page(make.session(*cases))
+
+    [line] = section(page, "Not measured or not judged").strip().splitlines()
+    assert line.startswith(
+        "- **skipped** (paddle-resnet50-fp32-b128-1n1g has no logs in 1n1g/; and 2 more like it): "
+    )
+    assert line.count("`paddle-resnet50-fp32-b128-") == 3
+
+
+def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
+    cases = []
+    for topology, percent in (("1n1g", 2.1), ("2n8g", 66.0), ("4n8g", 140.0)):
+        cases.append(make.measured_case(f"paddle-resnet50-fp32-b128-{topology}", 350.0))
+        [judgement] = cases[-1].judgements.values()
+        judged = replace(judgement, smallest_visible_percent=percent)
+        cases[-1].judgements[Quantity.THROUGHPUT] = judged
+
+    page = markdown_page(make.session(*cases))
+
+    assert "gate sees: 2.1 to 66.0 %, none by 1 of 3 verdicts." in page.splitlines()[2]
+    assert [row[7] for row in rows(section(page, "Matrix"))] == [
+        "sees", "2.1 %", "66.0 %", "no loss",
+    ]  # fmt: skip
 
 
 def test_of_many_logs_that_were_left_out_some_are_named() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -161,8 +163,10 @@ def test_the_history_comes_from_the_strongest_source(
     assert written() == {"environment.sqlite3"}
     suite.run(*NOTHING, "--dlperf-history", "option.sqlite3")
     assert written() == {"option.sqlite3"}
-    suite.run(*NOTHING, "--dlperf-history", "none")
-    assert written() == set()
+    for none in ("none", "None", " NONE "):
+        suite.run(*NOTHING, "--dlperf-history", none)
+        assert written() == set()
+    assert not list(suite.path.glob("*[Nn][Oo][Nn][Ee]*"))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +183,48 @@ def test_the_history_comes_from_the_strongest_source(
         (
             ["--dlperf-tables", "report", "--dlperf-history", "report"],
             "*--dlperf-tables and --dlperf-history both name *report; *",
+        ),
+        (
+            ["--dlperf-json", "report", "--junitxml", "a/../report"],
+            "*--dlperf-json and --junitxml both name *report; give each a file of its own",
+        ),
+        (
+            ["--dlperf-html", "report", "--benchmark-json", "report"],
+            "*--dlperf-html and --benchmark-json both name *report; *",
+        ),
+        (
+            ["--dlperf-markdown", "link.md", "--dlperf-tables", "there"],
+            "*--dlperf-markdown names *link.md, where --dlperf-tables writes a table; *",
+        ),
+        (
+            ["--junitxml", "t/paddle-resnet50/fp32-b128_result.json", "--dlperf-tables", "t"],
+            "*--junitxml names *fp32-b128_result.json, where --dlperf-tables writes a table; *",
+        ),
+        (
+            ["--benchmark-json", "nowhere/it.json"],
+            "*--benchmark-json: '*nowhere/it.json' cannot be written: there is no folder *nowhere*",
+        ),
+        (
+            ["--junitxml", "file/it.xml"],
+            "*--junitxml: '*file/it.xml' cannot be written: */file is no folder",
+        ),
+        (
+            ["--dlperf-history", ":memory:"],
+            "*--dlperf-history: ':memory:' keeps nothing; name a file, or none for no history",
+        ),
+        (["--dlperf-history", "/dev/null"], "*--dlperf-history: '/dev/null' keeps nothing; *"),
+        (["--dlperf-history", " "], "*--dlperf-history is empty; give a value or leave it out"),
+        (
+            ["--dlperf-history", "notes.txt"],
+            "*--dlperf-history: *notes.txt is no database; move it away, or name another file",
+        ),
+        (
+            ["--dlperf-history", "short.txt"],
+            "*--dlperf-history: *short.txt is no database; move it away, or name another file",
+        ),
+        (
+            ["--dlperf-history", "other.sqlite3"],
+            "*--dlperf-history: *other.sqlite3 is a database of another program; move it away, *",
         ),
         (["--dlperf-html", "there"], "*--dlperf-html: 'there' is a folder; name a file"),
         (["--dlperf-history", "there"], "*--dlperf-history: 'there' is a folder; name a file"),
@@ -208,6 +254,11 @@ def test_a_report_that_cannot_be_is_told_before_anything_runs(
     (suite.path / "file").touch()
     (suite.path / "a").mkdir()
     (suite.path / "link").symlink_to("there/page")
+    (suite.path / "link.md").symlink_to("there/paddle-resnet50.md")
+    (suite.path / "notes.txt").write_text("no database " * 99, encoding="utf-8")
+    (suite.path / "short.txt").write_text("SQLite", encoding="utf-8")
+    with closing(sqlite3.connect(suite.path / "other.sqlite3")) as other:
+        other.execute("CREATE TABLE accounts (id INTEGER)")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(suite.path / "summary.md"))
 
     result = suite.run(*NOTHING, *arguments)
@@ -215,6 +266,47 @@ def test_a_report_that_cannot_be_is_told_before_anything_runs(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([message])
     result.stderr.no_fnmatch_line("*Traceback*")
+
+
+@pytest.mark.parametrize("way", ["environment", "ini"])
+def test_a_history_that_is_none_is_told_wherever_it_was_named(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    (suite.path / "notes.txt").write_text("no database", encoding="utf-8")
+    if way == "environment":
+        monkeypatch.setenv("DLPERF_HISTORY", "notes.txt")
+    else:
+        suite.pytester.makeini("[pytest]\ndlperf_history = notes.txt\n")
+    result = suite.run(*NOTHING)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    place = {"environment": "DLPERF_HISTORY", "ini": "ini key dlperf_history"}[way]
+    result.stderr.fnmatch_lines([f"*{place}: *notes.txt is no database; *"])
+    assert (suite.path / "notes.txt").read_text(encoding="utf-8") == "no database"
+
+
+@pytest.mark.parametrize("content", ["empty", "new", "journal mode alone"])
+def test_a_history_may_be_in_its_first_moment(suite: Suite, content: str) -> None:
+    """Another session may have begun to make it; its tables may still stand in its log."""
+    file = suite.path / "h.sqlite3"
+    file.touch()
+    with closing(sqlite3.connect(file)) as other:
+        if content == "new":
+            other.execute("VACUUM")
+        if content == "journal mode alone":
+            other.execute("PRAGMA journal_mode = wal")
+        suite.run(*NOTHING, "--dlperf-history", "h.sqlite3")
+    with closing(sqlite3.connect(file)) as kept:
+        assert kept.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
+
+
+def test_other_reports_may_lie_beside_the_tables(suite: Suite) -> None:
+    """Refused is only what a table would take the place of."""
+    result = suite.run(
+        *NOTHING, "--dlperf-tables", "out", "--dlperf-markdown", "out/night.md",
+        "--dlperf-json", "out/night/results.json",
+    )  # fmt: skip
+    assert (suite.path / "out/night.md").is_file()
+    result.stdout.fnmatch_lines(["results: *out/night/results.json"])
 
 
 def test_two_reports_may_go_into_what_is_no_file(suite: Suite) -> None:

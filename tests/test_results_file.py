@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
     _, results = suite.judge("-k", "tiny", "--dlperf-create-baselines", *workers, cluster="local")
     assert set(results) == {
         "schema", "session", "cluster", "estimator", "started", "ended", "interrupted",
-        "environment", "cases", "ignored_logs", "unfit_hosts", "baseline_changes",
+        "strict", "environment", "cases", "ignored_logs", "unfit_hosts", "baseline_changes",
     }  # fmt: skip
     assert (results["schema"], results["cluster"], results["estimator"]) == (1, "local", "steady")
     started, ended = (datetime.fromisoformat(results[key]) for key in ("started", "ended"))
@@ -143,3 +144,37 @@ def test_a_link_is_followed_and_a_pipe_is_written_into(suite: Suite) -> None:
     assert pipe.is_fifo()
     assert json.loads(os.read(reader, 1 << 16))["schema"] == 1
     os.close(reader)
+
+
+def committed(suite: Suite) -> str:
+    """Put the suite under Git and give the commit, as short as it is told."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "bench_tests"], ["commit", "-qm", "suite"]):
+        subprocess.run([*git, *words], cwd=suite.path, check=True)
+    words = [*git, "rev-parse", "--short=12", "HEAD"]
+    return subprocess.check_output(words, cwd=suite.path, text=True).strip()
+
+
+def test_what_was_launched_names_its_commit_and_the_run_of_the_ci(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TinySystem(suite)
+    commit = committed(suite)
+    monkeypatch.setenv("CI_JOB_URL", "https://ci.example/jobs/7")
+
+    _, results = suite.judge("-k", "tiny", "--dlperf-repeats", "1", cluster="local")
+
+    assert results["environment"]["commit"] == commit
+    assert results["environment"]["ci_run"] == "https://ci.example/jobs/7"
+
+
+def test_logs_may_be_of_any_commit(suite: Suite) -> None:
+    committed(suite)
+    logs = suite.path / "logs"
+    logs.mkdir()
+    (logs / "of-nobody.log").write_text("Epoch 1")
+    case = "paddle-resnet50-fp32-b128-1n1g"
+
+    _, results = suite.judge("-k", case, "--dlperf-logs", f"paddle-resnet50={logs}")
+
+    assert set(results["environment"]) & {"commit", "ci_run"} == set()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +42,14 @@ BERT = "tensorflow-bert_base-fp16-b96-xla-2n8g"
 
 
 def plain_session() -> dict[str, Any]:
-    """What a file holds: two cases that were measured, one that was not."""
+    """What a file holds: two cases that were measured, one of which only the single device was."""
+    bert = unmeasured_case(BERT, Verdict.SKIPPED, "no logs")
+    bert.single_device = measured_case(bert.case.single_device.id, 60.5).measurement
     return to_plain(
         session(
             measured_case(ONE, 350.1, 352.7, 351.0),
             measured_case(EIGHT, 2600.0, 2610.5, 2590.0, speedup=7.4),
-            unmeasured_case(BERT, Verdict.SKIPPED, "no logs"),
+            bert,
         )
     )
 
@@ -147,39 +151,57 @@ changes = st.builds(
 
 
 @st.composite
+def measurements(draw: st.DrawFn, estimator: Estimator, case: Case) -> Measurement:
+    return Measurement(
+        case_id=case.id,
+        unit="images/s",
+        estimator=estimator,
+        runs=draw(runs),
+        fingerprint=draw(st.none() | fingerprints),
+        available=draw(st.none() | st.integers(0, 9)),
+    )
+
+
+@st.composite
 def case_results(draw: st.DrawFn, estimator: Estimator) -> CaseResult:
     case = draw(cases)
-
-    def measurement() -> Measurement:
-        return Measurement(
-            case_id=case.id,
-            unit="images/s",
-            estimator=estimator,
-            runs=draw(runs),
-            fingerprint=draw(st.none() | fingerprints),
-            available=draw(st.none() | st.integers(0, 9)),
-        )
-
-    measured = draw(st.booleans())
-    return CaseResult(
+    some = measurements(estimator, case)
+    result = CaseResult(
         case=case,
-        measurement=measurement() if measured else None,
-        in_turn=InTurn(candidate=measurement(), control=measurement())
-        if draw(st.booleans())
-        else None,
+        measurement=draw(st.none() | some),
+        in_turn=draw(st.none() | st.builds(InTurn, candidate=some, control=some)),
+        is_whole=draw(st.booleans()),
+        unfinished=tuple(draw(st.sets(st.sampled_from(Quantity)))),
         speedup=draw(st.none() | positive),
         accepted=draw(st.none() | accepted_numbers),
-        judgements={
-            quantity: draw(
-                st.builds(
-                    Judgement,
-                    quantity=st.just(quantity),
-                    verdict=st.sampled_from(Verdict),
-                    **judgement_numbers,
-                )
+    )
+    for quantity in draw(st.sets(st.sampled_from(Quantity))):
+        judgement = draw(
+            st.builds(
+                Judgement,
+                quantity=st.just(quantity),
+                verdict=st.sampled_from(Verdict),
+                **judgement_numbers,
             )
-            for quantity in draw(st.sets(st.sampled_from(Quantity)))
-        },
+        )
+        result.judgements[quantity] = with_numbers(judgement, result)
+    return result
+
+
+def with_numbers(judgement: Judgement, result: CaseResult) -> Judgement:
+    """With what the gate would have judged, and held it against."""
+    is_throughput = judgement.quantity is Quantity.THROUGHPUT
+    median = result.measurement.median if result.measurement else None
+    accepted = result.accepted if judgement.rule else None
+    unmeasured = (Verdict.FAILED, Verdict.HUNG, Verdict.INVALID, Verdict.SKIPPED)
+    measured = median if is_throughput else result.speedup
+    baseline = None
+    if accepted is not None:
+        baseline = accepted.throughput if is_throughput else accepted.speedup
+    return replace(
+        judgement,
+        measured=None if judgement.verdict in unmeasured else measured,
+        baseline=baseline,
     )
 
 
@@ -189,6 +211,13 @@ def sessions(draw: st.DrawFn) -> Results:
     found = draw(
         st.lists(case_results(estimator), max_size=3, unique_by=lambda result: result.case.id)
     )
+    # What the speedups are taken over: a selected case, or one that was measured for them alone.
+    singles = {result.case.id: result.measurement for result in found}
+    for result in found:
+        single = result.case.single_device
+        if single.id not in singles:
+            singles[single.id] = draw(st.none() | measurements(estimator, single))
+        result.single_device = singles[single.id]
     return Results(
         session=draw(st.uuids()).hex,
         cluster=draw(texts.filter(bool)),
@@ -226,7 +255,36 @@ def test_what_is_written_obeys_the_schema_and_is_read_back(
     write_json(file, results)
 
     jsonschema.validate(json.loads(file.read_text(encoding="utf-8")), SCHEMA)
-    assert to_plain(read_results(file)) == to_plain(results)
+    assert read_results(file) == results
+
+
+def test_what_no_file_has_is_named(tmp_path: Path) -> None:
+    """All else of a session is read back, as the test above has it."""
+    result = measured_case(ONE, 350.1)
+    result.single_device = result.measurement
+    known = AcceptedNumbers(throughput=350.0, speedup=None, estimator="steady")
+    whole = replace(session(result), log_names={"paddle-resnet50": "r50"})
+    result.known = known
+
+    [read] = (found := read_results(written(tmp_path, to_plain(whole)))).cases
+
+    assert (read.known, found.log_names) == (None, {})
+    assert replace(found, log_names=whole.log_names) == replace(
+        whole, cases=(replace(result, known=None),)
+    )
+
+
+def test_a_single_device_without_a_test_of_its_own_is_read_back(tmp_path: Path) -> None:
+    eight = measured_case(EIGHT, 2600.0, 2610.5, 2590.0, speedup=7.4)
+    eight.single_device = measured_case(ONE, 350.1, 352.7, 351.0).measurement
+    content = valid(to_plain(session(eight)))
+
+    [read] = read_results(written(tmp_path, content)).cases
+
+    assert read.single_device == eight.single_device
+    content["references"] *= 2
+    message = refused(tmp_path, content)
+    assert message.startswith(f'$.references[1].case_id: "{ONE}" stands in the file twice; ')
 
 
 def test_the_values_are_those_of_the_session(tmp_path: Path) -> None:
@@ -501,7 +559,8 @@ def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, tmp_
         if isinstance(holder, dict) and data.draw(st.booleans()):
             del holder[key]
         else:
-            holder[key] = data.draw(st.sampled_from(ODD))
+            # The next change may be one of what stands there now.
+            holder[key] = deepcopy(data.draw(st.sampled_from(ODD)))
     try:
         read = read_results(written(tmp_path, content))
     except ResultsFileError as error:

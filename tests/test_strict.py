@@ -17,7 +17,7 @@ def test_only_skipped_cases_end_red(suite: Suite, workers: list[str]) -> None:
 
     result.assert_outcomes(skipped=22, deselected=0 if workers else 192)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["skipped: *-4n8g needs checkout *(10 more like it)"])
+    result.stdout.fnmatch_lines(["skipped: *-4n8g needs checkout *", "*(10 more*"])
     result.stdout.fnmatch_lines(["nothing was measured: all 11 cases were skipped"])
     result.stdout.fnmatch_lines(["11 cases: 11 skipped"])
 

@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from nights import Nights
 from trainers import TinySystem
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
 from pytest_dlperf.logs.tree import IgnoredLog
 from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.terminal import counts_line, summary_lines
+from pytest_dlperf.results.reading import read_results
 from pytest_dlperf.session import AcceptedNumbers, CaseResult
 
 if TYPE_CHECKING:
@@ -224,6 +226,49 @@ def test_cases_are_counted_by_verdict() -> None:
     assert "red" in line.markup
 
 
+def test_an_interrupted_session_is_never_green() -> None:
+    line = counts_line([result(Verdict.PASS)] * 2, interrupted=True)
+    assert line.text == "interrupted: 2 cases: 2 pass so far"
+    assert "yellow" in line.markup
+    assert "red" in counts_line([result(Verdict.REGRESSED)], interrupted=True).markup
+
+
+def test_a_case_whose_speedup_was_not_reached_is_not_judged() -> None:
+    half = result(Verdict.PASS)
+    half.unfinished = (Quantity.SPEEDUP,)
+    assert rows(half)[0].endswith("  speedup not judged")
+    assert counts_line([half]).text == "1 case: 1 not judged"
+    half = result(Verdict.REGRESSED)
+    half.unfinished = (Quantity.SPEEDUP,)
+    assert rows(half)[0].endswith("  throughput regressed; speedup not judged")
+
+
+def test_difference_and_baseline_are_of_the_numbers_that_are_shown() -> None:
+    """The rule may leave strays out, and the last sessions lie where they lie."""
+    strayed = result(Verdict.PASS)
+    judged = replace(
+        strayed.judgements[Quantity.THROUGHPUT],
+        reference=8600.0,
+        difference_percent=-0.5,
+        interval_percent=(-1.0, 0.0),
+        rule=RuleName.SEQUENTIAL,
+    )
+    strayed.judgements[Quantity.THROUGHPUT] = judged
+    (row,) = rows(strayed)
+    assert row.split()[1:5] == ["8781.78", "8600.00", "+2.1", "%"]
+    assert (
+        "    throughput: the runs that count lie at 8557.00: -0.5 % (95 %: -1.0 to +0.0 %); pinned "
+        "9000.00"
+    ) in lines(strayed, verbosity=1)
+
+
+@pytest.mark.parametrize("value", [1e9, 1.797e308])
+def test_an_absurd_number_is_short(value: float) -> None:
+    for write in (numbers.throughput, numbers.speedup, numbers.percent, numbers.signed_percent):
+        assert len(write(value)) < 14
+    assert numbers.throughput(999_999_999.0) == "999999999.00"
+
+
 def test_an_expected_failure_is_no_alarm_and_not_good_either() -> None:
     known = result(Verdict.REGRESSED, speedup=Verdict.PASS)
     judged = known.judgements[Quantity.THROUGHPUT]
@@ -281,6 +326,45 @@ def test_skipped_cases_tell_each_reason_once() -> None:
     assert [row.split()[-1] for row in strict[2:4]] == ["skipped", "skipped"]
 
 
+def skipped_for_want_of(*needs: str) -> list[CaseResult]:
+    """Two topologies that were skipped for one reason."""
+    found = []
+    for topology in ("1n1g", "4n8g"):
+        case = Case.parse(f"pytorch-resnet50-fp32-b128-{topology}")
+        judgement = Judgement(
+            quantity=Quantity.THROUGHPUT,
+            verdict=Verdict.SKIPPED,
+            reason=f"{case.id} needs {'; '.join(needs)}",
+        )
+        found.append(CaseResult(case=case, judgements={Quantity.THROUGHPUT: judgement}))
+    return found
+
+
+def test_a_long_reason_has_a_line_for_each_need() -> None:
+    told = lines(
+        *skipped_for_want_of(
+            "checkout (folder of a checkout of some examples)",
+            "data (folder of records; any will do): --dlperf-set pytorch-resnet50.data=FOLDER",
+        ),
+        width=72,
+        verbosity=0,
+    )
+    assert told == [
+        "skipped: pytorch-resnet50-fp32-b128-1n1g needs checkout (folder of a",
+        "      checkout of some examples);",
+        "    data (folder of records; any will do): --dlperf-set",
+        "      pytorch-resnet50.data=FOLDER (1 more like it)",
+    ]
+
+
+def test_a_quiet_session_of_skipped_cases_tells_why_in_short() -> None:
+    skipped = skipped_for_want_of("a checkout " + "and more " * 20)
+    [told] = lines(*skipped, width=72, verbosity=-1)
+    assert told == "skipped, 2 cases: pytorch-resnet50-fp32-b128-1n1g needs a checkout an..."
+    assert lines(*skipped, verbosity=-2) == []
+    assert not any("skipped" in line for line in lines(*skipped, result(Verdict.PASS)))
+
+
 def test_only_the_first_left_out_logs_are_listed() -> None:
     ignored = [IgnoredLog(f"{number}\n.log", "the reason") for number in range(30)]
     text = [line.text for line in summary_lines([], ignored, width=80)]
@@ -308,6 +392,7 @@ def test_the_summary_ends_with_the_counts(suite: Suite) -> None:
         (["-k", "tiiny and 1n2g"], "-k: no test has 'tiiny' in its name; near: tiny"),
         (["-k", "tiny and 1n2g and 1n1g"], "-k: no test fits the whole expression; near: tiny-*"),
         (["-m", "dlperf(topology='9n9g')"], "-m: no case has topology='9n9g'; there are 1n1g, *"),
+        (["-m", "skipif and not xfail"], "-m: no case of cluster local has the mark skipif"),
         (["-m", "dlperf(size=3)"], "-m: cases have no 'size'; they have system, framework, *"),
     ],
 )
@@ -316,3 +401,62 @@ def test_a_selection_of_nothing_says_why(suite: Suite, selection: list[str], tol
     result = suite.run(*selection)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines([told])
+    assert "interrupted" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("arguments", [["--collect-only", "-q"], []])
+def test_a_selection_of_something_is_told_nothing(suite: Suite, arguments: list[str]) -> None:
+    TinySystem(suite)
+    result = suite.run("-k", "tiny and 1n2g and throughput", "--dlperf-repeats", "1", *arguments)
+    result.stdout.fnmatch_lines(["*[[]tiny-mlp-fp32-b4-1n2g]*"])
+    result.stdout.no_fnmatch_line("-k: *")
+
+
+@pytest.mark.parametrize("how", ["raise KeyboardInterrupt", "pytest.exit('enough')"])
+def test_what_was_cut_short_says_so_in_all_reports(
+    suite: Suite, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
+    (suite.path / "bench_tests" / "conftest.py").write_text(
+        "import pytest\n\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    items.reverse()\n\n"
+        "def pytest_runtest_call(item):\n"
+        "    if item.name.startswith('test_speedup'):\n"
+        f"        {how}\n",
+        encoding="utf-8",
+    )
+
+    result, results = suite.judge(
+        *nights.night("tonight", {"1n1g": [400.0] * 3, "1n2g": [760.0] * 3}),
+        "--dlperf-markdown", "page.md", "--dlperf-html", "page.html", cluster="local",
+    )  # fmt: skip
+
+    result.stdout.fnmatch_lines(["interrupted: 2 cases: 1 not judged, 1 pass so far"])
+    said = "Interrupted: 1 of 2 cases was not judged, 1 holds its baseline so far"
+    result.stdout.fnmatch_lines([f"::warning title=the session was interrupted::{said}. *"])
+    assert f"**{said}.**" in (suite.path / "page.md").read_text(encoding="utf-8")
+    page = (suite.path / "page.html").read_text(encoding="utf-8")
+    assert "<h1>Interrupted: 1 of 2 cases was not judged</h1>" in page
+    assert results["interrupted"] is True
+    [two, one] = results["cases"]
+    assert "unfinished" not in one
+    assert two["unfinished"] == ["speedup"]
+    read = read_results(suite.path / "results.json")
+    assert read.cases[0].unfinished == (Quantity.SPEEDUP,)
+
+
+@pytest.mark.parametrize("width", ["60", "80"])
+def test_remarks_keep_to_the_terminal(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
+    result = suite.run(*nights.usual("tonight"))
+    told = result.stdout.str()
+    assert "false alarms to expect" in told
+    [line, below] = [n for n in told.splitlines() if "to expect, by" in n or "verdicts" in n][:2]
+    assert max(len(line), len(below)) <= int(width)

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.command.comparison_table import table_lines
 from pytest_dlperf.command.outcome import FINE, MisuseError
 from pytest_dlperf.command.style import Style, wrapped
-from pytest_dlperf.locks import write_whole
+from pytest_dlperf.locks import is_stream, write_whole
 from pytest_dlperf.reports import comparison_words as words
-from pytest_dlperf.reports.numbers import printable
+from pytest_dlperf.reports.comparison_names import origin, side_names
+from pytest_dlperf.reports.numbers import columns, printable
 from pytest_dlperf.results.comparing import IncomparableError, compare_results
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_dlperf.reports.comparison_names import Names, SideName
     from pytest_dlperf.results.comparing import Comparison
     from pytest_dlperf.results.document import Results
 
@@ -33,6 +35,10 @@ def compare(options: argparse.Namespace) -> int:
         MisuseError: A file cannot be read or written, or the two cannot be compared.
     """
     files = Path(options.first), Path(options.second)
+    names = side_names(tuple(map(str, files)), (options.label_a, options.label_b))
+    _refuse_to_lose(
+        {"A": files[0], "B": files[1], "--markdown": options.markdown, "--html": options.html}
+    )
     try:
         comparison = compare_results(*map(read_results, files))
     except (ResultsFileError, IncomparableError) as error:
@@ -40,43 +46,82 @@ def compare(options: argparse.Namespace) -> int:
     if options.markdown is not None:
         from pytest_dlperf.reports.comparison_markdown import comparison_markdown
 
-        _write("--markdown", Path(options.markdown), comparison_markdown(comparison))
+        _write("--markdown", Path(options.markdown), comparison_markdown(comparison, names))
     if options.html is not None:
         from pytest_dlperf.reports.html.comparison import comparison_page
 
-        _write("--html", Path(options.html), comparison_page(comparison))
-    for line in _lines(comparison, files, Style(sys.stdout)):
+        _write("--html", Path(options.html), comparison_page(comparison, names))
+    for line in _lines(comparison, names, Style(sys.stdout)):
         print(line)  # noqa: T201 - a command prints
     return FINE
 
 
-def _lines(comparison: Comparison, files: Sequence[Path], style: Style) -> Iterator[str]:
+def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
+    """Refuse a report that would take the place of what is compared, or of the other report."""
+    taken: dict[Path, str] = {}
+    for name, given in files.items():
+        if given is None or is_stream(Path(given)):
+            continue
+        file = _whole_path(Path(given))
+        other = taken.setdefault(file, name)
+        if other != name and name.startswith("--"):
+            what = f"is {other}" if other in "AB" else f"is the file of {other} too"
+            raise MisuseError(
+                f"{name}: {printable(str(given))} {what}, which would be lost; name another file"
+            )
+
+
+def _whole_path(file: Path) -> Path:
+    try:
+        return file.resolve()
+    except (OSError, RuntimeError, ValueError):
+        # A link to itself: reading and writing tell.
+        return file.absolute()
+
+
+def _lines(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
     sides = (comparison.first, comparison.second)
-    for name, side, file in zip("AB", sides, files, strict=True):
-        yield from _head(name, side, file, style)
+    for name, side in zip(names, sides, strict=True):
+        yield from _head(name, side, style)
     yield ""
-    yield from table_lines(comparison.cases, style)
+    yield from table_lines(comparison.cases, names, style)
     yield ""
     yield from (style(line, "bold") for line in wrapped(words.found(comparison), style.width))
     mean = words.mean(comparison)
     if mean is not None:
-        yield mean
+        yield from wrapped(mean, style.width)
+    yield from _slower(comparison, style)
     yield from _others(comparison, style)
-    yield from _contrasts(comparison, style)
+    yield from _contrasts(comparison, names, style)
     for remark in words.remarks(comparison):
         yield ""
         yield from wrapped(remark, style.width)
 
 
-def _head(name: str, side: Results, file: Path, style: Style) -> Iterator[str]:
-    facts = (
-        f"cluster {printable(side.cluster)}, {words.started(side)}, {side.estimator.value}:",
-        printable(str(file)),
-    )
+def _head(name: SideName, side: Results, style: Style) -> Iterator[str]:
+    facts = [
+        *([name.file] if name.file != name.label else []),
+        f"cluster {printable(side.cluster)}",
+        words.started(side),
+        side.estimator.value,
+        *(f"{fact} {printable(value)}" for fact, value in origin(side)),
+    ]
     margin = "   "
-    first, *rest = wrapped(" ".join(facts), style.width - len(margin))
-    yield f"{style(name, 'bold')}  {first}"
+    first, *rest = wrapped(f"{name.label}: {', '.join(facts)}", style.width - len(margin))
+    yield f"{style(name.letter, 'bold')}  {first}"
     yield from (f"{margin}{line}" for line in rest)
+
+
+def _slower(comparison: Comparison, style: Style) -> Iterator[str]:
+    cases = comparison.slower_cases
+    if not cases:
+        return
+    yield ""
+    yield style("slower, the slowest first", "red")
+    for case in cases[:_NAMED]:
+        yield f"  {words.slower(case)}  {case.case_id}"
+    if len(cases) > _NAMED:
+        yield f"  and {len(cases) - _NAMED} more"
 
 
 def _others(comparison: Comparison, style: Style) -> Iterator[str]:
@@ -96,7 +141,7 @@ def _others(comparison: Comparison, style: Style) -> Iterator[str]:
             yield f"  and {len(case_ids) - _NAMED} more"
 
 
-def _contrasts(comparison: Comparison, style: Style) -> Iterator[str]:
+def _contrasts(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
     rows = [
         tuple(map(printable, (fact.name, words.known(fact.first), words.known(fact.second))))
         for fact in comparison.contrasts
@@ -104,8 +149,8 @@ def _contrasts(comparison: Comparison, style: Style) -> Iterator[str]:
     if not rows:
         return
     yield ""
-    head = ("what else differs", "A", "B")
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    head: tuple[str, ...] = ("what else differs", *(name.heading for name in names))
+    widths = [max(map(columns, column)) for column in zip(head, *rows, strict=True)]
     fits = sum(widths) + 2 * len("  ") <= style.width
     for row in (head, *rows):
         if fits:
@@ -121,11 +166,11 @@ def _contrasts(comparison: Comparison, style: Style) -> Iterator[str]:
 
 
 def _filled(cells: Iterable[str], widths: Iterable[int]) -> list[str]:
-    return [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    return [cell + " " * (width - columns(cell)) for cell, width in zip(cells, widths, strict=True)]
 
 
 def _write(option: str, file: Path, text: str) -> None:
     try:
         write_whole(file, text)
     except OSError as error:
-        raise MisuseError(f"{option}: {file}: {error.strerror or error}") from error
+        raise MisuseError(f"{option}: {printable(str(file))}: {error.strerror or error}") from error

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.command.style import Style
+    from pytest_dlperf.reports.comparison_names import SideName
     from pytest_dlperf.results.comparing import ComparedCase
 
-_HEADINGS: Final = ("runs", "A", "B", "B/A", "95 % interval", "speedup B/A")
 _GAP: Final = "  "
 _MARKUP: Final = {
     Difference.FASTER: ("green",),
@@ -25,15 +25,24 @@ _MARKUP: Final = {
 }
 
 
-def table_lines(cases: Sequence[ComparedCase], style: Style) -> Iterator[str]:
-    """The table, the cases in their order."""
+def table_lines(
+    cases: Sequence[ComparedCase], sides: Sequence[SideName], style: Style
+) -> Iterator[str]:
+    """The table, the cases in their order; the sides by their names where these have room."""
     cells = [words.cells(case) for case in cases]
     names = [f"{case.case_id} ({numbers.printable(case.unit)})" for case in cases]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, strict=True)]
-    first = max(map(len, ("case", *names)))
+    first = max(map(numbers.columns, ("case", *names)))
     last = max(len(difference.value) for difference in Difference)
-    fits = first + sum(len(_GAP) + width for width in widths) + len(_GAP) + last <= style.width
-    head = _GAP.join(_right(_HEADINGS, widths))
+    by_name, by_letter = (
+        ("runs", *called, "B/A", "95 % interval", "speedup B/A")
+        for called in ([side.heading for side in sides], [side.letter for side in sides])
+    )
+    around = first + len(_GAP) + last
+    fits = around + _width(by_letter, cells) <= style.width
+    has_room = (around if fits else 0) + _width(by_name, cells) <= style.width
+    headings = by_name if has_room else by_letter
+    widths = _widths(headings, cells)
+    head = _GAP.join(_right(headings, widths))
     if fits:
         yield style(f"{'case'.ljust(first)}{_GAP}{head}", "bold")
     else:
@@ -43,11 +52,23 @@ def table_lines(cases: Sequence[ComparedCase], style: Style) -> Iterator[str]:
         word = style(case.difference.value, *_MARKUP[case.difference])
         row = _GAP.join(_right(numbers_of_case, widths))
         if fits:
-            yield f"{name.ljust(first)}{_GAP}{row}{_GAP}{word}"
+            yield f"{name}{' ' * (first - numbers.columns(name))}{_GAP}{row}{_GAP}{word}"
         else:
             yield f"{name}: {word}"
             yield f"{_GAP}{row}"
 
 
+def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(numbers.columns, column)) for column in zip(headings, *cells, strict=True)]
+
+
+def _width(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """Columns that the numbers take, each with the gap before it."""
+    return sum(len(_GAP) + width for width in _widths(headings, cells))
+
+
 def _right(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+    return [
+        " " * (width - numbers.columns(cell)) + cell
+        for cell, width in zip(cells, widths, strict=True)
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
 from pytest_dlperf.command.style import Style, counted, wrapped
 from pytest_dlperf.history.change_points import HOW_TO_GET, is_available
-from pytest_dlperf.history.nights import all_series
-from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.history.faults import HistoryError
+from pytest_dlperf.history.machines import Machines
+from pytest_dlperf.history.nights import all_series, sessions_after
+from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import history_of
-from pytest_dlperf.option_source import NO_HISTORY
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 from pytest_dlperf.yamlfile import nearest
 
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.nights import Series
     from pytest_dlperf.history.series import CaseHistory
 
-_ALL_TIMES: Final = float("inf")
+_BUSY_S: Final = 10.0
+"""How long an import waits for sessions that write."""
 
 
 def history(options: argparse.Namespace) -> int:
@@ -52,15 +55,16 @@ def _database(options: argparse.Namespace) -> Path:
     Raises:
         MisuseError: The project says that there is none, or pytest cannot be configured.
     """
-    given = options.history or os.environ.get("DLPERF_HISTORY")
-    if given and given != NO_HISTORY:
-        return Path(given).expanduser()
-    file = None
-    if not given:
+    from pytest_dlperf.command.project import named_history, read_project
+
+    in_environment = os.environ.get("DLPERF_HISTORY", "").strip()
+    if options.history is not None:
+        file = named_history(options.history, "--history")
+    elif in_environment:
+        file = named_history(in_environment, "DLPERF_HISTORY")
+    else:
         # Only now, as it takes a start of pytest: the ini file may name a place, and the folder
         # of the project may lie above this one.
-        from pytest_dlperf.command.project import read_project
-
         asked = Namespace(systems=None, baselines=None, for_pytest=options.for_pytest)
         file = read_project(asked).settings.history_file
     if file is None:
@@ -73,51 +77,70 @@ def _database(options: argparse.Namespace) -> Path:
 
 def _import(file: Path, given: Sequence[str]) -> int:
     style = Style(sys.stdout)
-    new = known = bad = 0
-    places = list(_results_files(given))
-    with History.open(file) as database:
+    new = known = other = bad = 0
+    places, missing = _results_files(given)
+    if not places:
+        raise MisuseError("; ".join(missing))
+    for told in missing:
+        bad += 1
+        _print([_not_imported(told, style)])
+    with History.open(file, busy_s=_BUSY_S) as database:
         for place in places:
             try:
-                is_new = database.add(read_results(place), imported=True)
+                results = read_results(place)
+                is_new = database.add(results, imported=True)
+                is_other = not is_new and database.differs(results)
             except (ResultsFileError, HistoryError) as error:
                 bad += 1
-                # What a file is called may be anything, what is wrong with it too.
-                _print([style("not imported: ", "red") + _on_one_line(str(error))])
+                _print([_not_imported(_with_place(place, str(error)), style)])
                 continue
             new += is_new
             known += not is_new
+            other += is_other
             if not is_new:
-                _print([f"there already: {_on_one_line(str(place))}"])
+                but = ", with other measurements or verdicts, which stay" if is_other else ""
+                _print([f"there already{but}: {numbers.printable(str(place))}"])
     found = f"{counted(new, 'session')} imported into {file}"
     if known:
         found += f", {known} there already"
+    if other:
+        found += f" ({other} of them otherwise)"
     if bad:
         found += ", " + style(f"{counted(bad, 'file')} not imported", "bold", "red")
     _print([found])
     return FAULTS if bad else FINE
 
 
-def _results_files(given: Sequence[str]) -> Iterator[Path]:
-    """The files that are meant: of a folder all below it that are JSON.
+def _not_imported(told: str, style: Style) -> str:
+    # What a file is called may be anything, what is wrong with it too.
+    return style("not imported: ", "red") + numbers.printable(told)
 
-    Raises:
-        MisuseError: Nothing is there.
-    """
+
+def _with_place(place: Path, told: str) -> str:
+    return told if told.startswith(str(place)) else f"{place}: {told}"
+
+
+def _results_files(given: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The files that are meant, of a folder all below it that are JSON; and what is missing."""
+    found: list[Path] = []
+    missing: list[str] = []
     for name in given:
         path = Path(name).expanduser()
         if path.is_dir():
-            found = sorted(path.rglob("*.json"))
-            if not found:
-                raise MisuseError(f"there is no file *.json in {name}")
-            yield from found
+            # Neither folders of such a name, nor pipes that nobody writes into.
+            files = sorted(below for below in path.rglob("*.json") if below.is_file())
+            told = f"there is no file *.json in {name}"
         elif path.exists():
-            yield path
+            files = [path]
         else:
             # A shell leaves a pattern as it is when it matches nothing, or when it is quoted.
             matching = sorted(map(Path, glob(str(path), recursive=True)))  # noqa: PTH207 - any path
-            if not matching:
-                raise MisuseError(f"there is no file {name!r}")
-            yield from (match for match in matching if match.is_file())
+            files = [match for match in matching if match.is_file()]
+            told = f"there is no file {name!r}"
+        found += files
+        if not files:
+            missing.append(told)
+    return found, missing
 
 
 # ------------------------------------------------------------------------------ showing
@@ -135,15 +158,27 @@ def _show(file: Path, options: argparse.Namespace) -> int:
         if not chosen:
             _print([f"{file} holds no measurement yet"])
             return FINE
+        now = datetime.now(timezone.utc).timestamp()
+        machines = Machines(database)
         group = None
         for series in chosen:
+            known = history_of(database, series, until=now, machines=machines)
+            if not known.points:
+                continue
             if group != (series.cluster, series.estimator):
                 if group is not None:
                     _print([""])
                 group = (series.cluster, series.estimator)
-                title = _on_one_line(f"cluster {series.cluster} ({series.estimator})")
+                title = numbers.printable(f"cluster {series.cluster} ({series.estimator})")
                 _print([style(title, "bold")])
-            _print(_case_lines(history_of(database, series, until=_ALL_TIMES), style))
+            _print(_case_lines(known, style))
+        later = sessions_after(database, now)
+        if later:
+            text = (
+                f"Left out: {counted(later, 'session')} that, by what was put in, did not begin "
+                "yet. Look at the clock of that machine."
+            )
+            _print(["", *wrapped(text, style.width)])
     if not is_available():
         _print(["", *wrapped(f"Change points were not looked for: {HOW_TO_GET}", style.width)])
     return FINE
@@ -175,42 +210,36 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
 
 def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
     first, last = known.points[0], known.points[-1]
-    nights = f"{counted(len(known.points), 'night')} "
+    nights = f"{counted(len(known.points), 'session')} "
     dates = (
         f"{first.started[:10]} to {last.started[:10]}"
         if first.started[:10] != last.started[:10]
         else f"of {last.started[:10]}"
     )
+
+    def percent(value: float) -> str:
+        return style(numbers.signed_percent(value), "red" if value < 0 else "green")
+
     yield known.case_id
-    yield f"  {last.median:.2f} {_on_one_line(known.unit)} last, {nights}{dates}"
+    lost = ", lost with its worker" if last.is_lost else ""
+    level = f"{numbers.throughput(last.median)} {numbers.printable(known.unit)}"
+    yield f"  {level} last{lost}, {nights}{dates}"
+    for machine in known.other_machines:
+        text = numbers.printable(history_words.other_machine(machine))
+        yield from (f"  {line}" for line in wrapped(text, style.width - 2))
     for point in known.change_points or ():
-        percent = _percent(point.difference_percent, style)
-        levels = f"{point.before:.2f} to {point.after:.2f}"
-        yield f"  {point.at[:10]}  level changed by {percent}, from {levels}"
+        yield f"  {point.at[:10]}  level changed by {history_words.change(point, percent)}"
     for change in known.accepted:
-        old = "first number" if change.old is None else f"instead of {change.old:.2f}"
-        text = _on_one_line(f"{change.at[:10]}  accepted {change.new:.2f}, {old}: {change.why}")
+        text = numbers.printable(f"{change.at[:10]}  accepted {history_words.accepted(change)}")
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
     if known.creep is not None:
-        week = _percent(known.creep.percent_per_week, style)
-        whole = _percent(known.creep.percent, style)
-        since = f"{known.creep.since[:10]} ({counted(known.creep.nights, 'night')})"
-        yield f"  creeps {week} a week since {since}, {whole} in all"
-    noise = {"runs": known.run_noise_percent, "nights": known.night_noise_percent}
-    told = ", ".join(f"{name} {value:.1f} %" for name, value in noise.items() if value is not None)
-    if told:
-        yield f"  noise: {told}"
-
-
-def _percent(value: float, style: Style) -> str:
-    return style(numbers.signed_percent(value), "red" if value < 0 else "green")
-
-
-def _on_one_line(text: str) -> str:
-    """Text without what would move the cursor or begin another line."""
-    return "".join(character if character.isprintable() else " " for character in text)
+        yield f"  {history_words.creep(known.creep, percent)}"
+    noise = history_words.noise(known)
+    if noise is not None:
+        yield f"  {noise}"
 
 
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        print(line)  # noqa: T201 - a command prints
+        # What was put in may be anything, also where a long text was broken into lines.
+        print(numbers.inert(line))  # noqa: T201 - a command prints

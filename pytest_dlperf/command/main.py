@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_TRIALS: Final = 500
 _FEWEST_TRIALS: Final = 100
+_LONGEST_LABEL: Final = 40
 _PYTEST_ARGUMENTS: Final = """\
 Options, ini file and plugins are those of pytest in this folder. Arguments after -- go to pytest:
 a folder whose conftest.py adds systems, -c FILE, -p PLUGIN. Without any, the folder bench_tests is
@@ -115,12 +116,26 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 fine, 1 faults were found, 2 the command was misused.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action=_Version, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_check(commands)
     _add_qualify(commands)
     _add_compare(commands)
     _add_history(commands)
     return parser
+
+
+class _Version(argparse.Action):
+    """Shows the version; it is looked up when somebody asks."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002 - argparse's own name
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print("pytest-dlperf", version("pytest-dlperf"))  # noqa: T201 - a command prints
+        parser.exit()
 
 
 def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -198,12 +213,20 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Hold two results files (--dlperf-json) side by side: of two framework "
         "versions, of two clusters. For each case the ratio of the throughputs, B over A, with its "
         "95 % interval. It informs and is no gate: a slower B is no failure.",
-        epilog="Exit codes: 0 compared, whatever came out; 2 a file cannot be read or written, the "
-        "estimators differ, or no case was measured in both.",
+        epilog="Exit codes: 0 compared, whatever came out; 2 a file cannot be read or written, a "
+        "report would overwrite what is compared, the estimators differ, or no case was measured "
+        "in both.",
         allow_abbrev=False,
     )
     parser.add_argument("first", type=_file, metavar="A.json", help="what is compared with")
     parser.add_argument("second", type=_file, metavar="B.json", help="what is compared")
+    for letter in "ab":
+        parser.add_argument(
+            f"--label-{letter}",
+            type=_label,
+            metavar="NAME",
+            help=f"what {letter.upper()} is called (default: the file's name)",
+        )
     parser.add_argument("--markdown", type=_file, metavar="FILE", help="write Markdown to FILE")
     parser.add_argument("--html", type=_file, metavar="FILE", help="write a page to FILE")
 
@@ -275,6 +298,19 @@ def _not_empty(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty; give a value or leave it out")
     return text
+
+
+def _label(text: str) -> str:
+    label = _not_empty(text).strip()
+    if not label.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has what cannot be shown in one line; name it in letters"
+        )
+    if len(label) > _LONGEST_LABEL:
+        raise argparse.ArgumentTypeError(
+            f"it has {len(label)} characters; {_LONGEST_LABEL} are the most"
+        )
+    return label
 
 
 def _path(text: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_dlperf.command.outcome import MisuseError
 from pytest_dlperf.logs.formats import merged_formats
+from pytest_dlperf.option_source import history_file
 from pytest_dlperf.options import Settings, read_settings
 from pytest_dlperf.systems import system_files
 
@@ -79,6 +80,18 @@ def read_project(options: argparse.Namespace) -> Project:
             "above"
         )
     return reader.project
+
+
+def named_history(given: str, place: str) -> Path | None:
+    """The database that a text of this place names, by the rules of sessions; ``None`` for none.
+
+    Raises:
+        MisuseError: It can be no database.
+    """
+    try:
+        return history_file(given, place, Path())
+    except pytest.UsageError as error:
+        raise MisuseError(str(error)) from error
 
 
 def _named(options: argparse.Namespace) -> list[str]:

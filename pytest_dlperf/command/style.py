@@ -7,6 +7,8 @@ import shutil
 import textwrap
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.reports import numbers
+
 if TYPE_CHECKING:
     from typing import TextIO
 
@@ -44,5 +46,15 @@ def counted(number: int, what: str) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Text in lines of so many columns; the names of options stay whole."""
+    """Text in lines of so many columns, none of them a command to what runs this.
+
+    The names of options stay whole.
+    """
+    lines = _wrapped(text, width)
+    inert = [numbers.inert(line) for line in lines]
+    # Where a line broke, its rest may begin as no line may; the backslash takes a column.
+    return inert if inert == lines else [numbers.inert(line) for line in _wrapped(text, width - 1)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)

@@ -115,7 +115,7 @@ class _Arms:
         beside = ""
         if self.accepted is not None:
             difference = 100 * (self.control / self.accepted - 1)
-            beside = f" ({wording.signed_percent(difference)} from its baseline)"
+            beside = f" ({wording.signed_percent(difference)} from the accepted number)"
         return (
             f"{self.case_id} {wording.number(self.candidate)} against "
             f"{wording.number(self.control, self.unit)}{beside}"

@@ -49,6 +49,7 @@ class Creep:
             difference_percent=100 * difference,
             reference=self.pinned,
             threshold_percent=100 * self.allowed,
+            smallest_visible_percent=100 * (self.allowed + self.error.seen),
             interval_percent=(100 * (difference - radius), 100 * (difference + radius)),
             reason=(
                 f"creep: the last {self.sessions} sessions pass, but the {self.what} accepted"

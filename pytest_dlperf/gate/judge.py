@@ -200,7 +200,7 @@ def _judgement(  # noqa: PLR0913 - a decision and the two numbers that a reader 
         baseline=accepted,
         reference=decision.reference if decision.reference != accepted else None,
         difference_percent=decision.difference_percent,
-        interval_percent=decision.interval_percent,
+        interval_percent=_possible(decision.interval_percent),
         tolerance_percent=decision.threshold_percent,
         smallest_visible_percent=decision.smallest_visible_percent,
         false_alarm=decision.false_alarm,
@@ -208,3 +208,11 @@ def _judgement(  # noqa: PLR0913 - a decision and the two numbers that a reader 
         reason=decision.reason,
         notes=notes,
     )
+
+
+def _possible(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    """An interval in percent without what cannot be: nobody loses more than all."""
+    if ends is None:
+        return None
+    low, high = (max(end, -100.0) for end in ends)
+    return low, high

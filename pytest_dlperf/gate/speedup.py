@@ -98,11 +98,12 @@ class End:
 
     def told(self) -> str:
         """Both numbers of this end, for the reader."""
-        difference = wording.signed_percent(100 * (self.median / self.accepted - 1))
+        held = self.decision.reference if self.decision is not None else self.accepted
+        difference = wording.signed_percent(100 * (self.median / held - 1))
         of = "its baseline" if self.rule is not None else "what the accepted speedup says"
         return (
             f"{self.case_id}: {wording.number(self.median, self.unit)}, {difference} from "
-            f"{of} {wording.number(self.accepted)}"
+            f"{of} {wording.number(held)}"
         )
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate.noise import LEAST_NOISE, student_tail
+from pytest_dlperf.history.creep import is_a_line
 from pytest_dlperf.history.series import ChangePoint
 from pytest_dlperf.history.smoothing import without_accidents
+from pytest_dlperf.history.swings import inflation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +26,11 @@ LEAST_NIGHTS: Final = 8
 LEAST_CHANGE: Final = 0.01
 """Smaller changes of the level, as a part of it, are not told."""
 
-_MOST_P: Final = 0.0001
+_MOST_P: Final = 0.00001
 _CANDIDATE_P: Final = 0.001
 _WINDOW: Final = 50
+_EARLIER: Final = 45
+_LEAST_LEVEL: Final = 4
 
 
 def is_available() -> bool:
@@ -34,12 +39,12 @@ def is_available() -> bool:
 
 
 def change_points(
-    throughputs: Sequence[float], nights: Sequence[tuple[int, str]]
+    throughputs: Sequence[float], nights: Sequence[tuple[int, str]], *, creeping: int = 0
 ) -> tuple[ChangePoint, ...] | None:
     """Where the level of a series changes; ``None`` where Apache Otava is missing.
 
     ``nights`` are, for each of the throughputs, its index in the whole series and when the session
-    began.
+    began. The last ``creeping`` of them are known to creep, and have no level that could change.
 
     The algorithm is that of Fleming et al., "Hunter: Using Change Point Detection to Hunt for
     Performance Regressions" (2023): E-divisive means in windows, then t-tests between levels.
@@ -48,10 +53,23 @@ def change_points(
         return None
     if len(throughputs) < LEAST_NIGHTS:
         return ()
+    values = without_accidents(throughputs)
+    if not _may_change(values):
+        return ()
     from otava.analysis import compute_change_points
 
-    values = without_accidents(throughputs)
     candidates, _ = compute_change_points(values, window_len=_WINDOW, max_pvalue=_CANDIDATE_P)
+    if not candidates:
+        return ()
+    places = [int(candidate.index) for candidate in candidates]
+    # Changes of the level make nights hang together: those that are certain in spite of that are
+    # taken out, and the rest is looked at once more.
+    certain = _certain(values, places, inflation(values))
+    hanging = inflation(_around(values, certain)) if certain else 1.0
+    steps = _certain(values, places, hanging) if certain else []
+    if creeping and steps:
+        start = len(values) - creeping
+        steps = _certain(values[:start], _before_creep(values, steps, start), hanging)
     return tuple(
         ChangePoint(
             index=nights[step.at][0],
@@ -60,8 +78,33 @@ def change_points(
             after=step.after,
             p_value=step.p_value,
         )
-        for step in _certain(values, [int(candidate.index) for candidate in candidates])
+        for step in steps
     )
+
+
+def _may_change(values: Sequence[float]) -> bool:
+    """Whether any two levels of four nights or more can differ by enough to be told.
+
+    The mean of so many lies between those of four to seven in a row. Much cheaper than to look for
+    changes: quiet cases need no more.
+    """
+    sums = [0.0, *accumulate(values)]
+    means = [
+        (after - before) / count
+        for count in range(_LEAST_LEVEL, 2 * _LEAST_LEVEL)
+        for before, after in zip(sums, sums[count:], strict=False)
+    ]
+    return max(means) >= (1 + LEAST_CHANGE) * min(means)
+
+
+def _around(values: Sequence[float], steps: Sequence[_Step]) -> list[float]:
+    """The values around the levels between these steps."""
+    ends = [0, *(step.at for step in steps), len(values)]
+    rest = []
+    for start, end in pairwise(ends):
+        mean = math.fsum(values[start:end]) / (end - start)
+        rest += [value - mean for value in values[start:end]]
+    return rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +121,21 @@ class _Step:
         return abs(self.after / self.before - 1)
 
 
-def _certain(values: Sequence[float], candidates: Sequence[int]) -> list[_Step]:
+def _before_creep(values: Sequence[float], steps: Sequence[_Step], start: int) -> list[int]:
+    """Where levels change before the creep that is known from ``start`` on.
+
+    It may have begun earlier: what the same line explains better is no change of a level.
+    """
+    places = [step.at for step in steps if step.at < start]
+    while places and start - places[-1] < _EARLIER:
+        before = places[-2] if len(places) > 1 else 0
+        if not is_a_line(values[max(before, places[-1] - LEAST_NIGHTS) :]):
+            break
+        places.pop()
+    return places
+
+
+def _certain(values: Sequence[float], candidates: Sequence[int], hanging: float) -> list[_Step]:
     """The steps that remain when the least certain are left out, one after the other.
 
     Otava does the same, but it does not look again at the step before one that it leaves out: of
@@ -88,7 +145,7 @@ def _certain(values: Sequence[float], candidates: Sequence[int]) -> list[_Step]:
     while places:
         ends = [0, *places, len(values)]
         steps = [
-            _step(values, start, at, end)
+            _step(values, start, at, end, hanging)
             for start, at, end in zip(ends, ends[1:], ends[2:], strict=False)
         ]
         doubtful = [step for step in steps if step.p_value > _MOST_P]
@@ -102,8 +159,11 @@ def _certain(values: Sequence[float], candidates: Sequence[int]) -> list[_Step]:
     return []
 
 
-def _step(values: Sequence[float], start: int, at: int, end: int) -> _Step:
-    """A step and the p-value of Student's t-test between its levels, both sides."""
+def _step(values: Sequence[float], start: int, at: int, end: int, hanging: float) -> _Step:
+    """A step and the p-value of Student's t-test between its levels, both sides.
+
+    Nights that hang together count for fewer, by how much the mean of many varies more.
+    """
     left, right = values[start:at], values[at:end]
     before, after = math.fsum(left) / len(left), math.fsum(right) / len(right)
     freedom = len(left) + len(right) - 2
@@ -111,6 +171,6 @@ def _step(values: Sequence[float], start: int, at: int, end: int) -> _Step:
     squares += math.fsum([(value - after) ** 2 for value in right])
     # Nights that agree better than this were rounded, or made by a program.
     variance = max(squares / max(freedom, 1), (LEAST_NOISE * before) ** 2 / 4)
-    error = math.sqrt(variance * (1 / len(left) + 1 / len(right)))
+    error = math.sqrt(hanging * variance * (1 / len(left) + 1 / len(right)))
     p_value = 2 * student_tail(abs(after - before) / error, freedom) if freedom else 1.0
     return _Step(at=at, before=before, after=after, p_value=p_value)

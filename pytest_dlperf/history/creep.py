@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.gate.noise import median, normal_tail
 from pytest_dlperf.history.series import Creep
 from pytest_dlperf.history.smoothing import without_accidents
+from pytest_dlperf.history.swings import inflation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,9 @@ LENGTHS: Final = (90, 64, 45, 32, 22, 15)
 
 LEAST_CHANGE: Final = 0.01
 """Smaller changes in all, as a part of the level, are not told."""
+
+LEAST_LINE: Final = 5
+"""As many values are a line, or two steps, as one likes."""
 
 _MOST_P: Final = 0.0002
 _PROMISING: Final = 2.5
@@ -33,15 +37,22 @@ def creep_of(throughputs: Sequence[float], nights: Sequence[tuple[float, str]]) 
     and as text. What lies before an accepted change does not belong here.
 
     The longest of a few periods that end tonight counts, in which Mann and Kendall's test finds a
-    trend (p below 0.0002, both sides), the slope of Theil and Sen makes 1 % at least, and a line
-    fits better than one change of the level, or two. What fits those is no creep.
+    trend (p below 0.0002, both sides, with nights that hang together counted for fewer), the slope
+    of Theil and Sen makes 1 % at least, and a line fits better than one change of the level, or
+    two. What fits those is no creep.
     """
+    if len(throughputs) < LENGTHS[-1]:
+        return None
     values = without_accidents(throughputs[-LENGTHS[0] :])
     for length in dict.fromkeys(min(length, len(values)) for length in LENGTHS):
         if length < LENGTHS[-1]:
             break
         part = values[-length:]
-        if not _is_promising(part) or _kendall_p(part) > _MOST_P:
+        if not _is_promising(part):
+            continue
+        # What lies before may have steps, which a line would only smear.
+        hanging = inflation([*values[:-length], *_level(part)])
+        if _kendall_p(part, hanging) > _MOST_P:
             continue
         slope = _theil_sen(part)
         level = median(part) - slope * (length - 1) / 2
@@ -69,14 +80,23 @@ def _is_promising(values: Sequence[float]) -> bool:
     return across > 0 and both * both / along * (count - 2) > _PROMISING**2 * max(rest, 0.0)
 
 
-def _kendall_p(values: Sequence[float]) -> float:
+def _level(values: Sequence[float]) -> list[float]:
+    """The values turned until the line that fits best is level, around their first part."""
+    count = len(values)
+    middle = (count - 1) / 2
+    both = math.fsum([(k - middle) * value for k, value in enumerate(values)])
+    slope = both * 12 / (count * (count * count - 1))
+    return [value - slope * k for k, value in enumerate(values)]
+
+
+def _kendall_p(values: Sequence[float], hanging: float) -> float:
     """The two-sided p-value of Mann and Kendall's test for a trend, by its normal approximation."""
     count, score = len(values), 0
     for k, value in enumerate(values):
         for later in values[k + 1 :]:
             score += (later > value) - (later < value)
     tied = sum(n * (n - 1) * (2 * n + 5) for n in _repeated(values))
-    variance = (count * (count - 1) * (2 * count + 5) - tied) / 18
+    variance = hanging * (count * (count - 1) * (2 * count + 5) - tied) / 18
     if variance <= 0:
         return 1.0
     return min(1.0, 2 * normal_tail(max(abs(score) - 1, 0) / math.sqrt(variance)))
@@ -98,6 +118,11 @@ def _theil_sen(values: Sequence[float]) -> float:
             for distance, later in enumerate(values[k + 1 :], 1)
         ]
     )
+
+
+def is_a_line(values: Sequence[float]) -> bool:
+    """Whether a line explains the values better than one or two changes of the level do."""
+    return len(values) > LEAST_LINE and _is_a_line(values, _theil_sen(values))
 
 
 def _is_a_line(values: Sequence[float], slope: float) -> bool:

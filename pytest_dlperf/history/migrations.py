@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-APPLICATION_ID: Final = 0x444C_5046
-"""Written into the file's head ("DLPF"), so that no other program's database is taken for ours."""
-
 _SESSIONS: Final = (
     # ``began`` is ``started`` in seconds of the Unix epoch: texts of several zones do not sort.
     # ``ended`` is null until the whole session is in: it is running, or it was killed.
@@ -105,7 +102,19 @@ _ACCEPTED: Final = (
     "CREATE INDEX changes_of_a_case ON baseline_changes (case_id)",
 )
 
-MIGRATIONS: Final = (_SESSIONS, _ACCEPTED)
+# ``broken`` is how many of the session's own runs failed, hung or were invalid: what survived of
+# such a measurement is no level. From here on a verdict may also be ``lost``.
+_BROKEN: Final = (
+    "ALTER TABLE measurements ADD COLUMN broken INTEGER NOT NULL DEFAULT 0",
+    """
+    UPDATE measurements SET broken = (
+        SELECT count(*) FROM runs
+        WHERE measurement_id = measurements.id AND arm = 'measured' AND status != 'ok'
+    )
+    """,
+)
+
+MIGRATIONS: Final = (_SESSIONS, _ACCEPTED, _BROKEN)
 """The statements that lead to version 1, from there to version 2, and so on."""
 
 VERSION: Final = len(MIGRATIONS)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.history.judged_again import judged_once
+from pytest_dlperf.history.night import Night
 from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import AcceptedChange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.history.store import History
 
@@ -26,20 +26,32 @@ _CHOSEN: Final = """
     AND measurements.began <= :until
     AND sessions.cluster = :cluster AND sessions.estimator = :estimator
     AND measurements.unit = :unit AND measurements.median IS NOT NULL
+"""
+# Who launches has looked at the machine. What nobody has looked at is read from logs.
+_FROM_LOGS: Final = "source != 'launched' AND fingerprint IS NULL"
+# What a night calls otherwise than its column, or what two tables have.
+_COLUMNS: Final = {
+    "measurement_id": "measurements.id",
+    "started": "sessions.started",
+    "began": "measurements.began",
+    "verdict_word": "verdict",
+    "is_from_logs": _FROM_LOGS,
+}
+_NIGHTS: Final = f"""
+    SELECT {", ".join(_COLUMNS.get(field, field) for field in Night._fields)}
+    {_CHOSEN}
     ORDER BY measurements.began DESC, measurements.id DESC
     LIMIT :most
 """
-_NIGHTS: Final = f"""
-    SELECT measurements.id, sessions.started, measurements.began, median, slowest, fastest, counted,
-    speedup, baseline, baseline_at, baseline_reason, verdict,
-    source != 'launched' AND fingerprint IS NULL, mean, spread {_CHOSEN}
-"""
-_RUNS: Final = f"""
+_RUNS_OF_LOGS: Final = f"""
     SELECT measurement_id, throughput FROM runs
-    WHERE measurement_id IN (SELECT measurements.id {_CHOSEN})
+    WHERE measurement_id IN (SELECT measurements.id {_CHOSEN} AND {_FROM_LOGS})
     AND arm = 'measured' AND throughput IS NOT NULL
-    ORDER BY measurement_id, number
 """  # noqa: S608 - a text of our own
+_RUNS: Final = """
+    SELECT measurement_id, throughput FROM runs
+    WHERE measurement_id IN ({places}) AND arm = 'measured' AND throughput IS NOT NULL
+"""
 _ACCEPTED: Final = """
     SELECT sessions.started, old, new, why
     FROM baseline_changes JOIN sessions ON sessions.id = baseline_changes.session_id
@@ -70,29 +82,6 @@ class Series:
     estimator: str
 
 
-class Night(NamedTuple):
-    """What one session measured of a case: a tuple, as there are many of them.
-
-    ``began`` is ``started`` in seconds of the Unix epoch. ``median``, ``slowest`` and ``fastest``
-    run are in the unit per second, ``counted`` is how many runs count. ``baseline`` is the accepted
-    throughput that it was held against, ``baseline_at`` and ``baseline_reason`` what is known of
-    that.
-    """
-
-    measurement_id: int
-    started: str
-    began: float
-    median: float
-    slowest: float
-    fastest: float
-    counted: int
-    speedup: float | None
-    baseline: float | None
-    baseline_at: str | None
-    baseline_reason: str | None
-    verdict: Verdict | None
-
-
 def all_series(history: History) -> list[Series]:
     """All that has been measured, by cluster and system, small topologies first.
 
@@ -107,51 +96,53 @@ def nights_of(
 ) -> list[Night]:
     """The last nights until ``until`` (seconds of the Unix epoch), the oldest first.
 
-    Sessions that measured nothing of the case are left out, and so are logs that were judged
-    before.
+    Sessions that measured nothing of the case are left out. Logs that were judged several times
+    count once, as of the first time and with as many of their runs as ever.
 
     Raises:
         HistoryError: The database cannot be read.
     """
-    looked_at = most
-    while True:
-        values = {**_values(series, until), "most": looked_at}
-        rows = history.tuples(_NIGHTS, values)
-        nights = _once(reversed(rows))
-        if len(nights) >= most or len(rows) < looked_at:
-            return nights[-most:]
-        looked_at *= 4  # the same logs have been judged again and again
+    values = {**_values(series, until), "most": most}
+    nights = _nights(history, values)
+    if any(night.is_from_logs for night in nights):
+        # How often logs were judged again only all of them tell.
+        nights = _nights(history, {**values, "most": -1})
+        runs = _by_measurement(history.tuples(_RUNS_OF_LOGS, values))
+        nights = judged_once(nights, runs)
+    return nights[-most:]
 
 
-def _once(rows: Iterable[tuple[Any, ...]]) -> list[Night]:
-    """The nights of such rows, without logs that were judged before."""
-    nights = []
-    seen = set()
-    for *told, verdict, may_be_logs, mean, spread in rows:
-        night = Night._make((*told, _VERDICTS.get(verdict)))
-        # Who launches has looked at the machine. What nobody has looked at is read from logs.
-        if may_be_logs:
-            numbers = (night.median, night.slowest, night.fastest, night.counted, mean, spread)
-            if numbers in seen:
-                continue
-            seen.add(numbers)
-        nights.append(night)
-    return nights
-
-
-def runs_of(
-    history: History, series: Series, *, until: float, most: int
-) -> dict[int, tuple[float, ...]]:
-    """The throughputs that count in the last ``most`` sessions, by the measurement's id.
+def sessions_after(history: History, until: float) -> int:
+    """How many sessions begin later than ``until``, in seconds of the Unix epoch.
 
     Raises:
         HistoryError: The database cannot be read.
     """
-    found = history.tuples(_RUNS, {**_values(series, until), "most": most})
-    return {
-        measurement: tuple(throughput for _, throughput in rows)
-        for measurement, rows in groupby(found, key=itemgetter(0))
-    }
+    query = "SELECT count(*) FROM sessions WHERE began > :until"
+    return int(history.tuples(query, {"until": until})[0][0])
+
+
+def _nights(history: History, values: dict[str, object]) -> list[Night]:
+    rows = history.tuples(_NIGHTS, values)
+    return [Night._make(row) for row in reversed(rows)]
+
+
+def runs_of(history: History, nights: Iterable[int]) -> dict[int, list[float]]:
+    """The throughputs that count of some hundreds of measurements at most, by their ids.
+
+    Raises:
+        HistoryError: The database cannot be read.
+    """
+    values = {f"id{number}": night for number, night in enumerate(nights)}
+    places = ", ".join(f":{name}" for name in values)
+    return _by_measurement(history.tuples(_RUNS.format(places=places), values))
+
+
+def _by_measurement(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for measurement, throughput in rows:
+        found.setdefault(measurement, []).append(throughput)
+    return found
 
 
 def accepted_of(history: History, series: Series, *, until: float) -> list[AcceptedChange]:
@@ -165,9 +156,6 @@ def accepted_of(history: History, series: Series, *, until: float) -> list[Accep
         AcceptedChange(at=started, old=old, new=new, why=why)
         for started, old, new, why in history.tuples(_ACCEPTED, values)
     ]
-
-
-_VERDICTS: Final = {verdict.value: verdict for verdict in Verdict}
 
 
 def _values(series: Series, until: float) -> dict[str, object]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 from weakref import finalize
 
 from pytest_dlperf.cases import Case
+from pytest_dlperf.history.faults import HistoryError
 from pytest_dlperf.history.rows import Source, measurement_rows, session_row
-from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.history.store import History
 from pytest_dlperf.session import CaseResult, SessionRecords
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.session import TestRecord
 
 _BUSY_S: Final = 2.0
-_ATTEMPTS: Final = 3
+"""How long a session waits in all, while it runs, for who holds the database."""
 
 
 class Recorder:
@@ -38,13 +39,13 @@ class Recorder:
         self._started = started
         self._source = Source.LOGS if from_logs else Source.LAUNCHED
         self._history: History | None = None
-        self._failures = 0
+        self._may_wait = True
         self._pending: dict[str, MeasurementRows] = {}
         self._results: dict[str, CaseResult] = {}
 
     def note(self, record: TestRecord) -> None:
         """Note what one test has measured and what was judged of it."""
-        if self._failures == _ATTEMPTS or not record.measurements:
+        if not record.measurements:
             return
         for result in self._changed(record):
             self._pending |= {rows.case["name"]: rows for rows in measurement_rows(result)}
@@ -52,12 +53,15 @@ class Recorder:
         try:
             self._write(estimator.value)
         except (HistoryError, ValueError):
-            # The end of the session will tell. Whoever holds the database may soon be done.
-            self._failures += 1
+            # The end of the session will tell. Whoever holds the database may be done by the next
+            # test, which need not wait for that once more.
+            self._may_wait = False
+            if self._history is not None:
+                self._history.wait_at_most(0)
 
     def _write(self, estimator: str) -> None:
         if self._history is None:
-            self._history = History.open(self._file, busy_s=_BUSY_S)
+            self._history = History.open(self._file, busy_s=_BUSY_S if self._may_wait else 0)
             # Nobody says when a session has told its last: closed with this object, or at the exit.
             finalize(self, self._history.close)
         row = session_row(

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.cases import Case
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.results.times import parse_time
 from pytest_dlperf.session import CaseResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.measurement import Measurement
     from pytest_dlperf.results.changes import BaselineChange
     from pytest_dlperf.results.document import Results
 
 Row = dict[str, Any]
 """A row by the names of its columns; those of other tables are not in it."""
+
+LOST: Final = "lost"
+"""What stands for a verdict where a test of the case was lost with its worker."""
 
 
 class Source(str, Enum):
@@ -58,8 +64,7 @@ def seconds_of(started: str) -> float:
     Raises:
         ValueError: It is no time.
     """
-    # Python 3.10 does not know the letter for UTC.
-    moment = datetime.fromisoformat(started[:-1] + "+00:00" if started.endswith("Z") else started)
+    moment = parse_time(started)
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
@@ -120,7 +125,11 @@ def session_row(*, uid: str, cluster: str, estimator: str, started: str, source:
 
 
 def measurement_rows(result: CaseResult) -> Iterator[MeasurementRows]:
-    """The rows of a case, if it was measured."""
+    """The rows of a case, if it was measured.
+
+    Raises:
+        ValueError: Its numbers are too large.
+    """
     measured = result.measurement
     if measured is None:
         return
@@ -132,6 +141,9 @@ def measurement_rows(result: CaseResult) -> Iterator[MeasurementRows]:
     if result.in_turn is not None:
         arms |= {"candidate": result.in_turn.candidate, "control": result.in_turn.control}
     accepted = result.accepted
+    numbers = (measured.median, measured.mean, measured.spread)
+    if not all(number is None or math.isfinite(number) for number in numbers):
+        raise ValueError(f"the throughputs of {result.case.id} are too large to take their mean")
     row = {
         "unit": text(measured.unit),
         "median": measured.median,
@@ -140,6 +152,7 @@ def measurement_rows(result: CaseResult) -> Iterator[MeasurementRows]:
         "slowest": min(measured.throughputs, default=None),
         "fastest": max(measured.throughputs, default=None),
         "counted": len(measured.throughputs),
+        "broken": len(measured.broken_runs),
         "speedup": result.speedup,
         "baseline": accepted.throughput if accepted else None,
         "baseline_speedup": accepted.speedup if accepted else None,
@@ -190,11 +203,21 @@ def _with_references(cases: Iterable[CaseResult]) -> Iterator[CaseResult]:
 
 def _judged(result: CaseResult, quantity: Quantity, prefix: str) -> Row:
     judgement = result.judgements.get(quantity)
+    verdict = judgement.verdict.value if judgement else None
+    if not result.is_whole and _would_pass(judgement, quantity):
+        verdict = LOST
     return {
-        f"{prefix}verdict": judgement.verdict.value if judgement else None,
+        f"{prefix}verdict": verdict,
         f"{prefix}difference_percent": judgement.difference_percent if judgement else None,
         f"{prefix}tolerance_percent": judgement.tolerance_percent if judgement else None,
     }
+
+
+def _would_pass(judgement: Judgement | None, quantity: Quantity) -> bool:
+    """Whether a verdict has nothing to say that is worse than that a test of the case was lost."""
+    if judgement is None:
+        return quantity is Quantity.THROUGHPUT
+    return judgement.verdict.passes or judgement.verdict is Verdict.SKIPPED
 
 
 def _run_rows(arm: str, measurement: Measurement) -> Iterator[Row]:

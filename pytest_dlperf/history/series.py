@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_dlperf.gate.verdict import Verdict
 
 
@@ -15,7 +17,8 @@ class Point:
 
     ``started`` is when the session began, ISO 8601 with its zone. ``median``, ``slowest`` and
     ``fastest`` run are throughputs in the unit per second, ``runs`` how many of them count.
-    ``baseline`` and the verdict are those of that night.
+    ``baseline`` and the verdict are those of that night; ``is_lost`` says that a test of the case
+    was lost with its worker, whatever the others told.
     """
 
     started: str
@@ -26,6 +29,7 @@ class Point:
     speedup: float | None = None
     baseline: float | None = None
     verdict: Verdict | None = None
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +78,30 @@ class Creep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherMachine:
+    """A machine of which nights are shown, and compared with nothing.
+
+    ``first`` and ``last`` are when the first and the last of its sessions began. ``facts`` are
+    what it has, and what the machine of the last session has instead, by name; they may say
+    anything.
+    """
+
+    first: str
+    last: str
+    sessions: int
+    facts: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseHistory:
     """All that the history says of one case, the oldest first.
 
+    ``points`` are all sessions. Change points, creep and noise are those of the machine of the last
+    one, by one point for each day; ``other_machines`` are what is left out.
+
     ``run_noise_percent`` is the coefficient of variation of the runs of one night, pooled over the
-    nights; ``night_noise_percent`` that between nights beyond it; ``None`` from too few to say.
+    nights; ``night_noise_percent`` that of nights around their level, beyond what their runs make;
+    ``None`` from too few to say.
     ``change_points`` is ``None`` where nothing could look for them.
     """
 
@@ -90,3 +113,4 @@ class CaseHistory:
     creep: Creep | None = None
     run_noise_percent: float | None = None
     night_noise_percent: float | None = None
+    other_machines: tuple[OtherMachine, ...] = ()

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate import wording
-from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.history.change_points import change_points
 from pytest_dlperf.history.creep import LENGTHS, creep_of
+from pytest_dlperf.history.days import days_of
+from pytest_dlperf.history.faults import HistoryError
+from pytest_dlperf.history.machines import Machines
 from pytest_dlperf.history.nights import Series, accepted_of, nights_of, runs_of
 from pytest_dlperf.history.noise import night_noise_percent, run_noise_percent
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Point
-from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.history.store import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.history.nights import Night
+    from pytest_dlperf.history.days import Day
+    from pytest_dlperf.history.night import Night
     from pytest_dlperf.history.series import Creep
     from pytest_dlperf.results.document import Results
 
 NOISE_NIGHTS: Final = 90
 """How many of the last nights tell the noise."""
 
-_BROKEN: Final = frozenset({Verdict.FAILED, Verdict.HUNG, Verdict.INVALID})
+READ_BUSY_S: Final = 1.0
+"""How long a page waits for who holds the database: the session's end has waited before."""
+
+_MOST_FOR_CREEP: Final = 3 * LENGTHS[0]
+_MOST_RUNS_OF: Final = 500
 
 
 def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
@@ -37,62 +43,76 @@ def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
     Raises:
         HistoryError: The database cannot be read.
     """
-    with History.read(file) as history:
-        until = _began(results)
-        found = (history_of(history, series, until=until) for series in _series_of(results))
+    with History.read(file, busy_s=READ_BUSY_S) as history:
+        until, machines = _began(results), Machines(history)
+        found = (
+            history_of(history, series, until=until, machines=machines)
+            for series in _series_of(results)
+        )
         return {known.case_id: known for known in found if known.points}
 
 
-def creep_lines(history: History, results: Results) -> Iterator[str]:
-    """One line for each case of these results that creeps, as a session's end tells it.
+def creeps_of(history: History, results: Results) -> Iterator[tuple[str, Creep]]:
+    """The ids of the cases of these results that creep, each with its creep.
 
     Change points are left to the reports: they would cost a session an import of half a second.
 
     Raises:
         HistoryError: The database cannot be read.
     """
-    until = _began(results)
+    until, machines = _began(results), Machines(history)
     for series in _series_of(results):
-        nights = nights_of(history, series, until=until, most=LENGTHS[0])
+        nights = nights_of(history, series, until=until, most=_MOST_FOR_CREEP)
         if len(nights) < LENGTHS[-1]:
             continue
-        creep = _creep(nights, _accepted_changes(history, series, nights, until))
+        same, _ = machines.same(nights)
+        days = _days(nights, same)
+        creep = _creep(days, _accepted_changes(history, series, nights, until))
         if creep is not None:
-            week, whole = map(wording.signed_percent, (creep.percent_per_week, creep.percent))
-            yield (
-                f"history: {series.case_id} creeps {week} a week "
-                f"since {creep.since[:10]}, {whole} in all"
-            )
+            yield series.case_id, creep
 
 
-def history_of(history: History, series: Series, *, until: float) -> CaseHistory:
+def history_of(
+    history: History, series: Series, *, until: float, machines: Machines | None = None
+) -> CaseHistory:
     """All that the database says of one case until ``until``, in seconds of the Unix epoch.
+
+    Who asks for many cases of one database hands the same ``machines`` over each time.
 
     Raises:
         HistoryError: The database cannot be read.
     """
     nights = nights_of(history, series, until=until)
+    same, others = (machines or Machines(history)).same(nights)
     accepted = _accepted_changes(history, series, nights, until)
-    # A median of those runs that survived is no level.
-    whole = [(index, night) for index, night in enumerate(nights) if _is_whole(night)]
-    runs = runs_of(history, series, until=until, most=NOISE_NIGHTS)
-    lately = [night for _, night in whole if night.measurement_id in runs]
-    run_noise = run_noise_percent([runs[night.measurement_id] for night in lately])
+    days = _days(nights, same)
+    creep = _creep(days, accepted)
+    creeping = creep.nights if creep is not None else 0
+    steps = change_points(
+        [day.median for day in days],
+        [(day.place, day.started) for day in days],
+        creeping=creeping,
+    )
+    lately = days[-NOISE_NIGHTS:]
+    runs = runs_of(history, [one for day in lately for one in day.sessions][-_MOST_RUNS_OF:])
+    run_noise = run_noise_percent(runs.values())
+    place = {day.place: number for number, day in enumerate(lately)}
     return CaseHistory(
         case_id=series.case_id,
         unit=series.unit,
         points=tuple(map(_point, nights)),
         accepted=tuple(accepted),
-        change_points=change_points(
-            [night.median for _, night in whole], [(index, night.started) for index, night in whole]
-        ),
-        creep=_creep(nights, accepted),
+        change_points=steps,
+        creep=creep,
         run_noise_percent=run_noise,
         night_noise_percent=night_noise_percent(
-            [night.median for night in lately],
-            [night.counted for night in lately],
+            [day.median for day in lately],
+            [day.counted for day in lately],
             run_noise,
+            levels=None if steps is None else [place.get(step.index, 0) for step in steps],
+            creeping=creeping,
         ),
+        other_machines=others,
     )
 
 
@@ -115,8 +135,13 @@ def _began(results: Results) -> float:
         raise HistoryError(f"the results began at {results.started!r}, which is no time") from error
 
 
-def _is_whole(night: Night) -> bool:
-    return night.verdict not in _BROKEN and night.median > 0
+def _days(nights: Sequence[Night], same: Sequence[bool]) -> list[Day]:
+    """The days that make a level: a median of those runs that survived is none."""
+    return days_of(
+        (index, night)
+        for index, night in enumerate(nights)
+        if same[index] and not night.broken and night.median > 0
+    )
 
 
 def _point(night: Night) -> Point:
@@ -129,16 +154,15 @@ def _point(night: Night) -> Point:
         speedup=night.speedup,
         baseline=night.baseline,
         verdict=night.verdict,
+        is_lost=night.is_lost,
     )
 
 
-def _creep(nights: Sequence[Night], accepted: Iterable[AcceptedChange]) -> Creep | None:
+def _creep(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Creep | None:
     """Creep since the last accepted number: what was accepted is known."""
     since = max((_when(change.at) for change in accepted if change.old is not None), default=0)
-    later = [night for night in nights if night.began >= since and _is_whole(night)]
-    return creep_of(
-        [night.median for night in later], [(night.began, night.started) for night in later]
-    )
+    later = [day for day in days if day.began >= since]
+    return creep_of([day.median for day in later], [(day.began, day.started) for day in later])
 
 
 def _accepted_changes(

@@ -2,7 +2,8 @@
 
 pytest-benchmark times functions and documents no way in for what was timed elsewhere. What is used
 of it besides its options: ``Metadata`` and the list of them that its session saves, compares and
-plots at its end, also under xdist, where its own fixture measures nothing. A release that changes
+plots at its end, also under xdist, where its own fixture measures nothing; and ``handle_saving`` of
+that session, which a full disk makes fail. A release that changes
 one of them is told of at the end of a session, and fails it; the session's results are kept.
 """
 
@@ -15,7 +16,7 @@ from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.reports.note import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_dlperf.measurement import Measurement
     from pytest_dlperf.session import CaseResult
@@ -27,14 +28,18 @@ _NOT_UNDERSTOOD: Final = (AttributeError, ImportError, LookupError, TypeError, V
 """What Python raises where a name, a signature or a value is not what it was."""
 
 
-def hand_over(config: Any, results: Sequence[CaseResult], cluster: str) -> list[Note]:
+def hand_over(
+    config: Any, results: Sequence[CaseResult], cluster: str, *, tell: Callable[[Note], None]
+) -> list[Note]:
     """Add every measured case to its session, where the user has asked it for anything.
 
     A round is a run that counts; its length is the seconds per step: the global batch over the
-    run's throughput. A case with broken runs is left out, and named.
+    run's throughput. A case with broken runs is left out, and named. ``tell`` is given what becomes
+    known when pytest-benchmark ends: that its files could not be written.
     """
     if not any(_option(config, name) for name in _ASKING):
         return []
+    _keep_the_end(getattr(config, "_benchmarksession", None), tell)
     # Under xdist it is disabled without this option, for its own measurements. Ours are made.
     if _option(config, "disable") and not _option(config, "enable"):
         text = "pytest-benchmark was given no case: it is disabled, and --benchmark-enable is not"
@@ -62,6 +67,23 @@ def hand_over(config: Any, results: Sequence[CaseResult], cluster: str) -> list[
     if is_empty:
         return [Note("pytest-benchmark was given no case: none was measured")]
     return []
+
+
+def _keep_the_end(session: Any, tell: Callable[[Note], None]) -> None:
+    """Have its comparison, and the reports that come after it, whether or not it can save."""
+    save = getattr(session, "handle_saving", None)
+    if save is None:
+        return  # whatever it raises ends it, and is told
+
+    def saved() -> None:
+        try:
+            save()
+        except OSError as error:
+            place = f" to {error.filename}" if error.filename else ""
+            text = f"pytest-benchmark could not write its files{place}: {error.strerror or error}"
+            tell(Note(text, is_bad=True))
+
+    session.handle_saving = saved
 
 
 def _option(config: Any, name: str) -> Any:

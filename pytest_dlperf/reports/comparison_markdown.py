@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import comparison_words as words
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.comparison_names import known_facts, title
 from pytest_dlperf.reports.markdown_text import code, details, inline, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_dlperf.reports.comparison_names import Names
     from pytest_dlperf.results.comparing import ComparedCase, Comparison
 
 
-def comparison_markdown(comparison: Comparison) -> str:
+NAMED: Final = 10
+"""Slower cases that are named above the table, which has all of them."""
+
+
+def comparison_markdown(comparison: Comparison, names: Names) -> str:
     """The page."""
-    return "\n\n".join(_parts(comparison)) + "\n"
+    return "\n\n".join(_parts(comparison, names)) + "\n"
 
 
-def _parts(comparison: Comparison) -> Iterator[str]:
-    sides = (("A", comparison.first), ("B", comparison.second))
-    yield "# dlperf: B compared with A"
+def _parts(comparison: Comparison, names: Names) -> Iterator[str]:
+    headings = [inline(name.heading) for name in names]
+    yield f"# dlperf: {inline(title(names))}"
     yield f"**{words.found(comparison)}.**"
     mean = words.mean(comparison)
     if mean is not None:
         yield f"{mean}."
     yield table(
-        ("", "cluster", "started", "estimator", "session"),
-        [
-            (
-                name,
-                inline(side.cluster),
-                inline(words.started(side)),
-                side.estimator.value,
-                code(side.session),
-            )
-            for name, side in sides
-        ],
+        ("", *headings),
+        [(name, *map(_shown, sides)) for name, *sides in known_facts(comparison, names)],
     )
+    yield from _slower(comparison)
     yield "## Cases"
     yield table(
-        ("case", "unit", "runs", "A", "B", "B/A", "95 % interval", "speedup B/A", ""),
+        ("case", "unit", "runs", *headings, "B/A", "95 % interval", "speedup B/A", ""),
         [_row(case) for case in comparison.cases],
         right="  rrrrrr",
     )
@@ -49,9 +47,9 @@ def _parts(comparison: Comparison) -> Iterator[str]:
     if comparison.contrasts:
         yield "## What else differs"
         yield table(
-            ("", "A", "B"),
+            ("", *headings),
             [
-                (inline(fact.name), _known(fact.first), _known(fact.second))
+                (inline(fact.name), *map(_shown, map(words.known, (fact.first, fact.second))))
                 for fact in comparison.contrasts
             ],
         )
@@ -65,6 +63,16 @@ def _parts(comparison: Comparison) -> Iterator[str]:
             yield _listed(what, only)
 
 
+def _slower(comparison: Comparison) -> Iterator[str]:
+    cases = comparison.slower_cases
+    if cases:
+        yield "Slower, the slowest first:"
+        more = [f"- and {len(cases) - NAMED} more"] if len(cases) > NAMED else []
+        yield "\n".join(
+            [*(f"- {code(case.case_id)} {words.slower(case)}" for case in cases[:NAMED]), *more]
+        )
+
+
 def _row(case: ComparedCase) -> tuple[str, ...]:
     return (
         code(case.case_id),
@@ -74,8 +82,8 @@ def _row(case: ComparedCase) -> tuple[str, ...]:
     )
 
 
-def _known(value: str | None) -> str:
-    return numbers.ABSENT if value is None else inline(value)
+def _shown(fact: str) -> str:
+    return fact if fact == numbers.ABSENT else inline(fact)
 
 
 def _listed(what: str, case_ids: Sequence[str]) -> str:

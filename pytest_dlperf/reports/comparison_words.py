@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.results.comparing import Comparison, LeftOut, Side
     from pytest_dlperf.results.document import Results
 
-BY_CHANCE: Final = 20
-"""Of so many cases without a difference, one lies outside of its 95 % interval."""
+_FEW_DIGITS: Final = 1000
+"""From here on a ratio needs no decimals."""
 
 
 def started(results: Results) -> str:
@@ -42,13 +42,19 @@ def found(comparison: Comparison) -> str:
 
 
 def mean(comparison: Comparison) -> str | None:
-    """The geometric mean ratio; ``None`` where no case was measured whole."""
-    if comparison.mean_ratio is None:
+    """The geometric mean ratio with its interval; ``None`` where no case has one."""
+    found = comparison.mean_ratio
+    if found is None:
         return None
     return (
-        f"B/A is {ratio(comparison.mean_ratio)} in the geometric mean of "
-        f"{counted_cases(len(comparison.whole_cases))}"
+        f"B/A is {ratio(found.ratio)} in the geometric mean of {counted_cases(found.cases)}, "
+        f"95 % interval {_ends(found.interval)}"
     )
+
+
+def slower(case: ComparedCase) -> str:
+    """How a case that is slower stands: ``0.950 (0.941 to 0.959)``."""
+    return f"{ratio(case.ratio)} ({interval(case)})"
 
 
 def remarks(comparison: Comparison) -> Iterator[str]:
@@ -60,9 +66,16 @@ def remarks(comparison: Comparison) -> Iterator[str]:
             yield f"The session of {name} was interrupted: it says nothing of what is missing."
     if any(case.interval for case in comparison.cases):
         yield (
-            "The interval tells how sure the ratio is by how much runs differ. How much nights and "
-            f"hosts differ is not in it. Of {BY_CHANCE} cases without a difference about one "
-            "looks faster or slower."
+            "The interval knows how much single runs differ, and nothing of how nights and hosts "
+            "do. Two nights lie apart by about as much as nights differ (pytest-dlperf history "
+            "show tells how much): that often looks faster or slower here, though nothing has "
+            "changed. For a verdict run both in turn, with the control arm."
+        )
+    if comparison.mean_ratio is not None:
+        yield (
+            "The interval of the geometric mean is made of those of its cases: it holds for these "
+            "cases, not for others, and for the noise of single runs alone. What slows a whole "
+            "night down is in all cases, and no number of them takes it away."
         )
     if comparison.count(Difference.TOO_FEW):
         yield f"An interval needs {LEAST_RUNS} runs on both sides."
@@ -74,9 +87,11 @@ def remarks(comparison: Comparison) -> Iterator[str]:
 
 
 def ratio(value: float | None) -> str:
-    """Three decimals; more digits where the ratio is small."""
+    """Three decimals; four digits where the ratio is large, three where it is small."""
     if value is None:
         return numbers.ABSENT
+    if value >= _FEW_DIGITS:
+        return f"{value:.4g}"
     return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
 
 
@@ -84,7 +99,11 @@ def interval(case: ComparedCase) -> str:
     """Both ends of the 95 % interval."""
     if case.interval is None:
         return numbers.ABSENT
-    return f"{ratio(case.interval[0])} to {ratio(case.interval[1])}"
+    return _ends(case.interval)
+
+
+def _ends(ends: tuple[float, float]) -> str:
+    return f"{ratio(ends[0])} to {ratio(ends[1])}"
 
 
 def runs(side: Side) -> str:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import log_folder, named_runs, summed_up
+from pytest_dlperf.reports.figures import (
+    difference_percent,
+    log_folder,
+    named_runs,
+    rule_view,
+    summed_up,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,24 +114,18 @@ def _judged(
         return
     allowed = judgement.tolerance_percent
     tolerance = f", tolerance {allowed:g} %" if allowed is not None else ""
-    if reference is None:
-        difference = numbers.signed_percent(judgement.difference_percent)
-        yield (
-            f"  baseline   {written(accepted)}{unit} of cluster {cluster}: {difference}{tolerance}"
-        )
-    else:
+    view = rule_view(judgement)
+    held, of = (accepted, "") if reference is None else (reference, ", of the last sessions")
+    difference = numbers.signed_percent(difference_percent(judgement))
+    limit = "" if view else tolerance
+    yield f"  baseline   {written(held)}{unit} of cluster {cluster}{of}: {difference}{limit}"
+    if reference is not None:
         from_pinned = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
-        yield f"  baseline   {written(accepted)}{unit} of cluster {cluster}: {from_pinned}"
-        percent = judgement.difference_percent or 0.0
-        ends = judgement.interval_percent
-        interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
+        yield f"  pinned     {written(accepted)}{unit}: {from_pinned}"
+    if view is not None:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""
-        yield (
-            f"  lately     {written(reference)}{unit} in the last accepted sessions; the runs that "
-            f"count lie at {written(reference * (1 + percent / 100))}: "
-            f"{numbers.signed_percent(percent)}{interval}{limit}"
-        )
+        yield f"  compared   {view}{limit}"
     if judgement.rule is not None:
         yield f"  gate       {judgement.rule.value}: {sees(judgement)}"
 

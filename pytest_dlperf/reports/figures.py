@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.gate.verdict import Quantity, RuleName
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.measurement import Measurement, Run
     from pytest_dlperf.session import CaseResult
 
@@ -27,9 +28,72 @@ def held_against(result: CaseResult, quantity: Quantity) -> float | None:
     judgement, accepted = result.judgements.get(quantity), result.accepted
     if judgement is not None and judgement.reference is not None:
         return judgement.reference
+    if judgement is not None and judgement.baseline is not None:
+        return judgement.baseline
     if accepted is None:
         return None
     return accepted.throughput if quantity is Quantity.THROUGHPUT else accepted.speedup
+
+
+def pinned(result: CaseResult, quantity: Quantity) -> float | None:
+    """The accepted number, where tonight was held against another one."""
+    judgement = result.judgements.get(quantity)
+    if judgement is None or judgement.reference is None:
+        return None
+    return judgement.baseline
+
+
+def difference_percent(judgement: Judgement | None) -> float | None:
+    """How far the number that is shown lies above the baseline that is shown beside it.
+
+    The rule may have gone by another number than the median: see ``rule_view``. ``None`` where
+    nothing was compared.
+    """
+    if judgement is None or judgement.difference_percent is None:
+        return None
+    held = judgement.baseline if judgement.reference is None else judgement.reference
+    if not held or judgement.measured is None:
+        return judgement.difference_percent
+    return (judgement.measured / held - 1) * 100
+
+
+def rule_view(judgement: Judgement) -> str | None:
+    """What the rule went by, where that is not simply the median.
+
+    ``the runs that count lie at 399.01: -0.2 % (95 %: -0.9 to +0.5 %)``; ``None`` otherwise.
+    """
+    held = judgement.baseline if judgement.reference is None else judgement.reference
+    percent = judgement.difference_percent
+    if judgement.rule is not RuleName.SEQUENTIAL or percent is None or held is None:
+        return None
+    written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
+    ends = judgement.interval_percent
+    interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
+    place = written(held * (1 + percent / 100))
+    return f"the runs that count lie at {place}: {numbers.signed_percent(percent)}{interval}"
+
+
+def visible_losses(results: Iterable[CaseResult]) -> str | None:
+    """The smallest losses that the gate sees, from the best case to the worst.
+
+    ``2.1 to 66.0 %``; ``None`` where nothing tells.
+    """
+    found = [
+        judgement.smallest_visible_percent
+        for result in results
+        for judgement in result.judgements.values()
+        if judgement.smallest_visible_percent is not None
+    ]
+    if not found:
+        return None
+    seen = [percent for percent in found if percent < 100]  # noqa: PLR2004 - nobody loses more
+    blind = len(found) - len(seen)
+    unseen = f"none by {blind} of {len(found)} verdicts" if blind else ""
+    if not seen:
+        return unseen
+    low, high = numbers.percent(min(seen)), numbers.percent(max(seen))
+    told = low if low == high else f"{low.removesuffix(' %')} to {high}"
+    return f"{told}, {unseen}" if unseen else told
 
 
 def efficiency_percent(speedup: float | None, devices: int) -> float | None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.locks import is_stream, write_into
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import difference_percent, held_against, rule_view
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.standing import (
+    INTERRUPTED,
     Standing,
+    headline,
     of_judgement,
     standing_of,
     word_of,
@@ -42,6 +46,10 @@ def append_step_summary(file: Path, results: Results) -> bool:
     Raises:
         OSError: The file cannot be written.
     """
+    if is_stream(file):
+        page = markdown_page(results, at_most_bytes=SUMMARY_BYTES)
+        write_into(file, page)
+        return bool(page)
     with file.open("ab+") as opened:
         size = opened.seek(0, 2)
         before = b""
@@ -57,11 +65,16 @@ def append_step_summary(file: Path, results: Results) -> bool:
 
 
 def annotation_lines(
-    results: Iterable[CaseResult], notes: Iterable[Note] = (), *, strict: bool = False
+    results: Iterable[CaseResult],
+    notes: Iterable[Note] = (),
+    *,
+    strict: bool = False,
+    interrupted: bool = False,
 ) -> Iterator[str]:
     """Workflow commands that annotate the run with what failed, the worst first.
 
-    A bad note is an error too. In a ``strict`` session so is what otherwise is a warning.
+    A bad note is an error too. In a ``strict`` session so is what otherwise is a warning. That a
+    session was ``interrupted`` is a warning in any event.
     """
     results = worst_first(results)
     errors = [_of_case(result) for result in results if standing_of(result).is_alarm]
@@ -70,12 +83,16 @@ def annotation_lines(
         _of_case(result) for result in results if standing_of(result) is Standing.ENVIRONMENT_SHIFT
     ]
     absences = list(_absences(results))
+    cut_short = []
+    if interrupted:
+        line = headline(results, strict=strict, interrupted=True).whole
+        cut_short = [("the session was interrupted", f"{line}. {INTERRUPTED}")]
     if strict:
         errors, warnings, absences = [*errors, *warnings, *absences], [], []
     yield from _annotations("error", errors)
     # What was not measured is told in any event: it is one annotation for many cases.
-    yield from _annotations("warning", warnings, room=ANNOTATIONS - len(absences))
-    yield from _annotations("warning", absences)
+    yield from _annotations("warning", warnings, room=ANNOTATIONS - len(absences) - len(cut_short))
+    yield from _annotations("warning", [*absences, *cut_short])
 
 
 def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
@@ -110,12 +127,15 @@ def _line(judgement: Judgement, result: CaseResult) -> str:
     said = f"{judgement.quantity.value} {word_of(judgement)}"
     if judgement.measured is not None:
         said += f": {written(judgement.measured)}{unit}"
-        if judgement.baseline is not None:
-            said += f", baseline {written(judgement.baseline)}"
-        if judgement.difference_percent is not None:
-            ends = judgement.interval_percent
-            interval = f", 95 %: {numbers.interval(ends)}" if ends else ""
-            said += f" ({numbers.signed_percent(judgement.difference_percent)}{interval})"
+        held = held_against(result, judgement.quantity)
+        if held is not None:
+            said += f", baseline {written(held)}"
+        difference = difference_percent(judgement)
+        if difference is not None:
+            said += f" ({numbers.signed_percent(difference)})"
+        view = rule_view(judgement)
+        if view is not None:
+            said += f"; {view}"
     return f"{said}; {numbers.in_short(judgement.reason)}" if judgement.reason else said
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import difference_percent
 from pytest_dlperf.reports.status import decisive
 
 if TYPE_CHECKING:
@@ -48,15 +49,18 @@ def properties(record: TestRecord, *, cluster: str | None = None) -> Iterator[tu
 def _of_judgement(judgement: Judgement, record: TestRecord) -> dict[str, Any]:
     is_speedup = judgement.quantity is Quantity.SPEEDUP
     accepted = record.accepted
-    baseline = judgement.baseline
-    if baseline is None and accepted is not None:
-        baseline = accepted.speedup if is_speedup else accepted.throughput
+    known = judgement.baseline
+    if known is None and accepted is not None:
+        known = accepted.speedup if is_speedup else accepted.throughput
+    reference = judgement.reference
     return {
         "verdict": judgement.verdict.value,
         "recorded": "yes" if judgement.recorded else None,
         "speedup": judgement.measured if is_speedup else None,
-        "baseline": baseline,
-        "reference": judgement.reference,
+        "baseline": known if reference is None else reference,
+        "pinned": None if reference is None else known,
+        "reference": reference,
+        "median_difference_percent": difference_percent(judgement),
         "difference_percent": judgement.difference_percent,
         "interval_percent": judgement.interval_percent,
         "tolerance_percent": judgement.tolerance_percent,

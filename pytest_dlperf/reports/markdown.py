@@ -5,14 +5,15 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.reports.accepted import HEADINGS, change_row
+from pytest_dlperf.reports.figures import visible_losses
 from pytest_dlperf.reports.markdown_alarms import alarm
 from pytest_dlperf.reports.markdown_matrix import matrix
 from pytest_dlperf.reports.markdown_parts import Part, Weight, assembled
 from pytest_dlperf.reports.markdown_text import code, inline, table
+from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.standing import (
     INTERRUPTED,
@@ -22,6 +23,7 @@ from pytest_dlperf.reports.standing import (
     standing_of,
     worst_first,
 )
+from pytest_dlperf.results.times import elapsed, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,9 +56,10 @@ def markdown_page(results: Results, *, at_most_bytes: int | None = None) -> str:
 
 
 def _head(results: Results) -> str:
+    said = headline(results.cases, strict=results.strict, interrupted=results.interrupted)
     lines = [
         f"# dlperf: cluster {inline(results.cluster)}",
-        f"**{headline(results.cases).whole}.**",
+        f"**{said.whole}.**{_seen(results)}",
     ]
     if results.interrupted:
         lines.append(f"**{INTERRUPTED}**")
@@ -64,14 +67,19 @@ def _head(results: Results) -> str:
     return "\n\n".join(lines)
 
 
+def _seen(results: Results) -> str:
+    losses = visible_losses(results.cases)
+    return "" if losses is None else f" Smallest loss that the gate sees: {losses}."
+
+
 def _when(results: Results) -> str:
     told = f"Estimator {results.estimator.value}, started"
     try:
-        started = datetime.fromisoformat(results.started)
-        took = datetime.fromisoformat(results.ended) - started if results.ended else None
-    except (TypeError, ValueError):
+        started = parse_time(results.started)
+    except ValueError:
         return f"{told} {inline(results.started)}."
     told = f"{told} {started:%Y-%m-%d %H:%M:%S}, UTC{started:%z}"
+    took = elapsed(results.started, results.ended)
     if took is None:
         return f"{told}."
     minutes, seconds = divmod(round(took.total_seconds()), 60)
@@ -82,10 +90,11 @@ def _parts(results: Results) -> Iterator[Part]:
     cases = worst_first(results.cases)
     for result in cases:
         standing = standing_of(result)
-        if standing.is_alarm and standing is not Standing.LOST:
+        # What was lost or skipped stands below, by its reason: there may be many with one.
+        if standing.fails(strict=results.strict) and standing not in _ABSENT:
             yield from alarm(result, results.unit_of(result), section="Regressions and failures")
     for result in cases:
-        if standing_of(result) is Standing.ENVIRONMENT_SHIFT:
+        if standing_of(result) is Standing.ENVIRONMENT_SHIFT and not results.strict:
             section = "No slower than the accepted software tonight"
             yield from alarm(result, results.unit_of(result), section=section)
     yield from _verdicts(results.cases)
@@ -111,18 +120,20 @@ def _verdicts(cases: Sequence[CaseResult]) -> Iterator[Part]:
 
 def _absent(cases: Sequence[CaseResult]) -> Iterator[Part]:
     """What was not measured or not judged, by reason: one reason often holds for many cases."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
+    by_reason: dict[tuple[str, str], dict[str, str]] = {}
     for result in cases:
         standing = standing_of(result)
         if standing in _ABSENT:
             reasons = [j.reason for j in result.judgements.values() if j.reason]
-            by_reason.setdefault((standing.value, "; ".join(dict.fromkeys(reasons))), []).append(
-                result.case.id
-            )
+            reason = "; ".join(dict.fromkeys(reasons))
+            members = by_reason.setdefault((standing.value, alike(reason, result.case)), {})
+            members[result.case.id] = reason
     lines = []
-    for (standing_name, reason), case_ids in by_reason.items():
-        why = f" ({inline(reason)})" if reason else ""
-        lines.append(f"- **{standing_name}**{why}: {_some(list(map(code, case_ids)), CASES_SHOWN)}")
+    for (standing_name, _), told in by_reason.items():
+        first, *others = dict.fromkeys(told.values())
+        more = f"; and {len(others)} more like it" if others else ""
+        why = f" ({inline(first)}{more})" if first else ""
+        lines.append(f"- **{standing_name}**{why}: {_some(list(map(code, told)), CASES_SHOWN)}")
     if lines:
         yield Part(
             text=_list(lines, REASONS_SHOWN),

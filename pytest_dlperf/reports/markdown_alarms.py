@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import named_runs, summed_up
+from pytest_dlperf.reports.figures import difference_percent, named_runs, rule_view, summed_up
 from pytest_dlperf.reports.markdown_parts import Part, Weight
 from pytest_dlperf.reports.markdown_text import code, details, fenced, inline, table, verdict
 from pytest_dlperf.reports.standing import of_judgement, standing_of, word_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.measurement import Measurement, Run
     from pytest_dlperf.session import CaseResult
 
-_HEADINGS = ("", "measured", "baseline", "lately", "diff", "95 % interval", "gate sees", "verdict")
+_HEADINGS = ("", "measured", "baseline", "diff", "pinned", "95 % interval", "gate sees", "verdict")
 
 
 def alarm(result: CaseResult, unit: str | None, *, section: str) -> Iterator[Part]:
@@ -59,10 +59,11 @@ def _row(judgement: Judgement, unit: str | None) -> Sequence[str]:
     return (
         f"{judgement.quantity.value}{counted_in}",
         written(judgement.measured),
-        written(judgement.baseline),
-        written(judgement.reference),
-        numbers.signed_percent(judgement.difference_percent),
-        numbers.interval(judgement.interval_percent),
+        written(judgement.baseline if judgement.reference is None else judgement.reference),
+        numbers.signed_percent(difference_percent(judgement)),
+        written(None if judgement.reference is None else judgement.baseline),
+        # Of another number than the median it stands below, with that.
+        numbers.interval(None if rule_view(judgement) else judgement.interval_percent),
         numbers.visible_loss(judgement.smallest_visible_percent),
         verdict(word_of(judgement), of_judgement(judgement)),
     )
@@ -91,11 +92,14 @@ def _remarks(judgements: Sequence[Judgement], case_id: str) -> Iterator[str]:
         elif judgement.verdict is Verdict.NO_BASELINE:
             yield "- no number is accepted; `--dlperf-create-baselines` records what is measured"
     for judgement in judgements:
-        if of_judgement(judgement).is_good:
-            continue
+        told = [view] if (view := rule_view(judgement)) else []
         allowed = judgement.tolerance_percent
         if allowed is not None and judgement.verdict is Verdict.REGRESSED:
-            yield f"- {judgement.quantity.value}: a loss of up to {allowed:.3g} % passes"
+            told.append(f"a loss of up to {allowed:.3g} % passes")
+        if told:
+            yield f"- {judgement.quantity.value}: {'; '.join(told)}"
+        if of_judgement(judgement).is_good:
+            continue
         yield from (f"- throughput {inline(end)}" for end in judgement.ends)
         yield from (f"- note: {inline(note)}" for note in judgement.notes)
 

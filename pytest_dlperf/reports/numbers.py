@@ -21,7 +21,9 @@ def throughput(value: float | None) -> str:
 
 def speedup(value: float | None) -> str:
     """Two decimals."""
-    return ABSENT if value is None else f"{value:.2f}"
+    if value is None:
+        return ABSENT
+    return f"{value:.2f}" if abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - as above
 
 
 def signed_percent(value: float | None) -> str:
@@ -39,7 +41,9 @@ def interval(ends: tuple[float, float] | None) -> str:
 
 def percent(value: float | None) -> str:
     """One decimal without a sign."""
-    return ABSENT if value is None else f"{value:.1f} %"
+    if value is None:
+        return ABSENT
+    return f"{value:.1f} %" if abs(value) < 1e9 else f"{value:.4g} %"  # noqa: PLR2004 - as above
 
 
 def visible_loss(value: float | None) -> str:

@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from pytest_dlperf.baselines.cluster import Cluster
     from pytest_dlperf.cases import Case
 
 _OPERATORS: Final = frozenset(("and", "or", "not", "true", "false"))
 _SHOWN: Final = 3
 _VALUES_SHOWN: Final = 12
 _ARGUMENT: Final = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|(\w+))""")
+# A word that is not forbidden; "not" itself is none.
+_WANTED_MARK: Final = re.compile(r"(?<!not )\b([A-Za-z_]\w*)\b(?!\s*\()")
 _MARKER: Final = re.compile(r"\bdlperf\s*\(([^)]*)\)")
 
 
 def selection_lines(
-    keywords: str, markers: str, cases: Sequence[Case], is_known: Callable[[str], bool]
+    keywords: str,
+    markers: str,
+    cases: Sequence[Case],
+    is_known: Callable[[str], bool],
+    cluster: Cluster,
 ) -> Iterator[str]:
     """Which words of ``-k`` and which values of ``-m "dlperf(…)"`` no test has, and what is near.
 
@@ -37,6 +44,18 @@ def selection_lines(
             yield f"-k: no test fits the whole expression; near: {', '.join(ids)}"
     for arguments in _MARKER.findall(markers):
         yield from _marker(arguments, cases)
+    for mark in dict.fromkeys(_WANTED_MARK.findall(_MARKER.sub("", markers))):
+        if mark not in _OPERATORS and not is_known(mark):
+            yield f"-m: no case of cluster {cluster.name} has the mark {mark}{_runs(cluster)}"
+
+
+def _runs(cluster: Cluster) -> str:
+    """Which systems the cluster names, where it does not run all."""
+    if cluster.systems is None:
+        return ""
+    more = len(cluster.systems) - _VALUES_SHOWN
+    shown = ", ".join(cluster.systems[:_VALUES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"; its cluster.yaml lists the systems {shown}"
 
 
 def _parts(case: Case) -> Iterable[str]:

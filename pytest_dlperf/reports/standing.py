@@ -106,7 +106,11 @@ def standing_of(result: CaseResult) -> Standing:
     worst = min(standings, key=_RANKS.__getitem__, default=Standing.NOT_JUDGED)
     if worst.is_good and not is_measured(result):
         worst = Standing.NOT_MEASURED
-    return worst if result.is_whole or worst.is_alarm else Standing.LOST
+    if worst.is_alarm:
+        return worst
+    if not result.is_whole:
+        return Standing.LOST
+    return Standing.NOT_JUDGED if result.unfinished and worst.is_good else worst
 
 
 def is_measured(result: CaseResult) -> bool:
@@ -135,23 +139,22 @@ def word_of(judgement: Judgement) -> str:
 def words_of(result: CaseResult) -> list[tuple[str, Standing]]:
     """All verdicts of a case, each with how the case stands by it, the worst first.
 
-    The quantity is named where there is another one with another verdict, and where no test was
-    about the throughput.
+    The quantity is named where there is another one with another verdict or without one, and
+    where no test was about the throughput.
     """
     standing = standing_of(result)
     lost = [] if result.is_whole else [(Standing.LOST.value, Standing.LOST)]
-    if standing in (Standing.LOST, Standing.NOT_JUDGED, Standing.NOT_MEASURED):
+    if standing in (Standing.LOST, Standing.NOT_MEASURED) or not result.judgements:
         return lost or [(standing.value, standing)]
+    never = Standing.NOT_JUDGED
+    never_ran = [(f"{quantity.value} {never.value}", never) for quantity in result.unfinished]
     found = [result.judgements[quantity] for quantity in Quantity if quantity in result.judgements]
-    if len({word_of(judgement) for judgement in found}) == 1:
+    if len({word_of(judgement) for judgement in found}) == 1 and not never_ran:
         quantity = found[0].quantity
         named = "" if quantity is Quantity.THROUGHPUT else f"{quantity.value} "
         return [*lost, (f"{named}{word_of(found[0])}", of_judgement(found[0]))]
-    found.sort(key=lambda judgement: of_judgement(judgement).rank)
-    return [
-        *lost,
-        *((f"{j.quantity.value} {word_of(j)}", of_judgement(j)) for j in found),
-    ]
+    told = [(f"{j.quantity.value} {word_of(j)}", of_judgement(j)) for j in found]
+    return [*lost, *sorted([*told, *never_ran], key=lambda pair: pair[1].rank)]
 
 
 def counts(results: Iterable[CaseResult]) -> dict[Standing, int]:
@@ -167,22 +170,26 @@ class Headline:
     """All cases in one line: the alarms, and behind them all else.
 
     Without an alarm ``text`` is what is not good; without that it is everything.
-    ``nothing_measured`` says that there is no throughput of any case.
+    ``nothing_measured`` says that there is no throughput of any case, ``interrupted`` that the
+    session did not come to its end.
     """
 
     text: str
     rest: str = ""
     nothing_measured: bool = False
+    interrupted: bool = False
 
     @property
     def line(self) -> str:
         """Both: ``2 of 115 cases regressed, 1 failed, 112 hold their baseline``."""
-        return f"{self.text}, {self.rest}" if self.rest else self.text
+        return ", ".join(filter(None, (self.text, self.rest)))
 
     @property
     def first(self) -> str:
         """The text as the beginning of a page."""
-        said = f"Nothing was measured: {self.text}" if self.nothing_measured else self.text
+        told = ["interrupted"] if self.interrupted else []
+        told += ["nothing was measured"] if self.nothing_measured else []
+        said = f"{', '.join(told)}: {self.text}" if told else self.text
         return f"{said[0].upper()}{said[1:]}"
 
     @property
@@ -191,30 +198,49 @@ class Headline:
         return f"{self.first}, {self.rest}" if self.rest else self.first
 
 
-def headline(results: Sequence[CaseResult]) -> Headline:
-    """All cases in one line; regressions come first, for a release depends on them."""
+def headline(
+    results: Sequence[CaseResult], *, strict: bool = False, interrupted: bool = False
+) -> Headline:
+    """All cases in one line; regressions come first, for a release depends on them.
+
+    An ``interrupted`` session says of no case more than that it stands so until then.
+    """
     found = counts(results)
     nothing = not any(map(is_measured, results))
     if not found:
-        return Headline(text="no case was selected", nothing_measured=nothing)
-    order = sorted(found, key=lambda standing: standing is not Standing.REGRESSED)
-    said = _counted(order, found)
-    alarms = sum(standing.is_alarm for standing in order)
+        text = "no case was selected"
+        return Headline(text=text, nothing_measured=nothing, interrupted=interrupted)
+    order = sorted(
+        found,
+        key=lambda standing: (
+            standing is not Standing.REGRESSED,
+            not standing.fails(strict=strict),
+        ),
+    )
+    said = _counted(order, found, strict=strict, so_far=interrupted)
+    alarms = sum(standing.fails(strict=strict) for standing in order)
     told = alarms or sum(not standing.is_good for standing in order) or len(order)
     return Headline(
         text=", ".join(said[:told]),
         rest=", ".join(said[told:]),
         nothing_measured=nothing,
+        interrupted=interrupted,
     )
 
 
-def _counted(order: Sequence[Standing], found: Mapping[Standing, int]) -> list[str]:
+def _counted(
+    order: Sequence[Standing], found: Mapping[Standing, int], *, strict: bool, so_far: bool
+) -> list[str]:
     total = sum(found.values())
+    said = {standing: _SAID[standing][count > 1] for standing, count in found.items()}
+    for standing in found:
+        if standing.fails(strict=strict) and not standing.is_alarm:
+            said[standing] += " (failed: strict)"
     first, *others = order
-    said = _SAID[first][found[first] > 1]
-    if not others:
-        return [f"the one case {said}" if total == 1 else f"all {total} cases {said}"]
-    return [
-        f"{found[first]} of {total} cases {said}",
-        *(f"{found[standing]} {_SAID[standing][found[standing] > 1]}" for standing in others),
+    if not (others or so_far):
+        return [f"the one case {said[first]}" if total == 1 else f"all {total} cases {said[first]}"]
+    told = [
+        f"{found[first]} of {total} case{'s' * (total > 1)} {said[first]}",
+        *(f"{found[standing]} {said[standing]}" for standing in others),
     ]
+    return [*told[:-1], f"{told[-1]} so far"] if so_far else told

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import difference_percent
 from pytest_dlperf.reports.standing import Standing, of_judgement
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _numbers(record: TestRecord, judgement: Judgement | None) -> tuple[str, str,
         return ("", "", "") if median is None else (numbers.throughput(median), unit, "")
     if judgement.measured is None:
         return "", "", ""
-    difference = numbers.signed_percent(judgement.difference_percent)
+    difference = numbers.signed_percent(difference_percent(judgement))
     difference = "" if difference == numbers.ABSENT else difference
     if judgement.quantity is Quantity.SPEEDUP:
         return f"{numbers.speedup(judgement.measured)}x", "", difference

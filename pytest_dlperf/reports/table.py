@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import held_against, run_count
+from pytest_dlperf.reports.figures import difference_percent, held_against, run_count
 from pytest_dlperf.reports.standing import Standing, words_of
 
 if TYPE_CHECKING:
@@ -82,19 +82,15 @@ def row_of(result: CaseResult, *, is_reference: bool = False) -> Row:
         (Quantity.THROUGHPUT, "baseline"): numbers.throughput(
             held_against(result, Quantity.THROUGHPUT)
         ),
-        (Quantity.THROUGHPUT, "diff"): _difference(by_throughput),
+        (Quantity.THROUGHPUT, "diff"): numbers.signed_percent(difference_percent(by_throughput)),
         (Quantity.THROUGHPUT, "sees"): _sees(by_throughput),
         (Quantity.SPEEDUP, "ratio"): numbers.speedup(result.speedup if has_speedup else None),
         (Quantity.SPEEDUP, "baseline"): numbers.speedup(held_speedup),
-        (Quantity.SPEEDUP, "diff"): _difference(by_speedup),
+        (Quantity.SPEEDUP, "diff"): numbers.signed_percent(difference_percent(by_speedup)),
         (Quantity.SPEEDUP, "sees"): _sees(by_speedup),
     }
     words = ("reference",) if is_reference else tuple(_verdict_words(result))
     return Row(result.case.id, cells, words)
-
-
-def _difference(judgement: Judgement | None) -> str:
-    return numbers.signed_percent(judgement.difference_percent if judgement else None)
 
 
 def _sees(judgement: Judgement | None) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Verdict
+from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import pinned, rule_view
+from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.speedups import in_lines, speedup_lines
 from pytest_dlperf.reports.standing import Standing, counts, standing_of, worst_first
 from pytest_dlperf.reports.table import Table, row_of
@@ -16,6 +19,7 @@ from pytest_dlperf.session import CaseResult
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.logs.tree import IgnoredLog
 
 IGNORED_SHOWN: Final = 20
@@ -45,7 +49,8 @@ def summary_lines(
     """The table of the measured cases, how they scale, what the others lack, the logs left out.
 
     ``verbosity`` -1 has the cases that are not good, in a line each; 0 every measured case, with
-    the runs of those that are not good; 1 everything; -2 nothing. In a ``strict`` session a
+    the runs of those that are not good; 1 everything; -2 nothing. Where all were skipped, -1 tells
+    why, in short. In a ``strict`` session a
     skipped case is as bad as one that failed.
     """
     judged = [result for result in results if result.judgements or result.measurement]
@@ -59,8 +64,11 @@ def summary_lines(
         yield from _table(shown, references, width=width, verbosity=verbosity, strict=strict)
     if verbosity >= 0:
         yield from map(Line, speedup_lines(results, width=width))
-        yield from _skipped(skipped, with_all=verbosity > 0 or len(skipped) == len(results))
+        with_all = verbosity > 0 or len(skipped) == len(results)
+        yield from _skipped(skipped, width=width, with_all=with_all)
         yield from _ignored(ignored_logs)
+    elif verbosity == -1 and not strict and len(skipped) == len(results):
+        yield from _skipped_in_short(skipped, width=width)
 
 
 def _only_skipped(result: CaseResult) -> bool:
@@ -139,6 +147,8 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
         if available is not None and read < available:
             yield f"    {read} of {available} logs were read: they decide"
     for judgement in result.judgements.values():
+        if with_runs:
+            yield from _rule(judgement, result, width)
         # Of a speedup that passes, the rows of both ends tell enough.
         ends = () if judgement.verdict is Verdict.PASS else judgement.ends
         # What fails says its reason above, in full; what passes in spite of one says it here.
@@ -146,6 +156,30 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
         shifted = () if is_told else (judgement.reason or "",)
         for note in (*shifted, *ends, *judgement.notes):
             yield f"    {judgement.quantity.value}: {numbers.in_short(note)}"
+
+
+def _rule(judgement: Judgement, result: CaseResult, width: int) -> Iterator[str]:
+    """What the rule went by where that is another number than the table has, and the pinned one."""
+    written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
+    accepted = pinned(result, judgement.quantity)
+    told = [view] if (view := rule_view(judgement)) else []
+    told += [f"pinned {written(accepted)}"] if accepted is not None else []
+    if told:
+        text = f"    {judgement.quantity.value}: {'; '.join(told)}"
+        yield from wrapped(text, width=width, indent=6)
+
+
+def wrapped(text: str, *, width: int, indent: int = 4) -> Iterator[str]:
+    """A text in lines of ``width`` columns, broken between words alone."""
+    # A number stays with its sign.
+    lines = textwrap.wrap(
+        text.replace(" %", "\N{NO-BREAK SPACE}%"),
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield from (line.replace("\N{NO-BREAK SPACE}%", " %") for line in lines)
 
 
 def _runs(unit: str, result: CaseResult, width: int) -> Iterator[str]:
@@ -157,27 +191,60 @@ def _runs(unit: str, result: CaseResult, width: int) -> Iterator[str]:
     yield from in_lines(f"    {unit}", pieces, width=width)
 
 
-def _skipped(skipped: Sequence[CaseResult], *, with_all: bool) -> Iterator[Line]:
+def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> Iterator[Line]:
     """Why cases were skipped: a reason that differs by the case alone is told once."""
-    by_reason: dict[str, dict[str, str]] = {}
-    for result in skipped:
-        for judgement in result.judgements.values():
-            reason = numbers.in_short(judgement.reason or "no reason was given")
-            alike = reason.replace(result.case.id, "").replace(str(result.case.topology), "")
-            members = by_reason.setdefault(alike, {})
-            members.setdefault(result.case.id, reason)
-    told = sorted(by_reason.values(), key=len, reverse=True)
+    told = _by_reason(skipped)
     for members in told if with_all else told[:REASONS_SHOWN]:
         case_id, reason = next(iter(members.items()))
         others = len(members) - 1
         if case_id in reason:
-            more = f" ({others} more like it)" if others else ""
-            yield Line(f"skipped: {reason}{more}", ("yellow",))
+            text = f"skipped: {reason}" + (f" ({others} more like it)" if others else "")
         else:
-            more = f" and {others} more" if others else ""
-            yield Line(f"skipped: {case_id}{more}: {reason}", ("yellow",))
+            text = f"skipped: {case_id}{f' and {others} more' if others else ''}: {reason}"
+        for line in _in_pieces(text, width):
+            yield Line(line, ("yellow",))
     if not with_all and len(told) > REASONS_SHOWN:
         yield Line(f"  … and {len(told) - REASONS_SHOWN} more reasons; -rs shows all", ("yellow",))
+
+
+def _skipped_in_short(skipped: Sequence[CaseResult], *, width: int) -> Iterator[Line]:
+    """The beginnings of the reasons, where there is nothing else to tell."""
+    told = _by_reason(skipped)
+    for members in told[:REASONS_SHOWN]:
+        reason = next(iter(members.values()))
+        cases = "1 case" if len(members) == 1 else f"{len(members)} cases"
+        yield Line(numbers.cut(f"skipped, {cases}: {reason}", width), ("yellow",))
+    if len(told) > REASONS_SHOWN:
+        more = f"  … and {len(told) - REASONS_SHOWN} more reasons; without -q all are told in full"
+        yield Line(more, ("yellow",))
+
+
+def _by_reason(skipped: Iterable[CaseResult]) -> list[dict[str, str]]:
+    """The reasons by case, those together that differ by the case alone; the most cases first."""
+    found: dict[str, dict[str, str]] = {}
+    for result in skipped:
+        for judgement in result.judgements.values():
+            reason = numbers.in_short(judgement.reason or "no reason was given")
+            members = found.setdefault(alike(reason, result.case), {})
+            members.setdefault(result.case.id, reason)
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def _in_pieces(text: str, width: int) -> Iterator[str]:
+    """A reason in lines; where one has no room for it, each thing that it lists begins one."""
+    if numbers.columns(text) <= width:
+        yield text
+        return
+    pieces: list[str] = []
+    for piece in text.split("; "):
+        # What stands in brackets belongs together.
+        if pieces and pieces[-1].count("(") > pieces[-1].count(")"):
+            pieces[-1] += f"; {piece}"
+        else:
+            pieces.append(piece)
+    for number, piece in enumerate(pieces):
+        ended = f"{piece};" if number < len(pieces) - 1 else piece
+        yield from wrapped(f"{' ' * 4 if number else ''}{ended}", width=width, indent=6)
 
 
 def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:
@@ -192,11 +259,20 @@ def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:
         yield Line(f"  … and {more} more; --dlperf-json FILE has all of them")
 
 
-def counts_line(results: Sequence[CaseResult], *, strict: bool = False) -> Line:
-    """How many cases there are of each verdict, the worst first."""
+def counts_line(
+    results: Sequence[CaseResult], *, strict: bool = False, interrupted: bool = False
+) -> Line:
+    """How many cases there are of each verdict, the worst first.
+
+    An ``interrupted`` session is never green: nobody knows what it would have found.
+    """
     found = counts(results)
     told = ", ".join(f"{count} {standing.value}" for standing, count in found.items())
     noun = "case" if len(results) == 1 else "cases"
     colours = {_colour(standing, strict=strict) for standing in found}
     worst = next(colour for colour in ("red", "yellow", "green") if colour in colours)
-    return Line(f"{len(results)} {noun}: {told}", ("bold", worst))
+    if interrupted and worst == "green":
+        worst = "yellow"
+    begin = "interrupted: " if interrupted else ""
+    so_far = " so far" if interrupted else ""
+    return Line(f"{begin}{len(results)} {noun}: {told}{so_far}", ("bold", worst))

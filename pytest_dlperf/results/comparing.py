@@ -1,6 +1,7 @@
 """Two results side by side: for each case how many times the first the second is, and how sure.
 
-A comparison informs. It is no gate: it knows no baseline, and nothing of how nights differ.
+A comparison informs. It is no gate: it knows no baseline, and nothing of how nights differ. Where
+they differ as much as runs do, a quarter of all cases looks faster or slower without a difference.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
 from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.results.contrasts import Contrast, contrasts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.measurement import Measurement
     from pytest_dlperf.results.document import Results
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 LEAST_RUNS: Final = 3
 """Runs of either side that an interval takes; fewer do not tell how much they differ."""
 
-_FACTS_OF_PYTEST: Final = ("host", "platform", "processors", "python")
 _NAMED: Final = 3
+_LARGEST: Final = 1e60
+"""What is larger, or smaller than its inverse, is no throughput, nor a ratio of any."""
 
 
 class IncomparableError(Exception):
@@ -50,6 +53,7 @@ class Side:
     median: float
     throughputs: tuple[float, ...]
     broken: int
+    is_whole: bool
     speedup: float | None
 
     @classmethod
@@ -63,6 +67,7 @@ class Side:
             median=median,
             throughputs=measurement.throughputs,
             broken=len(measurement.broken_runs),
+            is_whole=result.is_whole,
             speedup=result.speedup,
         )
 
@@ -71,8 +76,8 @@ class Side:
 class ComparedCase:
     """One case with runs on both sides.
 
-    ``ratio`` is the second median over the first, ``interval`` its 95 % interval: ``None`` with
-    fewer than ``LEAST_RUNS`` runs on either side. ``speedup_ratio`` likewise.
+    ``ratio`` is the second median over the first, ``error`` its standard error on the scale of
+    logarithms: ``None`` with fewer than ``LEAST_RUNS`` runs on either side.
     """
 
     case_id: str
@@ -80,18 +85,24 @@ class ComparedCase:
     first: Side
     second: Side
     ratio: float
-    interval: tuple[float, float] | None
+    error: StandardError | None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the ratio, where the runs tell one."""
+        return _interval(self.ratio, self.error) if self.error else None
 
     @property
     def speedup_ratio(self) -> float | None:
         """The second speedup over the first."""
         one, other = self.first.speedup, self.second.speedup
-        return other / one if one and other else None
+        ratio = other / one if one and other else math.nan
+        return ratio if math.isfinite(ratio) else None
 
     @property
     def difference(self) -> Difference:
         """What follows from ratio and interval."""
-        if self.first.broken or self.second.broken:
+        if any(side.broken or not side.is_whole for side in (self.first, self.second)):
             return Difference.BROKEN
         if self.interval is None:
             return Difference.TOO_FEW
@@ -111,17 +122,20 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contrast:
-    """A fact that differs between the two sides; ``None`` where a side does not know it."""
+class MeanRatio:
+    """Geometric mean of the ratios of so many cases, and its 95 % interval.
 
-    name: str
-    first: str | None
-    second: str | None
+    The interval holds for these cases, and knows the noise of single runs only.
+    """
+
+    ratio: float
+    interval: tuple[float, float]
+    cases: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two results side by side; cases in the order of the first.
+    """Two results side by side; cases by system and variant, each with its topologies in a row.
 
     ``only_first`` and ``only_second`` are ids of cases that the other side does not have,
     ``left_out`` those that both have without runs that can be compared.
@@ -141,15 +155,28 @@ class Comparison:
         return self.first.session == self.second.session
 
     @property
-    def whole_cases(self) -> tuple[ComparedCase, ...]:
-        """The cases that were measured whole on both sides."""
-        return tuple(case for case in self.cases if case.difference is not Difference.BROKEN)
+    def slower_cases(self) -> tuple[ComparedCase, ...]:
+        """The cases that are slower, the slowest first."""
+        slower = [case for case in self.cases if case.difference is Difference.SLOWER]
+        return tuple(sorted(slower, key=lambda case: case.ratio))
 
     @property
-    def mean_ratio(self) -> float | None:
-        """Geometric mean of the ratios of the cases that were measured whole."""
-        logarithms = [math.log(case.ratio) for case in self.whole_cases]
-        return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else None
+    def mean_ratio(self) -> MeanRatio | None:
+        """The mean over the cases that have an interval and were measured whole, if there are any.
+
+        Their errors add up as those of independent measurements.
+        """
+        known = [
+            (math.log(case.ratio), case.error)
+            for case in self.cases
+            if case.error and case.difference is not Difference.BROKEN
+        ]
+        if not known:
+            return None
+        ratio = math.exp(math.fsum([logarithm for logarithm, _ in known]) / len(known))
+        whole = StandardError.of_both([error for _, error in known])
+        error = StandardError(value=whole.value / len(known), freedom=whole.freedom)
+        return MeanRatio(ratio=ratio, interval=_interval(ratio, error), cases=len(known))
 
     def count(self, difference: Difference) -> int:
         """How many cases have this word."""
@@ -169,8 +196,8 @@ def compare_results(first: Results, second: Results) -> Comparison:
             "Judge the logs of one of them again with --dlperf-logs and a cluster that has the "
             "other's estimator"
         )
-    ours = {result.case.id: result for result in first.cases}
-    theirs = {result.case.id: result for result in second.cases}
+    ours = {result.case.id: result for result in _in_order(first.cases)}
+    theirs = {result.case.id: result for result in _in_order(second.cases)}
     common = [case_id for case_id in ours if case_id in theirs]
     if not common:
         raise IncomparableError(
@@ -190,7 +217,7 @@ def compare_results(first: Results, second: Results) -> Comparison:
         only_first=tuple(case_id for case_id in ours if case_id not in theirs),
         only_second=tuple(case_id for case_id in theirs if case_id not in ours),
         left_out=left_out,
-        contrasts=tuple(_contrasts(first, second, {case.case_id for case in compared})),
+        contrasts=tuple(contrasts(first, second, {case.case_id for case in compared})),
     )
 
 
@@ -201,35 +228,74 @@ def ratio_interval(first: Sequence[float], second: Sequence[float]) -> tuple[flo
     ``LEAST_RUNS`` runs. The freedom of both together is by Welch and Satterthwaite, on the scale
     of logarithms. ``None`` with fewer.
     """
+    error = _ratio_error(first, second)
+    return _interval(1.0, error) if error else None
+
+
+def _ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardError | None:
+    if min(len(first), len(second)) < LEAST_RUNS:
+        return None
     errors = []
     for runs in (first, second):
         noise = pooled_noise((runs,))
         if noise is None:
             return None
         error = noise.deviation * math.sqrt(median_variance(len(runs)))
+        # What is surer of nothing than of anything could not be squared twice.
+        error = min(error, math.log(_LARGEST))
         errors.append(StandardError(value=error, freedom=noise.freedom))
-    reach = math.exp(StandardError.of_both(errors).interval)
-    return 1 / reach, reach
+    return StandardError.of_both(errors)
+
+
+def _interval(ratio: float, error: StandardError) -> tuple[float, float]:
+    reach = math.exp(min(error.interval, math.log(_LARGEST)))
+    return ratio / reach, ratio * reach
+
+
+def _in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
+    """The cases so that the topologies of a training stand in a row, whatever was measured when."""
+
+    def place(result: CaseResult) -> tuple[Any, ...]:
+        case = result.case
+        return case.system, case.precision, case.batch_per_device, case.options, case.topology
+
+    return sorted(results, key=place)
 
 
 def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | LeftOut:
     ours, theirs = one.measurement, other.measurement
+    if _is_absurd(ours) or _is_absurd(theirs):
+        return LeftOut(case_id=one.case.id, first=_absurdity(one), second=_absurdity(other))
     first = Side.of(one, ours) if ours else None
     second = Side.of(other, theirs) if theirs else None
     if ours is None or theirs is None or first is None or second is None:
         return LeftOut(case_id=one.case.id, first=_state(one, first), second=_state(other, second))
     if ours.unit != theirs.unit:
         return LeftOut(case_id=one.case.id, first=f"in {ours.unit}", second=f"in {theirs.unit}")
-    ratio = second.median / first.median
-    reach = ratio_interval(first.throughputs, second.throughputs)
     return ComparedCase(
         case_id=one.case.id,
         unit=ours.unit,
         first=first,
         second=second,
-        ratio=ratio,
-        interval=(ratio * reach[0], ratio * reach[1]) if reach else None,
+        ratio=second.median / first.median,
+        error=_ratio_error(first.throughputs, second.throughputs),
     )
+
+
+def _is_absurd(measurement: Measurement | None) -> bool:
+    """Whether runs are no throughputs of anything: a computer has no number for what they give."""
+    runs = measurement.throughputs if measurement is not None else ()
+    return any(not 1 / _LARGEST < run < _LARGEST for run in runs if run > 0)
+
+
+def _absurdity(result: CaseResult) -> str:
+    measurement = result.measurement
+    if measurement is None or not _is_absurd(measurement):
+        return _state(result, Side.of(result, measurement) if measurement else None)
+    runs = measurement.throughputs
+    least, most = f"{min(runs):.4g}", f"{max(runs):.4g}"
+    reach = least if least == most else f"{least} to {most}"
+    return f"runs of {reach} {measurement.unit}"
 
 
 def _state(result: CaseResult, side: Side | None) -> str:
@@ -250,47 +316,3 @@ def _told(left_out: Sequence[LeftOut]) -> str:
     told = [f"{case.case_id} (A: {case.first}, B: {case.second})" for case in left_out[:_NAMED]]
     more = [f"and {len(left_out) - _NAMED} more"] if len(left_out) > _NAMED else []
     return ", ".join([*told, *more])
-
-
-# ------------------------------------------------------------------ what else differs
-
-
-def _contrasts(first: Results, second: Results, case_ids: set[str]) -> Iterator[Contrast]:
-    """What else differs: clusters, pytest's machine, and what the compared cases were taken on."""
-    sides = [{**_of_pytest(one), **_of_cases(one, case_ids)} for one in (first, second)]
-    yield from _different({"cluster": first.cluster}, {"cluster": second.cluster})
-    yield from _different(*sides)
-
-
-def _different(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[Contrast]:
-    for name in dict.fromkeys([*ours, *theirs]):
-        if ours.get(name) != theirs.get(name):
-            yield Contrast(name=name, first=ours.get(name), second=theirs.get(name))
-
-
-def _of_pytest(results: Results) -> dict[str, str]:
-    found = results.environment
-    packages: Mapping[str, Any] = found.get("packages") or {}
-    facts = {name: found.get(name) for name in _FACTS_OF_PYTEST}
-    facts |= {f"{name} of pytest's Python": version for name, version in packages.items()}
-    return {
-        f"pytest's {name}" if name in _FACTS_OF_PYTEST else name: str(value)
-        for name, value in facts.items()
-        if value is not None
-    }
-
-
-def _of_cases(results: Results, case_ids: set[str]) -> dict[str, str]:
-    """Machine and software of the cases, by name; all values where they are not of one."""
-    values: dict[str, dict[str, None]] = {}
-    for result in results.cases:
-        measurement = result.measurement
-        if result.case.id not in case_ids or measurement is None:
-            continue
-        taken_on = measurement.fingerprint
-        if taken_on is None:
-            continue
-        for facts in (taken_on.machine, taken_on.software):
-            for name, value in facts.items():
-                values.setdefault(name, {})[value] = None
-    return {name: ", ".join(sorted(found)) for name, found in values.items()}

@@ -20,7 +20,8 @@ class Results:
 
     ``session`` tells it from all others, wherever its file is read; ``started`` and ``ended`` are
     ISO 8601 with their zone; ``units`` are the units per second by system, also of cases that were
-    not measured; ``unfit_hosts`` are faults by host. ``log_names`` are the first
+    not measured; ``strict`` says that a skipped case and an ``environment_shift`` failed their
+    tests; ``unfit_hosts`` are faults by host. ``log_names`` are the first
     parts of logs' names by system; no results file has them.
     """
 
@@ -30,6 +31,7 @@ class Results:
     started: str
     ended: str | None = None
     interrupted: bool = False
+    strict: bool = False
     environment: Mapping[str, Any] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     log_names: Mapping[str, str] = field(default_factory=dict)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.results.rebuilding import FormError, rebuild, shown, where
+from pytest_dlperf.results.times import parse_time
 from pytest_dlperf.results.writing import SCHEMA
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def _refuse_other_dates(plain: dict[str, Any]) -> None:
         if text is None:
             continue
         try:
-            # Python 3.10 does not know the Z.
-            datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+            parse_time(text)
         except ValueError as error:
             raise FormError(f"$.{key}: found {shown(text)}, which is no date: {error}") from error
 

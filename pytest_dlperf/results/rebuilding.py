@@ -16,7 +16,7 @@ from pytest_dlperf.results.document import Results
 from pytest_dlperf.session import AcceptedNumbers, CaseResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _LONGEST_VALUE: Final = 60
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -66,9 +66,12 @@ def rebuild(plain: dict[str, Any], *, instead_of_session: str) -> Results:
         results[result.case.id] = result
         if item["unit"] is not None:
             units[result.case.system] = item["unit"]
+    references = _references(plain.get("references", ()), results)
     for result in results.values():
         single = results.get(result.case.single_device.id)
-        result.single_device = single.measurement if single is not None else None
+        result.single_device = (
+            references.get(result.case.single_device.id) if single is None else single.measurement
+        )
     changes = plain.get("baseline_changes", ())
     return Results(
         session=plain.get("session", instead_of_session),
@@ -77,6 +80,7 @@ def rebuild(plain: dict[str, Any], *, instead_of_session: str) -> Results:
         started=plain["started"],
         ended=plain.get("ended"),
         interrupted=plain.get("interrupted", False),
+        strict=plain.get("strict", False),
         environment=plain["environment"],
         units=units,
         cases=tuple(results.values()),
@@ -88,6 +92,22 @@ def rebuild(plain: dict[str, Any], *, instead_of_session: str) -> Results:
     )
 
 
+def _references(
+    items: Iterable[dict[str, Any]], results: Mapping[str, CaseResult]
+) -> dict[str, Measurement]:
+    """The single devices that no test was selected of, by case."""
+    found: dict[str, Measurement] = {}
+    for index, item in enumerate(items):
+        case_id = item["case_id"]
+        if case_id in results or case_id in found:
+            raise FormError(
+                f"$.references[{index}].case_id: {shown(case_id)} stands in the file twice; each "
+                "case has one entry"
+            )
+        found[case_id] = Measurement.from_plain(item)
+    return found
+
+
 def _case_result(item: dict[str, Any], estimator: Estimator, index: int) -> CaseResult:
     place = f"$.cases[{index}]"
     case = _case(item, place)
@@ -97,6 +117,8 @@ def _case_result(item: dict[str, Any], estimator: Estimator, index: int) -> Case
         case=case,
         measurement=_measurement(item, estimator, case, place),
         in_turn=InTurn.from_plain(both) if both else None,
+        is_whole=item.get("whole", True),
+        unfinished=tuple(map(Quantity, item.get("unfinished", ()))),
         speedup=item["speedup"],
         accepted=AcceptedNumbers.from_plain(accepted) if accepted else None,
     )

@@ -9,6 +9,7 @@ from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.locks import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pytest_dlperf.gate.verdict import Judgement
@@ -32,6 +33,7 @@ def write_json(file: Path, results: Results) -> None:
 def to_plain(results: Results) -> dict[str, Any]:
     """The results as builtins, in the form of schema 1."""
     changes = [change.to_plain() for change in results.baseline_changes]
+    references = [measurement.to_plain() for measurement in _references(results.cases)]
     return {
         "schema": SCHEMA,
         "session": results.session,
@@ -40,12 +42,26 @@ def to_plain(results: Results) -> dict[str, Any]:
         "started": results.started,
         "ended": results.ended,
         "interrupted": results.interrupted,
+        "strict": results.strict,
         "environment": dict(results.environment),
         "cases": [_case(result, results) for result in results.cases],
         "ignored_logs": [{"log": item.log, "reason": item.reason} for item in results.ignored_logs],
         "unfit_hosts": {host: list(faults) for host, faults in results.unfit_hosts.items()},
         **({"baseline_changes": changes} if changes else {}),
+        **({"references": references} if references else {}),
     }
+
+
+def _references(results: Iterable[CaseResult]) -> Iterable[Measurement]:
+    """Single devices that speedups were taken over without a test of their own, each once."""
+    results = list(results)
+    selected = {result.case.id for result in results}
+    found = {
+        result.case.single_device.id: result.single_device
+        for result in results
+        if result.single_device is not None
+    }
+    return [measurement for case_id, measurement in found.items() if case_id not in selected]
 
 
 def _case(result: CaseResult, results: Results) -> dict[str, Any]:
@@ -82,6 +98,9 @@ def _case(result: CaseResult, results: Results) -> dict[str, Any]:
         },
         **_taken_on(measurement),
         **_available(measurement),
+        # What is usual is not said.
+        **({} if result.is_whole else {"whole": False}),
+        **({"unfinished": [q.value for q in result.unfinished]} if result.unfinished else {}),
         **({"in_turn": result.in_turn.to_plain()} if result.in_turn else {}),
     }
 

@@ -41,12 +41,12 @@ class Badge:
     is_bad: bool = False
 
 
-def badge_of(standing: Standing) -> Badge:
-    """The badge of what stands so."""
+def badge_of(standing: Standing, *, strict: bool = False) -> Badge:
+    """The badge of what stands so; in a ``strict`` session more is bad."""
     return Badge(
         word=standing.value,
         style=standing.value.replace("_", "-").replace(" ", "-"),
         sign=_SIGNS[standing],
         rank=standing.rank,
-        is_bad=standing.is_alarm,
+        is_bad=standing.fails(strict=strict),
     )

@@ -10,10 +10,12 @@ from pytest_dlperf.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.failure import sees
 from pytest_dlperf.reports.figures import (
+    difference_percent,
     efficiency_percent,
     held_against,
     log_folder,
     named_runs,
+    rule_view,
     summed_up,
 )
 from pytest_dlperf.reports.html.badge import Badge, badge_of
@@ -108,20 +110,21 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     history: CaseHistory | None,
     merged: int,
     tails: tuple[LogTail, ...],
+    strict: bool,
 ) -> CaseView:
     """The case as the page shows it; ``merged`` nights of its history become one point."""
     measured, judged = result.measurement, result.judgements.get(Quantity.THROUGHPUT)
     held = held_against(result, Quantity.THROUGHPUT)
     median = measured.median if measured else None
     spread = measured.spread if measured else None
-    difference = judged.difference_percent if judged else None
+    difference = difference_percent(judged)
     visible = judged.smallest_visible_percent if judged else None
     efficiency = efficiency_percent(result.speedup, result.case.topology.world_size)
     return CaseView(
         number=number,
         case=result.case,
         unit=unit or "",
-        standing=badge_of(standing_of(result)),
+        standing=badge_of(standing_of(result), strict=strict),
         in_short=_in_short(result),
         median=Cell(text=numbers.throughput(median), value=median),
         baseline=Cell(text=numbers.throughput(held), value=held),
@@ -171,11 +174,15 @@ def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]
         return
     unit = "" if is_speedup or result.measurement is None else f" {result.measurement.unit}"
     yield "measured", _with_unit(written(judgement.measured), unit)
-    yield "baseline", _with_unit(written(judgement.baseline), unit)
+    held = judgement.baseline if judgement.reference is None else judgement.reference
+    yield "baseline", _with_unit(written(held), unit)
+    yield "difference", numbers.signed_percent(difference_percent(judgement))
     if judgement.reference is not None:
-        yield "last accepted sessions", _with_unit(written(judgement.reference), unit)
-    yield "difference", numbers.signed_percent(judgement.difference_percent)
-    if judgement.interval_percent is not None:
+        yield "pinned", _with_unit(written(judgement.baseline), unit)
+    view = rule_view(judgement)
+    if view is not None:
+        yield "compared", view
+    elif judgement.interval_percent is not None:
         yield "95 % interval", numbers.interval(judgement.interval_percent)
     if judgement.tolerance_percent is not None:
         yield "a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}"
@@ -227,3 +234,6 @@ def _remarks(result: CaseResult) -> Iterator[str]:
         yield "A test of this case was lost with its worker: the case was not judged as a whole."
     if not result.judgements:
         yield "No test of this case has come to a verdict."
+    else:
+        for quantity in result.unfinished:
+            yield f"The test of the {quantity.value} has not come to its end."

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import comparison_words as words
+from pytest_dlperf.reports.comparison_names import known_facts, title
 from pytest_dlperf.reports.html.badge import Badge
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scales import Scale
 from pytest_dlperf.results.comparing import Difference
 
 if TYPE_CHECKING:
+    from pytest_dlperf.reports.comparison_names import Names
     from pytest_dlperf.results.comparing import ComparedCase, Comparison
 
 WIDTH: Final = 220
@@ -24,8 +26,9 @@ _LARGEST_RATIO: Final = 8.0
 """A ratio beyond it, or its inverse, lies at the edge of its picture."""
 _LOGARITHMIC_FROM: Final = 2.0
 
-_SHOWN_IN: Final = ("wide-only", "narrow-not", "narrow-not", "", "", "wide-only")
-"""The widths of windows that show each number."""
+NAMED: Final = 10
+"""Slower cases that are named above the table, which has all of them."""
+
 _BADGES: Final = {
     Difference.FASTER: ("pass", "▲"),
     Difference.SLOWER: ("regressed", "▼"),
@@ -37,33 +40,30 @@ _BADGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """One case as the table shows it; places are pixels of its picture.
-
-    ``cells`` are texts, each with the widths of windows that show it.
-    """
+    """One case as the table shows it; places are pixels of its picture, cells are in order."""
 
     case_id: str
     unit: str
     badge: Badge
-    cells: tuple[tuple[str, str], ...]
+    cells: tuple[str, ...]
     at: int
     low: int | None
     high: int | None
     title: str
 
 
-def comparison_page(comparison: Comparison) -> str:
+def comparison_page(comparison: Comparison, names: Names) -> str:
     """The whole page: opens offline, needs no script."""
     scale = _scale(comparison)
-    sides = (("A", comparison.first), ("B", comparison.second))
     return render(
         "comparison.html.j2",
         found=words.found(comparison),
         mean=words.mean(comparison),
-        sides=[
-            (name, side.cluster, words.started(side), side.estimator.value, side.session)
-            for name, side in sides
-        ],
+        title=title(names),
+        names=[name.heading for name in names],
+        facts=known_facts(comparison, names),
+        slower=[(case.case_id, words.slower(case)) for case in comparison.slower_cases[:NAMED]],
+        slower_more=len(comparison.slower_cases[NAMED:]),
         rows=[_row(case, scale) for case in comparison.cases],
         ticks=scale.ticks(4),
         one=scale.at(1.0),
@@ -100,7 +100,7 @@ def _row(case: ComparedCase, scale: Scale) -> _Row:
         case_id=case.case_id,
         unit=case.unit,
         badge=Badge(word=case.difference.value, style=style, sign=sign),
-        cells=tuple(zip(words.cells(case), _SHOWN_IN, strict=True)),
+        cells=words.cells(case),
         at=scale.within(case.ratio),
         low=scale.within(case.interval[0]) if case.interval else None,
         high=scale.within(case.interval[1]) if case.interval else None,

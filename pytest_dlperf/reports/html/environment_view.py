@@ -59,7 +59,7 @@ def surroundings_of(result: CaseResult) -> Surroundings:
     elif differing:
         told = f"Other than when the baseline was accepted: {', '.join(differing)}."
     elif accepted is None:
-        told = "There is no baseline to compare it with."
+        told = "There is no baseline that it could be held against."
     elif not any(fact.accepted != ABSENT for fact in facts):
         told = "The baseline does not say what it was accepted on."
     else:
@@ -86,7 +86,7 @@ def _facts(measured: Mapping[str, str], accepted: Mapping[str, str]) -> Iterator
 def _acceptance(result: CaseResult) -> str:
     accepted = result.accepted
     if accepted is None:
-        return "There is no baseline."
+        return "There is none that the case could be held against."
     parts = [f"estimator {accepted.estimator}"]
     if accepted.at is not None:
         parts.append(f"accepted {accepted.at}")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import groupby, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.history.series import Point
-from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports import history_words
 from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.scales import Scale, Tick, bars, dots, limits, path
 from pytest_dlperf.reports.standing import Standing
+from pytest_dlperf.results.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,10 +35,14 @@ _DAY: Final = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Nights that came out in one way other than well."""
+    """Nights that came out in one way other than well.
+
+    ``nights`` are their places among all that are drawn: 0 is the first.
+    """
 
     standing: Badge
     path: str
+    nights: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,7 @@ def history_chart(history: CaseHistory, *, merged: int = 1) -> HistoryChart | No
         change_points=tuple(
             along.within(_seconds(change.at)) for change in history.change_points or ()
         ),
-        accepted=tuple(along.within(_seconds(change.at)) for change in history.accepted),
+        accepted=tuple(_accepted_places(history.accepted, along)),
         days=_days(points),
         low=up.low,
         high=up.high,
@@ -136,13 +141,20 @@ def _one_of(group: Sequence[Point]) -> Point:
         speedup=last.speedup,
         baseline=last.baseline,
         verdict=min(verdicts, key=lambda verdict: verdict.gravity, default=None),
+        is_lost=any(point.is_lost for point in group),
     )
 
 
 def _seconds(started: str) -> float:
-    # Python 3.10 does not know the Z of UTC.
-    at = datetime.fromisoformat(started.replace("Z", "+00:00"))
-    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+    """A place in time by the clock on the wall: a night has the date that its session wrote."""
+    return parse_time(started).replace(tzinfo=timezone.utc).timestamp()
+
+
+def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterator[int]:
+    """Where numbers were accepted; a file written by hand may say that in words."""
+    for change in changes:
+        with suppress(ValueError):
+            yield along.within(_seconds(change.at))
 
 
 def _ends(times: Sequence[float]) -> tuple[float, float]:
@@ -196,13 +208,23 @@ def _steps(points: Sequence[Point], xs: Sequence[int], up: Scale) -> str:
 
 
 def _marks(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[Mark]:
-    by_verdict: dict[Verdict, list[tuple[int, int]]] = {}
-    for x, point in zip(xs, points, strict=True):
-        if point.verdict not in (None, Verdict.PASS):
-            places = by_verdict.setdefault(point.verdict, [])
-            places.append((x, up.within(point.median)))
-    for verdict, places in by_verdict.items():
-        yield Mark(standing=badge_of(Standing(verdict.value)), path=dots(places))
+    marked: dict[Standing, list[int]] = {}
+    for night, point in enumerate(points):
+        standing = _standing(point)
+        if standing is not Standing.PASS:
+            marked.setdefault(standing, []).append(night)
+    for standing, nights in marked.items():
+        yield Mark(
+            standing=badge_of(standing),
+            path=dots((xs[night], up.within(points[night].median)) for night in nights),
+            nights=" ".join(map(str, nights)),
+        )
+
+
+def _standing(point: Point) -> Standing:
+    """How a night came out; what was not judged is not marked."""
+    verdict = Standing.PASS if point.verdict is None else Standing(point.verdict.value)
+    return Standing.LOST if point.is_lost and not verdict.is_alarm else verdict
 
 
 def _days(points: Iterable[Point]) -> str:
@@ -220,16 +242,12 @@ def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
     yield f"{count} {'session' if count == 1 else 'sessions'}{since}"
     if merged > 1:
         yield f"each point stands for {merged} sessions: median of medians, slowest and fastest run"
-    if history.run_noise_percent is not None:
-        yield f"runs of a session differ by {numbers.percent(history.run_noise_percent)}"
-    if history.night_noise_percent is not None:
-        yield f"sessions differ by {numbers.percent(history.night_noise_percent)} beyond that"
+    noise = history_words.noise(history)
+    if noise is not None:
+        yield noise
     if history.creep is not None:
-        creep = history.creep
-        yield (
-            f"creep: {numbers.signed_percent(creep.percent)} since {creep.since[:10]} in "
-            f"{creep.nights} sessions, {creep.percent_per_week:+.2f} % a week"
-        )
+        yield history_words.creep(history.creep)
+    yield from map(history_words.other_machine, history.other_machines)
     if history.change_points is None:
         yield "change points were not looked for"
     elif not history.change_points:
@@ -240,15 +258,8 @@ def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
 
 
 def _change(change: ChangePoint) -> str:
-    return (
-        f"{change.at[:10]}: {numbers.signed_percent(change.difference_percent)}, from "
-        f"{numbers.throughput(change.before)} to {numbers.throughput(change.after)} "
-        f"(p = {change.p_value:.2g})"
-    )
+    return f"{change.at[:10]}: {history_words.change(change)} (p = {change.p_value:.2g})"
 
 
 def _accepted(change: AcceptedChange) -> str:
-    return (
-        f"{change.at[:10]}: {numbers.throughput(change.old)} → "
-        f"{numbers.throughput(change.new)}: {change.why}"
-    )
+    return f"{change.at[:10]}: {history_words.accepted(change)}"

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.accepted import change_row
+from pytest_dlperf.reports.figures import visible_losses
 from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.case_view import CaseView, case_view
 from pytest_dlperf.reports.html.environment_view import session_facts
 from pytest_dlperf.reports.html.log_tails import LogTails
+from pytest_dlperf.reports.html.recent import recent_lines
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scaling_chart import scaling_charts
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.standing import INTERRUPTED, counts, headline, worst_first
+from pytest_dlperf.results.times import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import timedelta
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.results.document import Results
@@ -52,13 +54,14 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
             history=histories.get(result.case.id),
             merged=merged,
             tails=tails.of(result),
+            strict=results.strict,
         )
         for number, result in enumerate(worst_first(results.cases), 1)
     ]
     return render(
         "page.html.j2",
         results=results,
-        headline=headline(results.cases),
+        headline=headline(results.cases, strict=results.strict, interrupted=results.interrupted),
         headline_style=_style(results),
         interrupted=INTERRUPTED if results.interrupted else "",
         facts=_session(results),
@@ -66,7 +69,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
         cases=cases,
         worst=[case for case in cases if case.standing.is_bad][:TOLD],
         opened=OPENED,
-        remarks=list(remark_lines(results.cases)),
+        remarks=[*remark_lines(results.cases), *_recent(results, histories)],
         scaling=scaling_charts(results.cases),
         has_history=bool(histories),
         environment=list(session_facts(results.environment)),
@@ -84,14 +87,23 @@ def _merged(results: Results, histories: Mapping[str, CaseHistory]) -> int:
     return -(-points // MOST_POINTS) or 1
 
 
+def _recent(results: Results, histories: Mapping[str, CaseHistory]) -> list[str]:
+    of_cases = [histories.get(result.case.id) for result in worst_first(results.cases)]
+    return recent_lines(filter(None, of_cases), results.started)
+
+
 def _session(results: Results) -> list[tuple[str, str]]:
     facts = [
         ("cluster", results.cluster),
         ("estimator", results.estimator.value),
         ("started", _readable(results.started)),
     ]
-    if results.ended is not None:
-        facts.append(("took", _duration(results.started, results.ended)))
+    took = elapsed(results.started, results.ended)
+    if took is not None:
+        facts.append(("took", _duration(took)))
+    losses = visible_losses(results.cases)
+    if losses is not None:
+        facts.append(("smallest visible loss", losses))
     facts.append(("session", results.session))
     return facts
 
@@ -100,11 +112,7 @@ def _readable(at: str) -> str:
     return at.replace("T", " ")
 
 
-def _duration(started: str, ended: str) -> str:
-    try:
-        taken = datetime.fromisoformat(ended) - datetime.fromisoformat(started)
-    except (ValueError, TypeError):
-        return numbers.ABSENT
+def _duration(taken: timedelta) -> str:
     minutes, seconds = divmod(round(taken.total_seconds()), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -115,7 +123,7 @@ def _duration(started: str, ended: str) -> str:
 def _style(results: Results) -> str:
     """What is not measured is not green, however good all else is."""
     found = counts(results.cases)
-    if any(standing.is_alarm for standing in found):
+    if any(standing.fails(strict=results.strict) for standing in found):
         return "bad"
     is_good = bool(found) and all(standing.is_good for standing in found)
     return "good" if is_good and not results.interrupted else "open"
@@ -123,6 +131,6 @@ def _style(results: Results) -> str:
 
 def _counts(results: Results, cases: Sequence[CaseView]) -> Iterator[Count]:
     for standing, number in counts(results.cases).items():
-        badge = badge_of(standing)
+        badge = badge_of(standing, strict=results.strict)
         first = next(case for case in cases if case.standing == badge)
         yield Count(standing=badge, number=number, first=first)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import held_against, pinned
 from pytest_dlperf.reports.html.scales import Scale, Tick, limits
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class RunsChart:
     allowed: Span | None
     interval: Span | None
     baseline_x: int | None
-    reference_x: int | None
+    pinned_x: int | None
     visible_x: int | None
     keys: tuple[Key, ...]
 
@@ -90,20 +91,18 @@ def runs_chart(result: CaseResult) -> RunsChart | None:
     if not arms:
         return None
     judged = result.judgements.get(Quantity.THROUGHPUT)
-    accepted = result.accepted.throughput if result.accepted else None
-    baseline = judged.baseline if judged and judged.baseline is not None else accepted
-    reference = judged.reference if judged else None
-    held = baseline if reference is None else reference
+    held = held_against(result, Quantity.THROUGHPUT)
+    accepted = pinned(result, Quantity.THROUGHPUT)
     lost = _after_loss(held, judged.smallest_visible_percent if judged else None)
     passing = _after_loss(held, judged.tolerance_percent if judged else None)
     left = LEFT_OF_NAMES if len(arms) > 1 else LEFT
-    scale = _scale(arms[0][1], arms, (baseline, reference, lost, passing), left)
+    scale = _scale(arms[0][1], arms, (held, accepted, lost, passing), left)
     axis_y = 40 + ROW * len(arms) + 20
     rows = tuple(
         _row(name, measured, 40 + ROW * number + ROW // 2, scale)
         for number, (name, measured) in enumerate(arms)
     )
-    keys = tuple(_keys(result, judged, baseline, reference))
+    keys = tuple(_keys(result, judged, held, accepted))
     unit = arms[0][1].unit
     return RunsChart(
         title=f"Runs of {result.case.id} in {unit}",
@@ -115,8 +114,8 @@ def runs_chart(result: CaseResult) -> RunsChart | None:
         rows=rows,
         allowed=_span(scale, passing, held),
         interval=_interval(scale, judged, held, rows[0].y),
-        baseline_x=_place(scale, baseline),
-        reference_x=_place(scale, reference),
+        baseline_x=_place(scale, held),
+        pinned_x=_place(scale, accepted),
         visible_x=_place(scale, lost),
         keys=keys,
     )
@@ -190,7 +189,7 @@ def _row(name: str, measured: Measurement, y: int, scale: Scale) -> Row:
 
 
 def _keys(
-    result: CaseResult, judged: Judgement | None, baseline: float | None, reference: float | None
+    result: CaseResult, judged: Judgement | None, held: float | None, accepted: float | None
 ) -> Iterator[Key]:
     measured = result.measurement
     if measured is not None and measured.throughputs:
@@ -198,11 +197,10 @@ def _keys(
         of = "1 run" if count == 1 else f"{count} runs"
         median = numbers.throughput(measured.median)
         yield Key(style="median", text=f"median of {of}: {median} {measured.unit}")
-    if baseline is not None:
-        yield Key(style="baseline", text=f"baseline: {numbers.throughput(baseline)}")
-    if reference is not None:
-        told = f"the last accepted sessions: {numbers.throughput(reference)}"
-        yield Key(style="reference", text=told)
+    if held is not None:
+        yield Key(style="baseline", text=f"baseline: {numbers.throughput(held)}")
+    if accepted is not None:
+        yield Key(style="pinned", text=f"pinned: {numbers.throughput(accepted)}")
     if judged is None:
         return
     if judged.tolerance_percent is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import by_training, efficiency_percent
+from pytest_dlperf.reports.figures import by_training, efficiency_percent, held_against
 from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.scales import Scale, Tick, dots, path
 from pytest_dlperf.reports.standing import standing_of
@@ -82,9 +83,9 @@ def _measured(members: Sequence[CaseResult]) -> list[tuple[int, float]]:
 def _chart(name: str, members: Sequence[CaseResult]) -> ScalingChart:
     measured = _measured(members)
     accepted = [
-        (result.case.topology.world_size, result.accepted.throughput)
+        (result.case.topology.world_size, held)
         for result in members
-        if result.accepted is not None
+        if (held := held_against(result, Quantity.THROUGHPUT))
     ]
     single = _single_device(members)
     devices = sorted({count for count, _ in [*measured, *accepted]})
@@ -152,9 +153,9 @@ def _device_ticks(devices: Iterable[int], along: Scale) -> Iterator[Tick]:
 
 def _row(result: CaseResult) -> ScalingRow:
     devices = result.case.topology.world_size
-    measured, accepted = result.measurement, result.accepted
+    measured = result.measurement
     efficiency = efficiency_percent(result.speedup, devices)
-    was = efficiency_percent(accepted.speedup if accepted else None, devices)
+    was = efficiency_percent(held_against(result, Quantity.SPEEDUP), devices)
     return ScalingRow(
         topology=str(result.case.topology),
         case_id=result.case.id,

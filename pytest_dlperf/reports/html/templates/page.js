@@ -226,11 +226,11 @@
       const dates = datesOf(svg.dataset.days);
       const words = new Map();
       for (const mark of all(".mark", svg)) {
-        for (const piece of mark.getAttribute("d").split("M").slice(1)) words.set(numbersOf(piece)[0], mark.dataset.word);
+        for (const night of numbersOf(mark.dataset.nights)) words.set(night, mark.dataset.word);
       }
       nights = medians.map(([x, y], index) => ({
-        x, date: dates[index], median: value(y), fastest: value(ranges[index][0]),
-        slowest: value(ranges[index][1]), word: words.get(x),
+        x, y, date: dates[index], median: value(y), fastest: value(ranges[index][0]),
+        slowest: value(ranges[index][1]), word: words.get(index),
       }));
     };
     const digits = (number) => String(Number(number.toPrecision(4)));
@@ -252,8 +252,11 @@
       if (!nights) load();
       const box = svg.getBoundingClientRect();
       const x = (event.clientX - box.left) / box.width * 1280;
+      const y = (event.clientY - box.top) / box.height * 440;
+      // Sessions of one day may share a place along the axis: then the nearer one is meant.
+      const far = (night) => Math.abs(night.x - x) + Math.abs(night.y - y) / 1e4;
       let best = 0;
-      nights.forEach((night, index) => { if (Math.abs(night.x - x) < Math.abs(nights[best].x - x)) best = index; });
+      nights.forEach((night, index) => { if (far(night) < far(nights[best])) best = index; });
       show(best);
     });
     svg.addEventListener("pointerleave", hide);

@@ -1,0 +1,73 @@
+"""The drawing of a case's nights: each by the date that its session wrote, each as it came out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from histories import CASE
+
+from pytest_dlperf.gate.verdict import Verdict
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, OtherMachine, Point
+from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def point(started: str, verdict: Verdict | None = Verdict.PASS, *, is_lost: bool = False) -> Point:
+    return Point(
+        started=started,
+        median=400.0,
+        slowest=399.0,
+        fastest=401.0,
+        runs=5,
+        verdict=verdict,
+        is_lost=is_lost,
+    )
+
+
+def chart(points: Sequence[Point], **more: object) -> HistoryChart:
+    drawn = history_chart(CaseHistory(case_id=CASE, unit="images/s", points=tuple(points), **more))  # type: ignore[arg-type]
+    assert drawn is not None
+    return drawn
+
+
+def test_sessions_at_one_place_keep_their_own_words() -> None:
+    year = [point(f"2026-{month:02}-01T02:00:00+01:00") for month in range(1, 13)]
+    hours = [
+        point("2026-12-31T02:00:00+01:00", Verdict.REGRESSED),
+        point("2026-12-31T02:20:00+01:00"),
+        point("2026-12-31T02:40:00+01:00", Verdict.REGRESSED),
+        point("2026-12-31T03:00:00+01:00", None, is_lost=True),
+    ]
+    marks = {mark.standing.word: mark.nights for mark in chart([*year, *hours]).marks}
+    assert marks == {"regressed": "12 14", "lost": "15"}
+
+
+def test_the_axis_has_the_dates_that_the_sessions_wrote() -> None:
+    """In UTC each of these began the day before."""
+    drawn = chart([point(f"2026-03-{day:02}T00:30:00+09:00") for day in range(1, 8)])
+    assert drawn.days == "2026-03-01 1*6"
+    labels = {tick.label: tick.at for tick in drawn.nights}
+    first = int(drawn.medians.removeprefix("m").split(" ")[0])
+    assert labels["03-01"] <= first < labels["03-02"]
+
+
+def test_a_number_accepted_at_no_time_is_told_without_a_place() -> None:
+    drawn = chart(
+        [point("2026-03-01T02:00:00+01:00")],
+        accepted=(AcceptedChange(at="last spring", old=390.0, new=400.0, why="by hand"),),
+    )
+    assert drawn.accepted == ()
+    assert "by hand" in drawn.accepted_changes[0]
+
+
+def test_another_machine_is_told() -> None:
+    other = OtherMachine(
+        first="2026-03-01T02:00:00+01:00",
+        last="2026-03-01T02:00:00+01:00",
+        sessions=1,
+        facts={"device": ("H200", "B200")},
+    )
+    drawn = chart([point("2026-03-01T02:00:00+01:00")], other_machines=(other,))
+    assert any("another machine (device H200, now B200)" in fact for fact in drawn.facts)

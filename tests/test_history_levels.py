@@ -1,0 +1,281 @@
+"""Which sessions make a level: whole ones of one machine, each day and each log once."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+from histories import CASE, FIRST, case_result, drawn, fill, measurement, night, session
+
+from pytest_dlperf.cases import Case
+from pytest_dlperf.fingerprint import Fingerprint
+from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.history.change_points import change_points
+from pytest_dlperf.history.creep import creep_of
+from pytest_dlperf.history.store import History
+from pytest_dlperf.history.trends import creeps_of, histories_of
+from pytest_dlperf.reports import history_words
+from pytest_dlperf.session import CaseResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+    from pathlib import Path
+
+    from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.results.document import Results
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "history.sqlite3"
+
+
+def known(file: Path, nights: Sequence[Results]) -> CaseHistory:
+    """The history of the last of these nights, which are put in."""
+    with History.open(file) as history:
+        for results in nights:
+            history.add(results)
+    return histories_of(file, nights[-1])[CASE]
+
+
+def told_of_creep(file: Path, results: Results) -> list[str]:
+    with History.open(file) as history:
+        found = creeps_of(history, results)
+        return [f"{case_id} {history_words.creep(creep)}" for case_id, creep in found]
+
+
+def shows_nothing(history: CaseHistory) -> bool:
+    return not history.change_points and history.creep is None
+
+
+# ------------------------------------------------------------------------------ machines
+
+
+def on(device: str | None, number: int, runs: Sequence[float | None]) -> Results:
+    """A night on a machine; on none, the runs are read from logs."""
+    taken_on = Fingerprint(machine={"device": device}, hosts=(f"node{number}",)) if device else None
+    result = case_result(CASE, runs)
+    assert result.measurement is not None
+    result.measurement = replace(result.measurement, fingerprint=taken_on)
+    return session(number, [result])
+
+
+def test_another_machine_is_no_change_of_the_level(file: Path) -> None:
+    pytest.importorskip("otava")
+    runs = drawn([400.0] * 40 + [640.0] * 30)
+    history = known(file, [on("H200" if k < 40 else "B200", k, r) for k, r in enumerate(runs)])
+    assert shows_nothing(history)
+    assert history.night_noise_percent is not None
+    assert history.night_noise_percent < 0.7
+    assert len(history.points) == 70
+    (other,) = history.other_machines
+    assert history_words.other_machine(other) == (
+        "40 sessions from 2026-01-01 to 2026-02-09 on another machine (device H200, now B200): in "
+        "no level, creep or noise"
+    )
+
+
+def test_two_machines_in_turn_are_no_noise(file: Path) -> None:
+    runs = drawn([400.0, 640.0] * 40)
+    nights = [on(("H200", "B200")[k % 2], k, r) for k, r in enumerate(runs)]
+    history = known(file, nights)
+    assert shows_nothing(history)
+    assert history.night_noise_percent is not None
+    assert history.night_noise_percent < 0.7
+    assert [(other.sessions, other.facts) for other in history.other_machines] == [
+        (40, {"device": ("H200", "B200")})
+    ]
+
+
+def test_a_machine_that_creeps_is_not_hidden_by_another(file: Path) -> None:
+    levels = [level for k in range(40) for level in (400.0 * (1 - 0.002 * k), 640.0)]
+    nights = [on(("H200", "B200")[k % 2], k, r) for k, r in enumerate(drawn(levels))][:-1]
+    assert known(file, nights).creep is not None
+    (told,) = told_of_creep(file, nights[-1])
+    assert " creeps -0.7 % a week " in told
+
+
+def test_logs_of_which_nobody_knows_the_machine_are_one_series(file: Path) -> None:
+    pytest.importorskip("otava")
+    runs = drawn([400.0] * 40 + [388.0] * 20)
+    history = known(file, [on(None if k % 2 else "H200", k, r) for k, r in enumerate(runs)])
+    assert history.change_points is not None
+    assert len(history.change_points) == 1
+    assert history.other_machines == ()
+
+
+# -------------------------------------------------------------------------- broken runs
+
+
+@pytest.mark.parametrize("judged", ["nothing", "the speedup", "inconclusive"])
+def test_what_survived_of_broken_runs_is_no_level(file: Path, judged: str) -> None:
+    pytest.importorskip("otava")
+    nights = []
+    for number, runs in enumerate(drawn([400.0] * 40 + [300.0] * 20)):
+        lost: list[float | None] = [None, None] if number >= 40 else []
+        result = case_result(CASE, [*runs[: 5 - len(lost)], *lost], verdict=Verdict.INCONCLUSIVE)
+        if judged != "inconclusive":
+            result.judgements.clear()
+        if judged == "the speedup":
+            result.judgements[Quantity.SPEEDUP] = Judgement(
+                quantity=Quantity.SPEEDUP, verdict=Verdict.FAILED
+            )
+        nights.append(session(number, [result]))
+    history = known(file, nights)
+    assert shows_nothing(history)
+    assert len(history.points) == 60
+
+
+def test_a_broken_reference_of_a_speedup_is_no_level(file: Path) -> None:
+    pytest.importorskip("otava")
+    nights = []
+    for number, runs in enumerate(drawn([400.0] * 40 + [300.0] * 20)):
+        whole = case_result("tiny-mlp-fp32-b4-1n2g", [760.0] * 5)
+        broken = [None] if number >= 40 else []
+        whole.single_device = measurement(CASE, [*runs, *broken])
+        nights.append(session(number, [whole]))
+    tonight = session(60, {CASE: [400.0] * 5})
+    assert shows_nothing(known(file, [*nights, tonight]))
+
+
+def test_a_case_that_was_lost_with_its_worker_did_not_pass(file: Path) -> None:
+    lost = case_result(CASE, [400.0])
+    lost.is_whole = False
+    alarm = case_result(CASE, [400.0], verdict=Verdict.REGRESSED)
+    alarm.is_whole = False
+    unheard = CaseResult(
+        case=Case.parse(CASE), measurement=measurement(CASE, [400.0]), is_whole=False
+    )
+    points = known(file, [session(k, [one]) for k, one in enumerate((lost, alarm, unheard))]).points
+    assert [(point.verdict, point.is_lost) for point in points] == [
+        (None, True),
+        (Verdict.REGRESSED, False),
+        (None, True),
+    ]
+
+
+# ------------------------------------------------------------------------------- days
+
+
+def at_hours(levels: Sequence[float], apart: timedelta) -> list[Results]:
+    return [
+        session(k, {CASE: runs}, started=(FIRST + apart * k).isoformat())
+        for k, runs in enumerate(drawn(levels))
+    ]
+
+
+def test_an_afternoon_of_sessions_is_one_day(file: Path) -> None:
+    pytest.importorskip("otava")
+    calm = [session(k, {CASE: runs}) for k, runs in enumerate(drawn([400.0] * 40))]
+    day = FIRST.replace(hour=12) + (FIRST.replace(day=2) - FIRST) * 40
+    afternoon = [
+        session(
+            40 + k,
+            {CASE: runs},
+            started=day.replace(minute=5 * k).isoformat(),
+        )
+        for k, runs in enumerate(drawn([360.0] * 12))
+    ]
+    history = known(file, [*calm, *afternoon])
+    assert shows_nothing(history)
+    assert len(history.points) == 52
+    assert history.night_noise_percent is not None
+    assert history.night_noise_percent < 1
+
+
+def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file: Path) -> None:
+    pytest.importorskip("otava")
+    six_hours = (FIRST.replace(day=2) - FIRST) / 4
+    history = known(file, at_hours([400.0] * 160 + [380.0] * 80, six_hours))
+    assert history.change_points is not None
+    (point,) = history.change_points
+    assert abs(point.index - 160) <= 4
+    assert history.points[point.index].started == point.at
+
+
+# ------------------------------------------------------------------ logs judged again
+
+
+def from_logs(number: int, runs: Sequence[float | None]) -> Results:
+    return session(number, [case_result(CASE, runs, launched=False)])
+
+
+def test_logs_judged_a_hundred_times_hide_no_night(file: Path) -> None:
+    runs = drawn([400.0] * 30)
+    nights = [from_logs(k, r) for k, r in enumerate(runs)]
+    again = [from_logs(30 + k, runs[-1]) for k in range(400)]
+    history = known(file, [*nights, *again])
+    assert [point.started for point in history.points] == [night(k) for k in range(30)]
+    assert history.run_noise_percent == pytest.approx(1.0, rel=0.25)
+    assert history.night_noise_percent is not None
+
+
+def test_logs_judged_again_by_fewer_runs_count_once_and_in_full(file: Path) -> None:
+    runs = drawn([400.0] * 4)
+    by_three = [from_logs(k, r[:3]) for k, r in enumerate(runs[:2])]
+    by_five = [from_logs(2 + k, r) for k, r in enumerate(runs)]
+    by_others = [from_logs(6 + k, r[2:]) for k, r in enumerate(runs)]
+    points = known(file, [*by_three, *by_five, *by_others]).points
+    assert [point.started for point in points] == [night(k) for k in (0, 1, 4, 5)]
+    assert [point.runs for point in points] == [5, 5, 5, 5]
+
+
+def test_two_nights_of_one_run_may_have_the_same_rounded_number(file: Path) -> None:
+    points = known(file, [from_logs(k, [r]) for k, r in enumerate((352.1, 352.1, 351.9, 352.1))])
+    assert [point.started for point in points.points] == [night(0), night(2), night(3)]
+
+
+# ------------------------------------------------------------------------------- swings
+
+
+def swinging(count: int, noise: float, alike: float, seed: str) -> list[float]:
+    """Levels of nights that differ by ``noise``, each alike the one before it."""
+    draw = random.Random(seed)  # noqa: S311 - the same nights every time
+    value, levels = draw.gauss(0, 1), []
+    for _ in range(count):
+        value = alike * value + (1 - alike**2) ** 0.5 * draw.gauss(0, 1)
+        levels.append(400.0 * (1 + noise * value))
+    return levels
+
+
+def test_slow_swings_are_noise_of_nights(file: Path) -> None:
+    pytest.importorskip("otava")
+    last = fill(file, drawn(swinging(90, 0.01, 0.8, "swings"), noise=0.005))
+    noise = histories_of(file, last)[CASE].night_noise_percent
+    assert noise is not None
+    assert 0.6 < noise < 1.4
+
+
+def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
+    pytest.importorskip("otava")
+    found = 0
+    for trial in range(30):
+        medians = [median(runs) for runs in drawn(swinging(150, 0.01, 0.5, f"{trial}"))]
+        creep = creep_of(medians, [(86400.0 * k, night(k)) for k in range(150)])
+        found += creep is not None
+        found += len(change_points(medians, [(k, night(k)) for k in range(150)]) or ())
+    assert found <= 4  # of nights taken one by one as independent: 20
+
+
+@pytest.mark.parametrize("seed", ["a", "b", "c", "d"])
+@pytest.mark.parametrize("calm", [0, 30, 60])
+def test_creep_is_told_once(file: Path, seed: str, calm: int) -> None:
+    pytest.importorskip("otava")
+    levels = [400.0] * calm + [400.0 * (1 - 0.002 * k) for k in range(35)]
+    last = fill(file, drawn(levels, noise=0.006, seed=seed))
+    history = histories_of(file, last)[CASE]
+    assert history.creep is not None
+    assert history.change_points == ()
+
+
+def test_a_change_before_creep_keeps_its_date(file: Path) -> None:
+    pytest.importorskip("otava")
+    levels = [420.0] * 40 + [400.0] * 40 + [400.0 * (1 - 0.002 * k) for k in range(30)]
+    history = histories_of(file, fill(file, drawn(levels, noise=0.006)))[CASE]
+    assert history.creep is not None
+    assert history.change_points is not None
+    assert [abs(point.index - 40) <= 2 for point in history.change_points] == [True]
