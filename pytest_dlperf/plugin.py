@@ -12,7 +12,6 @@ from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import pytest
 
@@ -137,7 +136,7 @@ class DlperfSession:
         """Read the settings; nothing else is read or imported before it is asked for."""
         self._config = config
         self._started = datetime.now().astimezone()
-        self._id = uuid4().hex
+        self._id = os.urandom(16).hex()
         self._from_controller: dict[str, Any] | None = getattr(config, "workerinput", {}).get(
             _WORKER_KEY
         )
