@@ -150,7 +150,8 @@ class Table:
                 title = f"{'-' * (rest // 2)} {title} {'-' * (rest - rest // 2)}"
                 begin = len(above) + _GAP
             above = above.ljust(begin) + title
-        yield above
+        if groups:
+            yield above
         names = [key[1].rjust(self._widths[key]) for key in self._keys]
         yield (" " * _GAP).join(["case".ljust(self._case), *names, "verdict"])
 
