@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -210,7 +209,6 @@ def test_its_groupings_work(nights: Nights, by: str, groups: list[str]) -> None:
     result.stdout.fnmatch_lines([f"*- benchmark {group} -*" for group in groups])
 
 
-@pytest.mark.skipif(find_spec("pygal") is None, reason="needs pytest-benchmark[histogram]")
 def test_a_histogram_is_drawn_by_group(nights: Nights, workers: list[str]) -> None:
     suite = nights.suite
 

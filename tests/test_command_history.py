@@ -282,7 +282,6 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 
 
 def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("otava")
     change = BaselineChange(
         case_id=CASE,
         quantity="throughput",

@@ -65,7 +65,6 @@ def on(device: str | None, number: int, runs: Sequence[float | None]) -> Results
 
 
 def test_another_machine_is_no_change_of_the_level(file: Path) -> None:
-    pytest.importorskip("otava")
     runs = drawn([400.0] * 40 + [640.0] * 30)
     history = known(file, [on("H200" if k < 40 else "B200", k, r) for k, r in enumerate(runs)])
     assert shows_nothing(history)
@@ -100,7 +99,6 @@ def test_a_machine_that_creeps_is_not_hidden_by_another(file: Path) -> None:
 
 
 def test_logs_of_which_nobody_knows_the_machine_are_one_series(file: Path) -> None:
-    pytest.importorskip("otava")
     runs = drawn([400.0] * 40 + [388.0] * 20)
     history = known(file, [on(None if k % 2 else "H200", k, r) for k, r in enumerate(runs)])
     assert history.change_points is not None
@@ -113,7 +111,6 @@ def test_logs_of_which_nobody_knows_the_machine_are_one_series(file: Path) -> No
 
 @pytest.mark.parametrize("judged", ["nothing", "the speedup", "inconclusive"])
 def test_what_survived_of_broken_runs_is_no_level(file: Path, judged: str) -> None:
-    pytest.importorskip("otava")
     nights = []
     for number, runs in enumerate(drawn([400.0] * 40 + [300.0] * 20)):
         lost: list[float | None] = [None, None] if number >= 40 else []
@@ -131,7 +128,6 @@ def test_what_survived_of_broken_runs_is_no_level(file: Path, judged: str) -> No
 
 
 def test_a_broken_reference_of_a_speedup_is_no_level(file: Path) -> None:
-    pytest.importorskip("otava")
     nights = []
     for number, runs in enumerate(drawn([400.0] * 40 + [300.0] * 20)):
         whole = case_result("tiny-mlp-fp32-b4-1n2g", [760.0] * 5)
@@ -169,7 +165,6 @@ def at_hours(levels: Sequence[float], apart: timedelta) -> list[Results]:
 
 
 def test_an_afternoon_of_sessions_is_one_day(file: Path) -> None:
-    pytest.importorskip("otava")
     calm = [session(k, {CASE: runs}) for k, runs in enumerate(drawn([400.0] * 40))]
     day = FIRST.replace(hour=12) + (FIRST.replace(day=2) - FIRST) * 40
     afternoon = [
@@ -188,7 +183,6 @@ def test_an_afternoon_of_sessions_is_one_day(file: Path) -> None:
 
 
 def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file: Path) -> None:
-    pytest.importorskip("otava")
     six_hours = (FIRST.replace(day=2) - FIRST) / 4
     history = known(file, at_hours([400.0] * 160 + [380.0] * 80, six_hours))
     assert history.change_points is not None
@@ -243,7 +237,6 @@ def swinging(count: int, noise: float, alike: float, seed: str) -> list[float]:
 
 
 def test_slow_swings_are_noise_of_nights(file: Path) -> None:
-    pytest.importorskip("otava")
     last = fill(file, drawn(swinging(90, 0.01, 0.8, "swings"), noise=0.005))
     noise = histories_of(file, last)[CASE].night_noise_percent
     assert noise is not None
@@ -251,7 +244,6 @@ def test_slow_swings_are_noise_of_nights(file: Path) -> None:
 
 
 def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
-    pytest.importorskip("otava")
     found = 0
     for trial in range(30):
         medians = [median(runs) for runs in drawn(swinging(150, 0.01, 0.5, f"{trial}"))]
@@ -264,7 +256,6 @@ def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
 @pytest.mark.parametrize("seed", ["a", "b", "c", "d"])
 @pytest.mark.parametrize("calm", [0, 30, 60])
 def test_creep_is_told_once(file: Path, seed: str, calm: int) -> None:
-    pytest.importorskip("otava")
     levels = [400.0] * calm + [400.0 * (1 - 0.002 * k) for k in range(35)]
     last = fill(file, drawn(levels, noise=0.006, seed=seed))
     history = histories_of(file, last)[CASE]
@@ -273,7 +264,6 @@ def test_creep_is_told_once(file: Path, seed: str, calm: int) -> None:
 
 
 def test_a_change_before_creep_keeps_its_date(file: Path) -> None:
-    pytest.importorskip("otava")
     levels = [420.0] * 40 + [400.0] * 40 + [400.0 * (1 - 0.002 * k) for k in range(30)]
     history = histories_of(file, fill(file, drawn(levels, noise=0.006)))[CASE]
     assert history.creep is not None

@@ -169,7 +169,6 @@ def test_what_was_accepted_elsewhere_shows_in_the_next_night(file: Path) -> None
 @pytest.mark.parametrize("noise", [0.005, 0.01, 0.025])
 @pytest.mark.parametrize("factor", [0.97, 1.03])
 def test_a_change_of_the_level_is_dated(file: Path, noise: float, factor: float) -> None:
-    pytest.importorskip("otava")
     last = fill(file, drawn(levels((60, 400.0), (40, 400.0 * factor)), noise=noise))
     history = known(file, last)
     assert history.change_points is not None
@@ -182,13 +181,11 @@ def test_a_change_of_the_level_is_dated(file: Path, noise: float, factor: float)
 
 @pytest.mark.parametrize("noise", [0.005, 0.01, 0.025])
 def test_a_year_without_a_change_has_no_change_point(file: Path, noise: float) -> None:
-    pytest.importorskip("otava")
     last = fill(file, drawn([400.0] * 366, noise=noise))
     assert known(file, last).change_points == ()
 
 
 def test_single_slow_nights_and_broken_ones_are_no_change(file: Path) -> None:
-    pytest.importorskip("otava")
     nights: list[list[float | None]] = [list(runs) for runs in drawn([400.0] * 80)]
     nights[30] = [None, None]
     nights[50] = [250.0, 260.0, 255.0]
@@ -203,7 +200,6 @@ def test_single_slow_nights_and_broken_ones_are_no_change(file: Path) -> None:
 
 
 def test_the_index_of_a_change_point_counts_all_points(file: Path) -> None:
-    pytest.importorskip("otava")
     runs = drawn(levels((30, 400.0), (30, 380.0)))
     broken = (3, 10, 20)
     nights = [
@@ -222,7 +218,6 @@ def test_the_index_of_a_change_point_counts_all_points(file: Path) -> None:
 
 
 def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file: Path) -> None:
-    pytest.importorskip("otava")
     runs = drawn(levels((40, 400.0), (40, 388.0)))
     nights = [
         session(k, [case_result(CASE, r, baseline=400.0 if k <= 45 else 388.0)])

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint
 
 # Two units of the drawing are a pixel where there is room: places are whole numbers.
-WIDTH: Final = 1280
-HEIGHT: Final = 440
 LEFT, RIGHT, TOP, BOTTOM = 130, 1260, 24, 376
 FEW: Final = 60
 """Up to so many nights each has a dot of its own."""

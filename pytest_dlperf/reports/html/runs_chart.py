@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.session import CaseResult
 
 # Two units of the drawing are a pixel where there is room: places are whole numbers.
-WIDTH: Final = 1280
 LEFT: Final = 40
 LEFT_OF_NAMES: Final = 330
 RIGHT: Final = 1240

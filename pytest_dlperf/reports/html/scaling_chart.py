@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.session import CaseResult
 
 # Two units of the drawing are a pixel where there is room: places are whole numbers.
-WIDTH: Final = 920
-HEIGHT: Final = 560
 LEFT, RIGHT, TOP, BOTTOM = 120, 890, 30, 480
 APART: Final = 56
 """Labels of the axis that would stand nearer to each other are left out."""
