@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.fixtures import Gate
-    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.plugin.fixtures import Gate
 
 
 def test_throughput(

@@ -23,20 +23,20 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.baselines.entry import AcceptedSession, Baseline
 from pytest_dlperf.gate.control import confirm_throughput
 from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
 from pytest_dlperf.gate.noise import are_unstable
 from pytest_dlperf.gate.rules import rule_for
-from pytest_dlperf.gate.verdict import RuleName, Verdict
-from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
-from pytest_dlperf.suite import LEAST_PAIRS
+from pytest_dlperf.model.baseline import AcceptedSession, Baseline
+from pytest_dlperf.model.judgement import RuleName, Verdict
+from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.plugin.suite import LEAST_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_dlperf.gate.rule import Rule
-    from pytest_dlperf.gate.verdict import Judgement
+    from pytest_dlperf.model.judgement import Judgement
 
 THROUGHPUT: Final = 1000.0
 SESSIONS: Final = 6

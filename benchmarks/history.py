@@ -23,19 +23,19 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.fingerprint import Fingerprint
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.history.change_points import is_available
 from pytest_dlperf.history.nights import Series, nights_of
 from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import creeps_of, histories_of, history_of
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.records import CaseResult, TestRecord
+from pytest_dlperf.model.results import Results
 from pytest_dlperf.reports import history_words
-from pytest_dlperf.results.document import Results
-from pytest_dlperf.session import CaseResult, TestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

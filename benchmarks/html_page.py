@@ -29,16 +29,16 @@ from published_session import PLENTY, published, with_all_else, year_of_nights  
 from pytest_dlperf.history.change_points import is_available  # noqa: E402
 from pytest_dlperf.history.store import History  # noqa: E402
 from pytest_dlperf.history.trends import histories_of  # noqa: E402
-from pytest_dlperf.measurement import Run, RunStatus  # noqa: E402
+from pytest_dlperf.model.measurement import Run, RunStatus  # noqa: E402
+from pytest_dlperf.model.records import CaseResult  # noqa: E402
 from pytest_dlperf.reports.html.page import html_page  # noqa: E402
 from pytest_dlperf.results.writing import to_plain  # noqa: E402
-from pytest_dlperf.session import CaseResult  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 MOST_SECONDS: Final = 5.0
 MOST_BYTES: Final = 2_000_000

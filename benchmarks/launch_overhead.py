@@ -25,24 +25,24 @@ from statistics import median
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.cases import Topology
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.launch.agent import Place
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.ssh import SshLauncher
-from pytest_dlperf.launch.variables import LaunchVariables
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.systems import load_systems
+from pytest_dlperf.model.case import Topology
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.launcher import Launcher
-    from pytest_dlperf.systems import System
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 

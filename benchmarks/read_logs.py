@@ -88,10 +88,10 @@ def write_log(path: Path, size: int) -> int:
 
 def read_ours(path: str, last: int) -> str:
     """Measure the log with the package; the throughput."""
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import BUILTIN_FORMATS
     from pytest_dlperf.logs.throughput import measure_log
-    from pytest_dlperf.measurement import Estimator, Window
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Estimator, Window
 
     run = measure_log(
         path,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.baselines.cluster import Cluster
-from pytest_dlperf.baselines.entry import Acceptance, Baseline
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.baselines.recording import Change, ChangeKind, Recorded, record
-from pytest_dlperf.cases import Case
-from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.config.cluster import Cluster
+from pytest_dlperf.model.baseline import Acceptance, Baseline
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,8 +6,8 @@ import random
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.baselines.entry import AcceptedSession, Baseline
-from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.baseline import AcceptedSession, Baseline
+from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

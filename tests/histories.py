@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.fingerprint import Fingerprint
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.history.store import History
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
-from pytest_dlperf.results.document import Results
-from pytest_dlperf.session import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.results import Results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.cases import Case
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import measure_log
-from pytest_dlperf.measurement import Estimator, Run, Window
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator, Run, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ import log_makers
 import yaml
 from trainers import SYSTEM, TinySystem
 
-from pytest_dlperf.cases import Topology
+from pytest_dlperf.model.case import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,19 +8,18 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.cluster import find_cluster
-from pytest_dlperf.baselines.entry import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.baselines.reading import load_baselines
-from pytest_dlperf.cases import Case
-from pytest_dlperf.fingerprint import Fingerprint
+from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Creep, Point
-from pytest_dlperf.logs.tree import IgnoredLog
-from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
-from pytest_dlperf.results.changes import BaselineChange
-from pytest_dlperf.results.document import Results
-from pytest_dlperf.session import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.changes import BaselineChange
+from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.results import IgnoredLog, Results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

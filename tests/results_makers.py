@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 # Medians import it when they are asked for; by pytester a second time, against its warning.
 import numpy as np  # noqa: F401
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
-from pytest_dlperf.results.document import Results
-from pytest_dlperf.session import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.results import Results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_dlperf.fingerprint import Fingerprint
+    from pytest_dlperf.model.fingerprint import Fingerprint
 
 STARTED = "2026-11-20T22:00:00+01:00"
 

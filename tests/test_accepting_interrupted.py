@@ -11,8 +11,8 @@ import yaml
 from nights import Nights
 from sessions import in_background
 
-from pytest_dlperf.baselines.cluster import find_cluster
 from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.config.cluster import find_cluster
 
 if TYPE_CHECKING:
     from suites import Suite

@@ -1,68 +1,42 @@
-"""The rooms of the package import in one direction, and heavy packages have one home each."""
+"""Imports follow the table of rooms in docs/architecture.md; heavy packages have one home each."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "pytest_dlperf"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "pytest_dlperf"
 
-# From the bottom to the top: a room imports from the rooms above it in this list only. Rooms of
-# one line stand side by side and do not import each other.
-LEVELS = (
-    (
-        "cases",
-        "numeric",
-        "yamlfile",
-        "databasehead",
-        "locks",
-        "environment",
-        "fingerprint",
-        "repeats",
-    ),
-    ("measurement", "yamlschema"),
-    ("logs", "workloads"),
-    ("launch",),
-    ("systems", "baselines", "option_source"),
-    ("measure", "gate"),
-    ("session", "options"),
-    ("launchers", "accepting", "results"),
-    ("history",),
-    ("reports",),
-    ("suite", "hookspecs", "publish"),
-    ("fixtures", "finish"),
-    ("outcomes",),
-    ("plugin", "command"),
-)
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the first table below a line of the document, without its head."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    below = text.partition(f"\n{heading}")[2]
+    table = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
+    assert table is not None, f"no table follows {heading!r}"
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()[2:]
+    ]
+
+
+ROOMS = {
+    room.strip("`"): set(re.findall(r"`(\w+)`", may_know)) for room, _, may_know in rows("## Rooms")
+}
 HOMES = {
-    "numpy": {"numeric"},
-    "yaml": {"yamlfile"},
-    "filelock": {"locks"},
-    "torch": {"workloads.resnet"},
-    "pytest": {
-        "option_source",
-        "options",
-        "hookspecs",
-        "fixtures",
-        "outcomes",
-        "plugin",
-        "command.project",
-    },
-    "_pytest": set(),
-    "pytest_benchmark": {"reports.benchmark_bridge"},
-    "xdist": set(),
-    "sqlite3": {"history.faults", "history.opening"},
-    "jsonschema": {"results.reading"},
-    "jinja2": {"reports.html.render"},
-    "otava": {"history.change_points"},
+    package.strip("`"): set(re.findall(r"`([\w.]+)`", modules))
+    for package, modules in rows("Some packages may be imported in one place")
 }
 
 
+@cache
 def modules() -> dict[str, Path]:
     found = {}
     for file in PACKAGE.rglob("*.py"):
@@ -73,6 +47,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
 def imports(file: Path) -> set[str]:
     """Every module that a file imports, anywhere in it, also for type checking only."""
     found = set()
@@ -87,33 +62,47 @@ def imports(file: Path) -> set[str]:
     return found
 
 
-def own_imports(name: str, file: Path) -> set[str]:
-    known = modules()
+@cache
+def own_imports(name: str) -> set[str]:
     found = set()
-    for imported in imports(file):
+    for imported in imports(modules()[name]):
         if not imported.startswith("pytest_dlperf."):
             continue
         path = imported.removeprefix("pytest_dlperf.")
-        target = path if path in known else path.rpartition(".")[0]
+        target = path if path in modules() else path.rpartition(".")[0]
         if target and target != name:
             found.add(target)
     return found
 
 
-def level(name: str) -> int:
-    room = name.split(".", maxsplit=1)[0]
-    return next(index for index, rooms in enumerate(LEVELS) if room in rooms)
+def room_of(module: str) -> str:
+    return module.split(".", maxsplit=1)[0]
 
 
-@pytest.mark.parametrize(("name", "file"), modules().items(), ids=modules())
-def test_imports_go_down(name: str, file: Path) -> None:
-    for imported in own_imports(name, file):
-        same_room = imported.split(".")[0] == name.split(".", maxsplit=1)[0]
-        assert same_room or level(imported) < level(name), f"{name} imports {imported}"
+def test_the_package_holds_the_rooms_of_the_document_and_no_loose_modules() -> None:
+    assert {room_of(name) for name in modules()} == set(ROOMS)
+    assert [file.name for file in PACKAGE.glob("*.py")] == ["__init__.py"]
+
+
+def test_no_room_knows_a_room_above_it() -> None:
+    below: set[str] = set()
+    for room, known in ROOMS.items():
+        assert known <= below, f"{room} stands in the table before {known - below}"
+        below.add(room)
+
+
+def test_imports_go_where_the_table_lets_them() -> None:
+    astray = [
+        f"{name} imports {imported}"
+        for name in modules()
+        for imported in sorted(own_imports(name))
+        if room_of(imported) != room_of(name) and room_of(imported) not in ROOMS[room_of(name)]
+    ]
+    assert astray == []
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    TopologicalSorter({name: own_imports(name, file) for name, file in modules().items()}).prepare()
+    TopologicalSorter({name: own_imports(name) for name in modules()}).prepare()
 
 
 @pytest.mark.parametrize("package", HOMES)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import log_makers
 import pytest
 
-from pytest_dlperf.cases import Case
+from pytest_dlperf.model.case import Case
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,16 +11,16 @@ from baseline_texts import SYSTEM, case, cluster_in, create, do, read, write
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf import numeric
 from pytest_dlperf.baselines.checking import check_cluster
-from pytest_dlperf.baselines.cluster import Cluster, find_cluster
-from pytest_dlperf.baselines.entry import Acceptance
+from pytest_dlperf.config.cluster import Cluster, find_cluster
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.systems import load_systems
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 ROOT = Path(__file__).parent.parent
 
@@ -203,12 +203,12 @@ def test_what_was_recorded_always_adds_up(
 ) -> None:
     one = replace(cluster, estimator=estimator)
     if estimator is Estimator.PUBLISHED:
-        runs = [numeric.rounded(run, 2) or 0.01 for run in runs]
-    throughput = numeric.median(runs)
+        runs = [statistics.rounded(run, 2) or 0.01 for run in runs]
+    throughput = statistics.median(runs)
     if estimator is Estimator.PUBLISHED:
         # The speedup is taken over medians that are rounded already.
-        throughput = numeric.rounded(throughput, 2)
-        speedup = numeric.rounded(throughput / single, 2)
+        throughput = statistics.rounded(throughput, 2)
+        speedup = statistics.rounded(throughput / single, 2)
     else:
         speedup = throughput / single
     assume(speedup > 0)

@@ -27,13 +27,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pytest_dlperf.baselines.recording import Change, ChangeKind
-from pytest_dlperf.yamlfile import YamlError
+from pytest_dlperf.files.yamlfile import YamlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_dlperf.baselines.cluster import Cluster
+    from pytest_dlperf.config.cluster import Cluster
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dlperf.baselines.cluster import Cluster, UnknownClusterError, find_cluster
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.baselines.recording import Change, ChangeKind
 from pytest_dlperf.baselines.recording import record as record_changes
-from pytest_dlperf.cases import Case
-from pytest_dlperf.locks import LockError
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.yamlfile import YamlError
+from pytest_dlperf.config.cluster import Cluster, UnknownClusterError, find_cluster
+from pytest_dlperf.files.locks import LockError
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator
 
 BASELINES = Path(__file__).parent.parent / "baselines"
 

@@ -28,10 +28,10 @@ from baseline_texts import (
     write,
 )
 
-from pytest_dlperf.baselines.cluster import Cluster, find_cluster
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.yamlfile import YamlError
+from pytest_dlperf.config.cluster import Cluster, find_cluster
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.model.measurement import Estimator
 
 TESTS = Path(__file__).parent
 

@@ -16,11 +16,11 @@ from baseline_texts import TEXT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.baselines.cluster import find_cluster
 from pytest_dlperf.baselines.reading import read_system_baselines
-from pytest_dlperf.baselines.schema import BASELINES_SCHEMA, CLUSTER_SCHEMA, schema
-from pytest_dlperf.yamlfile import Problem, YamlError, YamlValue, load
-from pytest_dlperf.yamlschema import check
+from pytest_dlperf.config.cluster import find_cluster
+from pytest_dlperf.config.schema import BASELINES_SCHEMA, CLUSTER_SCHEMA, schema
+from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlValue, load
+from pytest_dlperf.files.yamlschema import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,9 @@ import yaml
 from nights import Nights
 from trainers import TinySystem
 
-from pytest_dlperf.cases import SINGLE_DEVICE, Case
-from pytest_dlperf.gate.verdict import Verdict
-from pytest_dlperf.measurement import Estimator, RunStatus
+from pytest_dlperf.model.case import SINGLE_DEVICE, Case
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Estimator, RunStatus
 from pytest_dlperf.reports.benchmark_tables import write_tables
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from suites import Suite
 
-    from pytest_dlperf.results.document import Results
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CLUSTER: Final = ROOT / "baselines" / "dlperf-v100"

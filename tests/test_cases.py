@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_dlperf.cases import NAME_PATTERN, PRECISION_PATTERN, Case, Topology
+from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, Case, Topology
 
 names = st.from_regex(NAME_PATTERN, fullmatch=True)
 topologies = st.builds(Topology, st.integers(1, 10_000), st.integers(1, 1_000))

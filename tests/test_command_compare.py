@@ -18,10 +18,10 @@ import browser
 import pytest
 from results_makers import measured_case, session, unmeasured_case
 
-from pytest_dlperf.fingerprint import Fingerprint
 from pytest_dlperf.gate.noise import median
-from pytest_dlperf.gate.verdict import Verdict
-from pytest_dlperf.measurement import Estimator, RunStatus
+from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Estimator, RunStatus
 from pytest_dlperf.results import comparing
 from pytest_dlperf.results.comparing import compare_results, ratio_interval
 from pytest_dlperf.results.writing import to_plain, write_json
@@ -29,8 +29,8 @@ from pytest_dlperf.results.writing import to_plain, write_json
 if TYPE_CHECKING:
     from suites import Suite
 
-    from pytest_dlperf.results.document import Results
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 ONE = "paddle-resnet50-fp32-b128-1n1g"

@@ -17,9 +17,9 @@ import pytest
 from histories import CASE, case_result, drawn, fill, night, session
 
 from pytest_dlperf.command.main import main
-from pytest_dlperf.fingerprint import Fingerprint
 from pytest_dlperf.history.store import History
-from pytest_dlperf.results.changes import BaselineChange
+from pytest_dlperf.model.changes import BaselineChange
+from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.results.writing import write_json
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pytest_dlperf.command.main import main
 from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
 from pytest_dlperf.command.style import Style
 from pytest_dlperf.gate.qualification import Qualification
-from pytest_dlperf.gate.verdict import RuleName
+from pytest_dlperf.model.judgement import RuleName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from test_architecture import HOMES, LEVELS
 
-from pytest_dlperf.baselines.cluster import Cluster, find_cluster
 from pytest_dlperf.baselines.reading import load_baselines
-from pytest_dlperf.launch.plan import Node, plan_run
-from pytest_dlperf.launch.spec import EVERY_SYSTEM_TAKES, Condition, LaunchSpec, Variable
-from pytest_dlperf.launch.template import FIELDS
-from pytest_dlperf.launch.variables import LaunchVariables, check_assignments, resolve
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Timing, custom_format
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.systems import (
+from pytest_dlperf.config.cluster import Cluster, find_cluster
+from pytest_dlperf.config.launch_spec import EVERY_SYSTEM_TAKES, Condition, LaunchSpec, Variable
+from pytest_dlperf.config.systems import (
     DEFAULT_REPEATS,
     DEFAULT_TOLERANCE_PERCENT,
     System,
     load_systems,
 )
-from pytest_dlperf.yamlfile import YamlError
+from pytest_dlperf.config.template import FIELDS
+from pytest_dlperf.config.variables import LaunchVariables, check_assignments, resolve
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.launch.plan import Node, plan_run
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Timing, custom_format
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -270,19 +269,6 @@ def test_settling_steps_are_documented() -> None:
     shifted = {f.name: f.settling_steps for f in BUILTIN_FORMATS.values() if f.settling_steps}
     sentence = ", ".join(f"`{name}` by {steps}" for name, steps in shifted.items())
     assert f"shift the window by steps that their trainers need to settle: {sentence}." in document
-
-
-def test_the_rooms_are_those_that_imports_are_held_against() -> None:
-    levels: dict[int, set[str]] = {}
-    for number, room, _ in table(ARCHITECTURE, "## Rooms"):
-        levels.setdefault(int(number), set()).add(room.strip("`"))
-    assert levels == {number: set(rooms) for number, rooms in enumerate(LEVELS, start=1)}
-
-    homes = {
-        package.strip("`"): set(re.findall(r"`([\w.]+)`", modules))
-        for package, modules in table(ARCHITECTURE, "Some packages may be imported in one place")
-    }
-    assert homes == HOMES
 
 
 # ------------------------------------------------------------------------ commands and links

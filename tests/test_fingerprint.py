@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 from trainers import CASES, TinySystem, measurer
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.fingerprint import Fingerprint, differences
 from pytest_dlperf.launch import probe
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
-from pytest_dlperf.measurement import Measurement
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.fingerprint import Fingerprint, differences
+from pytest_dlperf.model.measurement import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

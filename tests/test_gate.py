@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from gate_values import measured
 
-from pytest_dlperf.baselines.entry import Acceptance, AcceptedSession, Baseline
-from pytest_dlperf.fingerprint import Fingerprint
 from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
-from pytest_dlperf.gate.verdict import Judgement, RuleName, Verdict
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.judgement import Judgement, RuleName, Verdict
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
 BASELINE = Baseline(
     throughput=1000.0,

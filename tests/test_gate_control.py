@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from gate_values import CASE, SINGLE, in_turn, measured
 
-from pytest_dlperf.baselines.entry import Baseline
 from pytest_dlperf.gate.control import confirm_speedup, confirm_throughput
-from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
 
 
 def baseline(deviation: float = 0.01, runs: int = 30) -> Baseline:

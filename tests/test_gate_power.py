@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.gate.rule import Decision, Rule
-    from pytest_dlperf.gate.verdict import RuleName
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.judgement import RuleName
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "gate_power.py"
 TRIALS = 400

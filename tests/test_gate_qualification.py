@@ -11,14 +11,14 @@ from gate_values import accepted, drawn
 
 from pytest_dlperf.gate.qualification import Qualification, qualify
 from pytest_dlperf.gate.rules import rule_maker
-from pytest_dlperf.gate.verdict import RuleName, Verdict
-from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.model.judgement import RuleName, Verdict
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.gate.rule import Decision, Rule
+    from pytest_dlperf.model.baseline import Baseline
 
 
 def recorded(

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from gate_values import EVEN
 
-from pytest_dlperf.baselines.entry import AcceptedSession, Baseline
 from pytest_dlperf.gate.judge import judge_throughput
 from pytest_dlperf.gate.rules import RepeatsByRule, repeats_for, rule_for, rule_maker
-from pytest_dlperf.gate.verdict import RuleName, Verdict
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.baseline import AcceptedSession, Baseline
+from pytest_dlperf.model.judgement import RuleName, Verdict
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
 
 def baseline(sessions: int = 6, runs: int = 5, own: float | None = None) -> Baseline:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_dlperf.cases import Topology
 from pytest_dlperf.gate.expectation import ExpectedAlarms, expected_false_alarms
 from pytest_dlperf.gate.scaling import oddities, where_lost
-from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.case import Topology
+from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
 
 
 def lost(**losses: float | None) -> str | None:

@@ -25,7 +25,7 @@ from pytest_dlperf.gate.noise import (
     widened,
 )
 from pytest_dlperf.gate.sequential import SequentialRule
-from pytest_dlperf.gate.verdict import Verdict
+from pytest_dlperf.model.judgement import Verdict
 
 # Thirty runs with a deviation of 1.0 % around 1000.
 EVEN = [985.0, 992.0, 1000.0, 1008.0, 1015.0]

@@ -13,7 +13,7 @@ import results_makers as make
 from nights import Nights
 from trainers import TinySystem
 
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.github import annotation_lines, append_step_summary
 from pytest_dlperf.reports.note import Note

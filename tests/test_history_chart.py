@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from histories import CASE
 
-from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, OtherMachine, Point
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from histories import CASE, FIRST, case_result, drawn, fill, measurement, night, session
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.fingerprint import Fingerprint
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.history.change_points import change_points
 from pytest_dlperf.history.creep import creep_of
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import creeps_of, histories_of
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import history_words
-from pytest_dlperf.session import CaseResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 
 @pytest.fixture

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 import pytest
 from histories import CASE, case_result, drawn, fill, night, session
 
-from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.history.creep import creep_of
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import creeps_of, histories_of
-from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.model.changes import BaselineChange
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.reports import history_words
-from pytest_dlperf.results.changes import BaselineChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_dlperf.history.series import CaseHistory, Creep
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 OTHER = "tiny-mlp-fp32-b4-1n2g"
 

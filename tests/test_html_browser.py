@@ -9,8 +9,8 @@ import browser as pages
 import pytest
 from published_session import PLENTY, published, with_all_else, year_of_nights
 
-from pytest_dlperf.gate.verdict import Verdict
-from pytest_dlperf.logs.tree import IgnoredLog
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports.html.page import html_page
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 import results_makers as make
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
 from pytest_dlperf.history.series import CaseHistory, ChangePoint, Creep, Point
-from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports.html.history_chart import history_chart, thinned
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from suites import Suite
 
-    from pytest_dlperf.results.document import Results
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 SLOWER = "paddle-resnet50-fp32-b128-4n8g"
 VOID = {"meta", "input", "br", "link", "img", "hr"}

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 from trainers import CASES, SYSTEM, TinySystem, measurer, slower_by
 
-from pytest_dlperf.cases import Case
+from pytest_dlperf.config.variables import Assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.ssh import SshLauncher
-from pytest_dlperf.launch.variables import Assignment
 from pytest_dlperf.logs.tree import CONTROL_ARM, LogSource, index_logs
 from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
 from pytest_dlperf.measure.once import Measurements
-from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
 from pytest_dlperf.reports.progress import ProgressFile, progress_line
 
 if TYPE_CHECKING:

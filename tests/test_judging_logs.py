@@ -9,7 +9,7 @@ import log_makers
 import pytest
 import yaml
 
-from pytest_dlperf.cases import Case, Topology
+from pytest_dlperf.model.case import Case, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

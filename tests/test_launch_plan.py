@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.launch.plan import Node, NodeCommand, endpoint, plan_run
-from pytest_dlperf.launch.spec import (
+from pytest_dlperf.config.launch_spec import (
     Choice,
     Condition,
     ConditionalArguments,
@@ -24,9 +22,11 @@ from pytest_dlperf.launch.spec import (
     Variable,
     VariableKind,
 )
-from pytest_dlperf.launch.template import FIELDS, NUMERIC_FIELDS
-from pytest_dlperf.launch.variables import LaunchVariables
-from pytest_dlperf.measurement import Window
+from pytest_dlperf.config.template import FIELDS, NUMERIC_FIELDS
+from pytest_dlperf.config.variables import LaunchVariables
+from pytest_dlperf.launch.plan import Node, NodeCommand, endpoint, plan_run
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Window
 
 CASE: Final = Case.parse("pytorch-resnet18-fp32-b8-2n4g")
 WINDOW: Final = Window(warmup_steps=5, measured_steps=15)

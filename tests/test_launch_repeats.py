@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from trainers import CASES, SYSTEM, TinySystem, measurer
 
-from pytest_dlperf.cases import Case
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs, log_path
 from pytest_dlperf.measure.from_logs import LogMeasurer
-from pytest_dlperf.measurement import Estimator, RunStatus
-from pytest_dlperf.repeats import FixedRepeats
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator, RunStatus
+from pytest_dlperf.model.repeats import FixedRepeats
 from pytest_dlperf.reports.progress import progress_line
-from pytest_dlperf.systems import load_systems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from suites import Suite
 
     from pytest_dlperf.measure.by_launching import RunProgress
-    from pytest_dlperf.repeats import Repeats
+    from pytest_dlperf.model.repeats import Repeats
 
 CASE = Case.parse(CASES[0])
 

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.launch.spec import (
+from pytest_dlperf.config.launch_spec import (
     Condition,
     ConditionalArguments,
     LaunchSpec,
     Variable,
     VariableKind,
 )
-from pytest_dlperf.launch.variables import (
+from pytest_dlperf.config.variables import (
     Assignment,
     LaunchVariables,
     MissingVariableError,
@@ -30,6 +29,7 @@ from pytest_dlperf.launch.variables import (
     parse_assignment,
     resolve,
 )
+from pytest_dlperf.model.case import Case
 
 SYSTEM: Final = "paddle-resnet50"
 SPEC: Final = LaunchSpec(

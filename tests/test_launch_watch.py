@@ -13,13 +13,13 @@ from pytest_dlperf.launch.pace import Progress
 from pytest_dlperf.launch.watch import RunWatch, Stop, free_bytes
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import measure_log
-from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
     Watching = Callable[..., "Watched"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, custom_format
 from pytest_dlperf.logs.throughput import measure_log
-from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from pathlib import Path

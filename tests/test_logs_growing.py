@@ -16,12 +16,12 @@ from pytest_dlperf.logs.contract import LOOK_AHEAD
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, LogFormat
 from pytest_dlperf.logs.reader import LONGEST_LINE
 from pytest_dlperf.logs.throughput import LogReading, LogState, measure_log
-from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 Log = tuple[LogFormat, str, "Case", Window]
 

@@ -8,7 +8,7 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.logs.formats import custom_format
-from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, LogFormat, custom_format
-from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 WINDOW: Final = Window(warmup_steps=3, measured_steps=8)
 PLSC_WINDOW: Final = Window(warmup_steps=20, measured_steps=40)

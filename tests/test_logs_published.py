@@ -9,12 +9,12 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Published, Rule, custom_format
-from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 TOPOLOGIES = ("1n1g", "1n4g", "1n8g", "2n8g", "4n8g", "16n8g", "10n16g")
 

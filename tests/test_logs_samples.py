@@ -9,7 +9,7 @@ import pytest
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import measure_log
-from pytest_dlperf.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 DATA = Path(__file__).parent / "data" / "logs"
 SHORT = Window(warmup_steps=10, measured_steps=40)

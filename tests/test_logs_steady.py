@@ -10,7 +10,7 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.logs.formats import custom_format
-from pytest_dlperf.measurement import RunStatus, Window
+from pytest_dlperf.model.measurement import RunStatus, Window
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,13 +11,13 @@ import pytest
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, LogFormat, custom_format
 from pytest_dlperf.logs.reader import LONGEST_LINE
-from pytest_dlperf.measurement import Estimator, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 TIMES = make.seconds(150)
 RANKS = [[round(time, 3) for time in make.seconds(150, base=0.2 + rank / 10)] for rank in (0, 1)]

@@ -11,13 +11,13 @@ import results_makers as make
 from nights import Nights
 from trainers import TinySystem
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
-from pytest_dlperf.logs.tree import IgnoredLog
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.changes import BaselineChange
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.records import CaseResult
+from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports.markdown import markdown_page
-from pytest_dlperf.results.changes import BaselineChange
-from pytest_dlperf.session import CaseResult
 
 if TYPE_CHECKING:
     from pathlib import Path

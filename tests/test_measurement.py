@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_dlperf import numeric
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
 
 def measurement(
@@ -73,7 +73,7 @@ def test_the_order_of_the_runs_changes_nothing() -> None:
 
 @given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=12))
 def test_median_and_mean_lie_between_the_extremes(values: list[float]) -> None:
-    for middle in (numeric.median(values), numeric.mean(values)):
+    for middle in (statistics.median(values), statistics.mean(values)):
         assert min(values) * (1 - 1e-12) <= middle <= max(values) * (1 + 1e-12)
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from pytest_dlperf import numeric
-from pytest_dlperf.cases import Case, Topology
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SYSTEM_FILES: Final = ROOT / "bench_tests" / "systems"
@@ -89,7 +89,7 @@ def measurement_from_printed_runs(case_id: str) -> Measurement:
 
 def speedup_from_printed_throughputs(case_id: str) -> float:
     single_device = ENTRIES[Case.parse(case_id).single_device.id]
-    return numeric.rounded(ENTRIES[case_id]["throughput"] / single_device["throughput"], 2)
+    return statistics.rounded(ENTRIES[case_id]["throughput"] / single_device["throughput"], 2)
 
 
 # The cases
@@ -203,7 +203,7 @@ def test_the_five_real_runs_beside_the_strays_have_a_higher_median() -> None:
 
     assert list(entry["runs"]) == [1, 2, 3, 4, 5]
     assert entry["strays"] == {7: 688.8, 10: 701.07, 13: 674.42}
-    assert numeric.median(list(entry["runs"].values())) == 2806.66
+    assert statistics.median(list(entry["runs"].values())) == 2806.66
     assert entry["throughput"] == 2802.14
 
 

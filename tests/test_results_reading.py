@@ -18,17 +18,16 @@ from nights import Nights
 from results_makers import measured_case, session, unmeasured_case
 from trainers import TinySystem
 
-from pytest_dlperf.cases import Case, Topology
-from pytest_dlperf.fingerprint import Fingerprint
-from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.logs.tree import IgnoredLog
-from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.changes import BaselineChange
+from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.results import IgnoredLog, Results
 from pytest_dlperf.results import reading
-from pytest_dlperf.results.changes import BaselineChange
-from pytest_dlperf.results.document import Results
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 from pytest_dlperf.results.writing import to_plain, write_json
-from pytest_dlperf.session import AcceptedNumbers, CaseResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.cases import Case, Topology
-from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
-from pytest_dlperf.launch.spec import Devices, StartOn
-from pytest_dlperf.launch.variables import (
+from pytest_dlperf.config.launch_spec import Devices, StartOn
+from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.variables import (
     MissingVariableError,
     needed_paths,
     parse_assignment,
     resolve,
 )
+from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.systems import System, load_systems
+from pytest_dlperf.model.case import Case, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

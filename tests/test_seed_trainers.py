@@ -15,9 +15,9 @@ from clusters.processes import processes_with
 from seed_trainers.meeting import MEETINGS
 from seed_trainers.pace import FIRST_STEP, SPEED
 
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.systems import load_systems
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from clusters.ssh import SshHosts
     from suites import Suite
 
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.systems import System
+    from pytest_dlperf.config.systems import System
+    from pytest_dlperf.model.case import Case
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_dlperf.cases import Case
+from pytest_dlperf.model.case import Case
 
 if TYPE_CHECKING:
     from suites import Suite

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dlperf.launch.spec import (
+from pytest_dlperf.config.launch_spec import (
     Choice,
     Condition,
     ConditionalArguments,
@@ -17,9 +17,9 @@ from pytest_dlperf.launch.spec import (
     Variable,
     VariableKind,
 )
+from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.systems import System, load_systems
-from pytest_dlperf.yamlfile import YamlError
 
 SYSTEMS = Path(__file__).parent.parent / "bench_tests" / "systems"
 

@@ -9,14 +9,14 @@ import pytest
 from nights import Nights
 from trainers import TinySystem
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.logs.tree import IgnoredLog
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.terminal import counts_line, summary_lines
 from pytest_dlperf.results.reading import read_results
-from pytest_dlperf.session import AcceptedNumbers, CaseResult
 
 if TYPE_CHECKING:
     from suites import Suite

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from launches import run_spec
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.launch.spec import Devices, LaunchSpec
-from pytest_dlperf.measurement import Window
+from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Window
 
 if TYPE_CHECKING:
     from pytest_dlperf.launch.record import LaunchOutcome
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.training
 SYSTEM: Final = (
     Path(__file__).resolve().parent.parent / "bench_tests" / "systems" / "pytorch-resnet18.yaml"
 )
-MODULE: Final = "pytest_dlperf.workloads.resnet"
+MODULE: Final = "pytest_dlperf.trainers.resnet"
 WINDOW: Final = Window(warmup_steps=1, measured_steps=4)
 STEPS: Final = WINDOW.warmup_steps + WINDOW.measured_steps
 STEP_RECORD: Final = re.compile(

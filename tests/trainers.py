@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.config.variables import Assignment
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.local import LocalLauncher
-from pytest_dlperf.launch.variables import Assignment
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.measure.by_launching import LaunchMeasurer
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.repeats import FixedRepeats
-from pytest_dlperf.systems import load_systems
+from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.repeats import FixedRepeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from suites import Suite
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.measure.by_launching import RunProgress
-    from pytest_dlperf.repeats import Repeats
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.repeats import Repeats
 
 SYSTEM = "tiny-mlp"
 CASES = ("tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g", "tiny-mlp-fp32-b4-2n1g")

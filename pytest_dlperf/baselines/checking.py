@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pytest_dlperf import numeric
-from pytest_dlperf.baselines.cluster import CLUSTER_FILE, undeclared_systems
-from pytest_dlperf.baselines.entry import MOST_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.baselines.reading import load_baselines, read_time
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
-from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
-from pytest_dlperf.yamlfile import YamlError, nearest
+from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
+from pytest_dlperf.files.yamlfile import YamlError, nearest
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.baseline import MOST_TOLERANCE_PERCENT, ROLLING_SESSIONS
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.baselines.cluster import Cluster
-    from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.yamlfile import Problem
+    from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.files.yamlfile import Problem
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.case import Case
 
 _NAMES_SHOWN: Final = 5
 # What a number exactly between two digits may be off beside.
@@ -167,9 +167,9 @@ def _arithmetic(baseline: Baseline) -> Iterator[str]:
     published = baseline.estimator is Estimator.PUBLISHED
     of = "runs and strays" if baseline.strays else "runs"
     if baseline.runs:
-        figures = [("throughput", baseline.throughput, "median", numeric.median(values))]
+        figures = [("throughput", baseline.throughput, "median", statistics.median(values))]
         if baseline.mean is not None:
-            figures.append(("mean", baseline.mean, "mean", numeric.mean(values)))
+            figures.append(("mean", baseline.mean, "mean", statistics.mean(values)))
         for name, number, statistic, exact in figures:
             if not _follows(number, exact, number + max(values), published=published):
                 shown = f"{exact:.{PUBLISHED_DECIMALS}f}" if published else f"{significant(exact)}"

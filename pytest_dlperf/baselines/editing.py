@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from pytest_dlperf.cases import Topology
-from pytest_dlperf.yamlfile import Problem, YamlError, YamlValue, first_anchor, load
+from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlValue, first_anchor, load
+from pytest_dlperf.model.case import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

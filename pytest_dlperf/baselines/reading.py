@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.baselines.cluster import Cluster, read_estimator, read_facts
-from pytest_dlperf.baselines.entry import Acceptance, AcceptedSession, Baseline
-from pytest_dlperf.baselines.schema import BASELINES_SCHEMA, schema
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.yamlfile import YamlValue, load
-from pytest_dlperf.yamlschema import check
+from pytest_dlperf.config.cluster import Cluster, read_estimator, read_facts
+from pytest_dlperf.config.schema import BASELINES_SCHEMA, schema
+from pytest_dlperf.files.yamlfile import YamlValue, load
+from pytest_dlperf.files.yamlschema import check
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

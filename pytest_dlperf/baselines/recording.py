@@ -6,15 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf import numeric
-from pytest_dlperf.baselines.cluster import CLUSTER_FILE
 from pytest_dlperf.baselines.editing import add_entries, change_entries
-from pytest_dlperf.baselines.entry import (
-    ROLLING_SESSIONS,
-    Acceptance,
-    AcceptedSession,
-    Baseline,
-)
 from pytest_dlperf.baselines.reading import read_system_baselines
 from pytest_dlperf.baselines.writing import (
     changed_values,
@@ -23,17 +15,25 @@ from pytest_dlperf.baselines.writing import (
     new_values,
     write_schemas,
 )
-from pytest_dlperf.locks import locked, write_whole
-from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
-from pytest_dlperf.yamlfile import Problem, YamlError, load
+from pytest_dlperf.config.cluster import CLUSTER_FILE
+from pytest_dlperf.files.locks import locked, write_whole
+from pytest_dlperf.files.yamlfile import Problem, YamlError, load
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.baseline import (
+    ROLLING_SESSIONS,
+    Acceptance,
+    AcceptedSession,
+    Baseline,
+)
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pytest_dlperf.baselines.cluster import Cluster
     from pytest_dlperf.baselines.editing import Block, Inline, Key, MoreItems
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.model.case import Case
 
 SIGNIFICANT_DIGITS: Final = 6
 """Digits that a recorded number keeps: far finer than any training repeats itself."""
@@ -355,9 +355,9 @@ def _acceptance_of_speedup(change: Change, standing: Baseline) -> Acceptance | N
 
 
 def _mean(change: Change, estimator: Estimator) -> float:
-    mean = numeric.mean(tuple(change.runs.values()) or (change.throughput or 0.0,))
+    mean = statistics.mean(tuple(change.runs.values()) or (change.throughput or 0.0,))
     if estimator is Estimator.PUBLISHED:
-        mean = numeric.rounded(mean, PUBLISHED_DECIMALS)
+        mean = statistics.rounded(mean, PUBLISHED_DECIMALS)
     return significant(mean)
 
 

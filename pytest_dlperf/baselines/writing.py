@@ -6,22 +6,22 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.editing import Block, Inline, MoreItems
-from pytest_dlperf.baselines.entry import ROLLING_SESSIONS
-from pytest_dlperf.baselines.schema import (
+from pytest_dlperf.config.schema import (
     BASELINES_SCHEMA,
     CLUSTER_SCHEMA,
     SCHEMA_FOLDER,
     schema_comment,
     schema_text,
 )
-from pytest_dlperf.locks import write_whole
+from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.model.baseline import ROLLING_SESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_dlperf.baselines.cluster import Cluster
-    from pytest_dlperf.baselines.entry import Acceptance, Baseline
-    from pytest_dlperf.measurement import Estimator
+    from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.model.baseline import Acceptance, Baseline
+    from pytest_dlperf.model.measurement import Estimator
 
 # What YAML 1.1 takes for something else than text.
 _YAML_WORDS: Final = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")

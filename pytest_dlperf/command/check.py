@@ -10,33 +10,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.baselines.checking import Finding, check_cluster
-from pytest_dlperf.baselines.cluster import (
-    CLUSTER_FILE,
-    Cluster,
-    UnknownClusterError,
-    find_cluster,
-)
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.style import Style, counted
 from pytest_dlperf.command.unread import with_unread
-from pytest_dlperf.launch.variables import VariableError, check_assignments
-from pytest_dlperf.locks import write_whole
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.options import LOCAL_CLUSTER
+from pytest_dlperf.config.cluster import (
+    CLUSTER_FILE,
+    Cluster,
+    UnknownClusterError,
+    find_cluster,
+)
+from pytest_dlperf.config.options import LOCAL_CLUSTER
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.config.variables import VariableError, check_assignments
+from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.reports.numbers import in_full, printable
-from pytest_dlperf.systems import load_systems
-from pytest_dlperf.yamlfile import YamlError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.command.project import Project
+    from pytest_dlperf.config.systems import System
+    from pytest_dlperf.files.yamlfile import Problem
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.systems import System
-    from pytest_dlperf.yamlfile import Problem
 
 SCHEMA: Final = 1
 _CLUSTERS_NAMED: Final = 5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.command.comparison_table import table_lines
 from pytest_dlperf.command.outcome import FINE, MisuseError
 from pytest_dlperf.command.style import Style, wrapped
-from pytest_dlperf.locks import is_stream, write_whole
+from pytest_dlperf.files.locks import is_stream, write_whole
 from pytest_dlperf.reports import comparison_words as words
 from pytest_dlperf.reports.comparison_names import origin, side_names
 from pytest_dlperf.reports.numbers import columns, printable
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_dlperf.model.results import Results
     from pytest_dlperf.reports.comparison_names import Names, SideName
     from pytest_dlperf.results.comparing import Comparison
-    from pytest_dlperf.results.document import Results
 
 _NAMED: Final = 5
 """Cases of one kind that are named; the reports name all of them."""

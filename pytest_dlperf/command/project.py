@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_dlperf.command.outcome import MisuseError
+from pytest_dlperf.config.option_source import history_file
+from pytest_dlperf.config.options import Settings, read_settings
+from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.logs.formats import merged_formats
-from pytest_dlperf.option_source import history_file
-from pytest_dlperf.options import Settings, read_settings
-from pytest_dlperf.systems import system_files
 
 if TYPE_CHECKING:
     import argparse

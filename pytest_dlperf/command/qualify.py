@@ -16,20 +16,20 @@ from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
 from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.style import Style, counted, wrapped
+from pytest_dlperf.config.options import ControlArm
+from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.gate.qualification import LEAST_RUNS, qualify
 from pytest_dlperf.gate.rules import rule_maker, tolerance_of
-from pytest_dlperf.options import ControlArm
-from pytest_dlperf.suite import Suite, SuiteError
-from pytest_dlperf.yamlfile import nearest
+from pytest_dlperf.plugin.suite import Suite, SuiteError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
     from multiprocessing.connection import Connection
 
-    from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.gate.verdict import RuleName
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.judgement import RuleName
 
 _CASES_WORTH_PROCESSES: Final = 4
 _WATCH_S: Final = 0.5

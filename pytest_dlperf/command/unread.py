@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.baselines.cluster import CLUSTER_FILE
 from pytest_dlperf.baselines.reading import load_baselines
-from pytest_dlperf.cases import Case
-from pytest_dlperf.yamlfile import YamlError
+from pytest_dlperf.config.cluster import CLUSTER_FILE
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.model.case import Case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_dlperf.baselines.checking import DeclaredSystem
-    from pytest_dlperf.baselines.cluster import Cluster
+    from pytest_dlperf.config.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.gate import wording
 from pytest_dlperf.gate.noise import location, noise, pooled_noise, widened
 from pytest_dlperf.gate.sequential import LEAST_LOSS_PERCENT, THRESHOLD_ERRORS
-from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
 
 if TYPE_CHECKING:
-    from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.measurement import InTurn, Measurement
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.measurement import InTurn, Measurement
 
 _CONFIRMING_LOSS: Final = 0.015
 _CONFIRMING_PART: Final = 0.75

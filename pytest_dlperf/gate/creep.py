@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.gate import wording
-from pytest_dlperf.gate.verdict import Verdict
+from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from pytest_dlperf.gate.noise import StandardError

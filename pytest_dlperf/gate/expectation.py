@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_dlperf.gate.verdict import Judgement
+    from pytest_dlperf.model.judgement import Judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

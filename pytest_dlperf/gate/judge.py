@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.fingerprint import MACHINE_FACTS, differences
 from pytest_dlperf.gate.rule import last_decision
 from pytest_dlperf.gate.rules import rule_for
 from pytest_dlperf.gate.speedup import End, compare_speedups
-from pytest_dlperf.gate.verdict import Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.model.fingerprint import MACHINE_FACTS, differences
+from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.measurement import RunStatus
 
 if TYPE_CHECKING:
-    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.gate.rule import Decision
-    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.measurement import Measurement
 
 
 def judge_throughput(

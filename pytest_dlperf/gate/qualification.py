@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.gate.noise import LEAST_NOISE, location, median, noise, pooled_noise
 from pytest_dlperf.gate.rule import last_decision
 from pytest_dlperf.gate.sequential import FIRST_LOOK, LEAST_BASELINE_SESSIONS
-from pytest_dlperf.gate.verdict import Verdict
+from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_dlperf.gate.rule import Rule
-    from pytest_dlperf.gate.verdict import RuleName
+    from pytest_dlperf.model.judgement import RuleName
 
     RuleMaker = Callable[[Sequence[Sequence[float]]], Rule]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.gate.verdict import RuleName, Verdict
+    from pytest_dlperf.model.judgement import RuleName, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from pytest_dlperf.baselines.entry import MOST_TOLERANCE_PERCENT, AcceptedSession
 from pytest_dlperf.gate.noise import median
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
@@ -14,16 +13,17 @@ from pytest_dlperf.gate.sequential import (
     SequentialRule,
 )
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
-from pytest_dlperf.gate.verdict import RuleName
-from pytest_dlperf.measurement import PUBLISHED_DECIMALS, Estimator
-from pytest_dlperf.repeats import FixedRepeats
+from pytest_dlperf.model.baseline import MOST_TOLERANCE_PERCENT, AcceptedSession
+from pytest_dlperf.model.judgement import RuleName
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
+from pytest_dlperf.model.repeats import FixedRepeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.gate.rule import Rule
-    from pytest_dlperf.repeats import Repeats
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.repeats import Repeats
 
 
 @final

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.cases import SINGLE_DEVICE, Topology
 from pytest_dlperf.gate import wording
+from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ from pytest_dlperf.gate.noise import (
     widened,
 )
 from pytest_dlperf.gate.rule import Decision
-from pytest_dlperf.gate.verdict import RuleName, Verdict
+from pytest_dlperf.model.judgement import RuleName, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,12 @@ from pytest_dlperf.gate.rule import Decision, last_decision
 from pytest_dlperf.gate.rules import rule_for, tolerance_of, tolerance_rule
 from pytest_dlperf.gate.sequential import LEAST_LOSS_PERCENT, SequentialRule
 from pytest_dlperf.gate.tolerance import ToleranceRule, compared
-from pytest_dlperf.gate.verdict import RuleName, Verdict
+from pytest_dlperf.model.judgement import RuleName, Verdict
 
 if TYPE_CHECKING:
-    from pytest_dlperf.baselines.entry import Baseline
     from pytest_dlperf.gate.rule import Rule
-    from pytest_dlperf.measurement import Measurement
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.measurement import Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

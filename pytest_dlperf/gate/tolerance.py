@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf import numeric
 from pytest_dlperf.gate.noise import (
     StandardError,
     median,
@@ -14,7 +13,8 @@ from pytest_dlperf.gate.noise import (
     pooled_noise,
 )
 from pytest_dlperf.gate.rule import Decision
-from pytest_dlperf.gate.verdict import RuleName, Verdict
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.judgement import RuleName, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ class ToleranceRule:
             return None
         measured = median(throughputs)
         if self.decimals is not None:
-            measured = numeric.rounded(measured, self.decimals)
+            measured = statistics.rounded(measured, self.decimals)
         return compared(
             measured,
             self.accepted,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.fingerprint import differences
 from pytest_dlperf.history.series import OtherMachine
+from pytest_dlperf.model.fingerprint import differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

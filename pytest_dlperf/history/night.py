@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pytest_dlperf.gate.verdict import Verdict
 from pytest_dlperf.history.rows import LOST
+from pytest_dlperf.model.judgement import Verdict
 
 _VERDICTS: Final = {verdict.value: verdict for verdict in Verdict}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate.verdict import Quantity
 from pytest_dlperf.history.judged_again import judged_once
 from pytest_dlperf.history.night import Night
 from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import AcceptedChange
+from pytest_dlperf.model.judgement import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.databasehead import APPLICATION_ID
+from pytest_dlperf.files.databasehead import APPLICATION_ID
 from pytest_dlperf.history.faults import HistoryError, told
 from pytest_dlperf.history.migrations import MIGRATIONS, VERSION
 from pytest_dlperf.history.place import is_shared

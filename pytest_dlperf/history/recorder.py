@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from weakref import finalize
 
-from pytest_dlperf.cases import Case
 from pytest_dlperf.history.faults import HistoryError
 from pytest_dlperf.history.rows import Source, measurement_rows, session_row
 from pytest_dlperf.history.store import History
-from pytest_dlperf.session import CaseResult, SessionRecords
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.records import CaseResult, SessionRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_dlperf.history.rows import MeasurementRows
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.session import TestRecord
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import TestRecord
 
 _BUSY_S: Final = 2.0
 """How long a session waits in all, while it runs, for who holds the database."""

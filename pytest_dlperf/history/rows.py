@@ -10,18 +10,18 @@ from datetime import timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.gate.verdict import Quantity, Verdict
-from pytest_dlperf.results.times import parse_time
-from pytest_dlperf.session import CaseResult
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.records import CaseResult
+from pytest_dlperf.model.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.results.changes import BaselineChange
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.changes import BaselineChange
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.results import Results
 
 Row = dict[str, Any]
 """A row by the names of its columns; those of other tables are not in it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.gate.verdict import Verdict
+    from pytest_dlperf.model.judgement import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

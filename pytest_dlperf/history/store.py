@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.opening import Connection
     from pytest_dlperf.history.rows import MeasurementRows
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 BUSY_S: Final = 4.0
 """How long another process may hold the database before it is given up."""

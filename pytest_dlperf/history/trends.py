@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.days import Day
     from pytest_dlperf.history.night import Night
     from pytest_dlperf.history.series import Creep
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 NOISE_NIGHTS: Final = 90
 """How many of the last nights tell the noise."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.fingerprint import Fingerprint
 from pytest_dlperf.launch.probe import NO_VERSION
+from pytest_dlperf.model.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_dlperf.cases import Topology
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.preflight import HostReport, Requirements
+    from pytest_dlperf.model.case import Topology
 
 
 def fingerprint_of(

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
+from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.launch.agent import Place
 from pytest_dlperf.launch.facts import fingerprint_of
 from pytest_dlperf.launch.hosts import Host, describe_hosts
@@ -16,17 +17,16 @@ from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.locking import lock_scope
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
-from pytest_dlperf.locks import locked, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.fingerprint import Fingerprint
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.launch.leases import HostPool
     from pytest_dlperf.launch.preflight import Requirements
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.fingerprint import Fingerprint
 
 EXAMPLE_PORT: Final = 29500
 """Stands in a plan that is only shown for the free port that a run would be given."""

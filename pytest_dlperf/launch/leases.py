@@ -33,7 +33,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.locks import HeldLock, LockError, is_held, locked
+from pytest_dlperf.files.locks import HeldLock, LockError, is_held, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

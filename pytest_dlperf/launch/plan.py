@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.launch.spec import Devices, LaunchSpec, StartOn
-from pytest_dlperf.launch.template import EXTRA_ARGUMENTS, fill
+from pytest_dlperf.config.launch_spec import Devices, LaunchSpec, StartOn
+from pytest_dlperf.config.template import EXTRA_ARGUMENTS, fill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.launch.variables import LaunchVariables
-    from pytest_dlperf.measurement import Window
+    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Window
 
 LOG_SUFFIX: Final = ".log"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.environment import load_average
+from pytest_dlperf.files.environment import load_average
 from pytest_dlperf.launch.plan import run_directory
 from pytest_dlperf.launch.secrets import masked_arguments, masked_environment
 

@@ -17,9 +17,9 @@ from pytest_dlperf.logs.throughput import LogReading, LogState
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.measurement import Estimator, Run, Window
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Estimator, Run, Window
 
 BYTES_PER_LOOK: Final = 8 * 1024 * 1024
 """Bytes of the main log that one look reads at most; the other logs share as many."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import re
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import Fact, LogFormat
     from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.model.case import Case
 
 # No training is so fast or slow; outside, sums and products could leave the range of a float.
 _LEAST: Final = 1e-12

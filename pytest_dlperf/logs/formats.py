@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 
 class Timing(str, Enum):

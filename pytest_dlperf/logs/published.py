@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf import numeric
 from pytest_dlperf.logs.clock import Clock, StampError, time_of_day
 from pytest_dlperf.logs.contract import (
     LOOK_AHEAD,
@@ -25,13 +24,14 @@ from pytest_dlperf.logs.contract import (
 from pytest_dlperf.logs.formats import Glued, Ranks, Rule
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.span import print_interval
-from pytest_dlperf.measurement import PUBLISHED_DECIMALS
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 
 if TYPE_CHECKING:
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import LogFormat, Published
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.measurement import Window
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Window
 
 _SPEED_DECIMALS: Final = 4
 """What the original rounds the speed of each line to, before it takes their mean."""
@@ -290,7 +290,9 @@ class PublishedLines:
             speeds = [round(batch / seconds, _SPEED_DECIMALS) for seconds in self._values]
         else:
             speeds = self._values
-        return Estimate(numeric.rounded(numeric.mean(speeds), PUBLISHED_DECIMALS), len(speeds))
+        return Estimate(
+            statistics.rounded(statistics.mean(speeds), PUBLISHED_DECIMALS), len(speeds)
+        )
 
     def _check_lines(self) -> None:
         definition = self._definition

@@ -29,10 +29,10 @@ from pytest_dlperf.logs.span import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.span import Span
+    from pytest_dlperf.model.case import Case
 
 _NEVER: Final = 1 << 62
 

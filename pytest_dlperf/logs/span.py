@@ -15,9 +15,9 @@ from pytest_dlperf.logs.formats import RateScope, Timing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.measurement import Window
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Window
 
 
 @dataclass(frozen=True, slots=True)

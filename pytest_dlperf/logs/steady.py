@@ -10,11 +10,11 @@ from pytest_dlperf.logs.shared import SharedSteps
 from pytest_dlperf.logs.span import Span
 
 if TYPE_CHECKING:
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.contract import Estimate
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.measurement import Window
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Window
 
 
 class Collector(Protocol):

@@ -11,17 +11,17 @@ from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number, records
 from pytest_dlperf.logs.steady import Collector, steady_collector
-from pytest_dlperf.measurement import Estimator, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 
 if TYPE_CHECKING:
     import io
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.measurement import Window
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Window
 
 
 def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by

@@ -11,13 +11,14 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.cases import PRECISION_PATTERN, TOPOLOGY_PATTERN
+from pytest_dlperf.model.case import PRECISION_PATTERN, TOPOLOGY_PATTERN
+from pytest_dlperf.model.results import IgnoredLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 SUFFIX: Final = ".log"
 CONTROL_ARM: Final = "control-arm"
@@ -40,14 +41,6 @@ class LogSource:
     system: str
     options: tuple[str, ...] | None
     directory: Path
-
-
-@dataclass(frozen=True, slots=True)
-class IgnoredLog:
-    """A log that was found but belongs to no run, and why."""
-
-    log: str
-    reason: str
 
 
 @dataclass(slots=True)

@@ -9,6 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
+from pytest_dlperf.config.template import fill, names_in
+from pytest_dlperf.config.variables import (
+    MissingVariableError,
+    VariableError,
+    needed_paths,
+    resolve,
+)
 from pytest_dlperf.launch.fleet import HostFaultError, NotEnoughHostsError
 from pytest_dlperf.launch.launcher import LauncherError
 from pytest_dlperf.launch.leases import LeaseError
@@ -16,33 +24,25 @@ from pytest_dlperf.launch.pace import Progress
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.spec import Devices, StartOn, VariableKind
-from pytest_dlperf.launch.template import fill, names_in
-from pytest_dlperf.launch.variables import (
-    MissingVariableError,
-    VariableError,
-    needed_paths,
-    resolve,
-)
 from pytest_dlperf.launch.watch import LEAST_FREE_BYTES, RunWatch, free_bytes
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
 from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError, check_estimator
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.log_tail import readable
-from pytest_dlperf.measurement import InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import InTurn, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.config.launch_spec import LaunchSpec
+    from pytest_dlperf.config.systems import System
+    from pytest_dlperf.config.variables import Assignment, LaunchVariables
     from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import Node, NodeCommand
-    from pytest_dlperf.launch.spec import LaunchSpec
-    from pytest_dlperf.launch.variables import Assignment, LaunchVariables
-    from pytest_dlperf.measurement import Estimator
-    from pytest_dlperf.repeats import Repeats
-    from pytest_dlperf.systems import System
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Estimator
+    from pytest_dlperf.model.repeats import Repeats
 
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 """What may be a mishap; a log that breaks its contract will do so again, and a slow run counts."""

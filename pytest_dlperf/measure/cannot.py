@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.measurement import Estimator
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
-    from pytest_dlperf.systems import System
+    from pytest_dlperf.config.systems import System
 
 
 class CannotMeasureError(Exception):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.measure.log_tail import last_lines, readable, with_last_line
-from pytest_dlperf.measurement import Run, RunStatus
+from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.logs.throughput import measure_log
 from pytest_dlperf.measure.cannot import CannotMeasureError, check_estimator
 from pytest_dlperf.measure.log_tail import readable, with_last_line
-from pytest_dlperf.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.config.systems import System
     from pytest_dlperf.logs.tree import LogIndex
-    from pytest_dlperf.repeats import Repeats
-    from pytest_dlperf.systems import System
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.repeats import Repeats
 
 
 class LogMeasurer:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.reader import LogFile
-from pytest_dlperf.measurement import Run, RunStatus
+from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pytest_dlperf.locks import locked, write_whole
+from pytest_dlperf.files.locks import locked, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports.note import Note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import CaseResult
 
 _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
 """Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""

@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf import numeric
-from pytest_dlperf.cases import SINGLE_DEVICE
-from pytest_dlperf.locks import write_whole
-from pytest_dlperf.measurement import PUBLISHED_DECIMALS
+from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.case import SINGLE_DEVICE
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.markdown_text import code, inline
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case, Topology
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.results.document import Results
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.case import Case, Topology
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 _SIGNIFICANT_DIGITS: Final = 4
 
@@ -106,7 +106,7 @@ def _rounded(value: float | None) -> float | None:
         return None
     if abs(value) < 1:
         return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-    return numeric.rounded(value, PUBLISHED_DECIMALS)
+    return statistics.rounded(value, PUBLISHED_DECIMALS)
 
 
 def _entries(case: Case, rows: Sequence[_Row]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,8 +12,8 @@ from pytest_dlperf.reports import numbers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_dlperf.model.results import Results
     from pytest_dlperf.results.comparing import Comparison
-    from pytest_dlperf.results.document import Results
 
 LONGEST: Final = 40
 """Columns that a name may take; that of a file is cut."""

@@ -11,8 +11,8 @@ from pytest_dlperf.results.comparing import LEAST_RUNS, ComparedCase, Difference
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_dlperf.model.results import Results
     from pytest_dlperf.results.comparing import Comparison, LeftOut, Side
-    from pytest_dlperf.results.document import Results
 
 _FEW_DIGITS: Final = 1000
 """From here on a ratio needs no decimals."""

@@ -11,8 +11,8 @@ from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.model.case import Case
 
 
 def dry_run_lines(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.gate.verdict import Quantity, Verdict
-from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import (
     difference_percent,
@@ -19,8 +19,8 @@ from pytest_dlperf.reports.figures import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import InTurn, Measurement
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import InTurn, Measurement
 
 
 @dataclass(frozen=True, slots=True)

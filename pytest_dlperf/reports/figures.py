@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate.verdict import Quantity, RuleName
+from pytest_dlperf.model.judgement import Quantity, RuleName
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement, Run
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement, Run
+    from pytest_dlperf.model.records import CaseResult
 
 
 def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Quantity
-from pytest_dlperf.locks import is_stream, write_into
+from pytest_dlperf.files.locks import is_stream, write_into
+from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import difference_percent, held_against, rule_view
 from pytest_dlperf.reports.markdown import markdown_page
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.gate.verdict import Judgement
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
     from pytest_dlperf.reports.note import Note
-    from pytest_dlperf.results.document import Results
-    from pytest_dlperf.session import CaseResult
 
 SUMMARY_BYTES: Final = 1_000_000
 """Bytes of a step's summary that are used. GitHub shows none at all above 1 MiB, and what follows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import difference_percent
 from pytest_dlperf.reports.status import decisive
@@ -12,9 +12,9 @@ from pytest_dlperf.reports.status import decisive
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.session import TestRecord
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import TestRecord
 
 PREFIX: Final = "dlperf."
 _DIGITS: Final = 10

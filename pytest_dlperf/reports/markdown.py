@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.model.times import elapsed, parse_time
 from pytest_dlperf.reports.accepted import HEADINGS, change_row
 from pytest_dlperf.reports.figures import visible_losses
 from pytest_dlperf.reports.markdown_alarms import alarm
@@ -23,13 +24,12 @@ from pytest_dlperf.reports.standing import (
     standing_of,
     worst_first,
 )
-from pytest_dlperf.results.times import elapsed, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.results.document import Results
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that the page lists."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate.verdict import Quantity, Verdict
-from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import difference_percent, named_runs, rule_view, summed_up
 from pytest_dlperf.reports.markdown_parts import Part, Weight
@@ -15,9 +15,9 @@ from pytest_dlperf.reports.standing import of_judgement, standing_of, word_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement, Run
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement, Run
+    from pytest_dlperf.model.records import CaseResult
 
 _HEADINGS = ("", "measured", "baseline", "diff", "pinned", "95 % interval", "gate sees", "verdict")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.cases import SINGLE_DEVICE
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.model.case import SINGLE_DEVICE
+from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import (
     by_training,
@@ -17,12 +18,11 @@ from pytest_dlperf.reports.figures import (
 from pytest_dlperf.reports.markdown_parts import Part, Weight
 from pytest_dlperf.reports.markdown_text import code, details, inline, table, verdict
 from pytest_dlperf.reports.standing import Standing, standing_of, words_of
-from pytest_dlperf.session import CaseResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 _HEADINGS = (
     "topology",

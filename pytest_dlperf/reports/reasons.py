@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 
 def alike(reason: str, case: Case) -> str:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.gate.expectation import expected_false_alarms
 from pytest_dlperf.gate.scaling import oddities, where_lost
-from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.cases import Topology
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.case import Topology
+    from pytest_dlperf.model.records import CaseResult
 
 
 def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:

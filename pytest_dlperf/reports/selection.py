@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_dlperf.baselines.cluster import Cluster
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.model.case import Case
 
 _OPERATORS: Final = frozenset(("and", "or", "not", "true", "false"))
 _SHOWN: Final = 3

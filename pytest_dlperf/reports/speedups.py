@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.cases import SINGLE_DEVICE
+from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training, efficiency_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_dlperf.cases import Topology
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.case import Topology
+    from pytest_dlperf.model.records import CaseResult
 
 _LEAST_TOPOLOGIES: Final = 2
 """With fewer the table says it all."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.model.judgement import Quantity, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.cases import Case, Topology
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.case import Case, Topology
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.records import CaseResult
 
 INTERRUPTED: Final = "The session was interrupted: it says nothing of what is missing."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate.verdict import Quantity, Verdict
+from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import difference_percent
 from pytest_dlperf.reports.standing import Standing, of_judgement
@@ -13,9 +13,9 @@ from pytest_dlperf.reports.standing import Standing, of_judgement
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.gate.verdict import Judgement
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.records import TestRecord
     from pytest_dlperf.reports.console import Console
-    from pytest_dlperf.session import TestRecord
 
     Status = tuple[str, str, str | tuple[str, dict[str, bool]]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import difference_percent, held_against, run_count
 from pytest_dlperf.reports.standing import Standing, words_of
@@ -13,8 +13,8 @@ from pytest_dlperf.reports.standing import Standing, words_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.records import CaseResult
 
 _GAP: Final = 2
 _VERDICT_ROOM: Final = 20

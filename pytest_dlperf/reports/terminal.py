@@ -6,21 +6,21 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Quantity, Verdict
-from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import pinned, rule_view
 from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.speedups import in_lines, speedup_lines
 from pytest_dlperf.reports.standing import Standing, counts, standing_of, worst_first
 from pytest_dlperf.reports.table import Table, row_of
-from pytest_dlperf.session import CaseResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.logs.tree import IgnoredLog
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.results import IgnoredLog
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that the terminal lists; the results file has all of them."""

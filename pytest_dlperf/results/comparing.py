@@ -12,15 +12,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.results.contrasts import Contrast, contrasts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.results.document import Results
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 LEAST_RUNS: Final = 3
 """Runs of either side that an interval takes; fewer do not tell how much they differ."""

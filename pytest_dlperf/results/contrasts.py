@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 _FACTS_OF_PYTEST: Final = ("host", "platform", "processors", "python")
 

@@ -10,15 +10,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.model.times import parse_time
 from pytest_dlperf.results.rebuilding import FormError, rebuild, shown, where
-from pytest_dlperf.results.times import parse_time
 from pytest_dlperf.results.writing import SCHEMA
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 MOST_BYTES: Final = 64 * 2**20
 """What is larger is no results file: ten thousand failed cases with their reasons fit."""
@@ -26,7 +26,7 @@ MOST_BYTES: Final = 64 * 2**20
 _DEEPEST: Final = 64
 _LARGEST_INTEGER: Final = 2**63
 _SHOWN: Final = 3
-_SCHEMA_FILE: Final = Path(__file__).parent.parent / "schemas" / "results.json"
+_SCHEMA_FILE: Final = Path(__file__).parent / "schema.json"
 
 
 class ResultsFileError(Exception):

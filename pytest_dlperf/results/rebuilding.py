@@ -6,14 +6,13 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.fingerprint import Fingerprint
-from pytest_dlperf.gate.verdict import Judgement, Quantity
-from pytest_dlperf.logs.tree import IgnoredLog
-from pytest_dlperf.measurement import Estimator, InTurn, Measurement, Run
-from pytest_dlperf.results.changes import BaselineChange
-from pytest_dlperf.results.document import Results
-from pytest_dlperf.session import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.changes import BaselineChange
+from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.judgement import Judgement, Quantity
+from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run
+from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.results import IgnoredLog, Results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

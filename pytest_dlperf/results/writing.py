@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate.verdict import Quantity
-from pytest_dlperf.locks import write_whole
+from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.model.judgement import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.results.document import Results
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 SCHEMA: Final = 1
 SPREAD_DECIMALS: Final = 3

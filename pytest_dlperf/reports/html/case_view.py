@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate.verdict import Judgement, Quantity
-from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.model.judgement import Judgement, Quantity
+from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.failure import sees
 from pytest_dlperf.reports.figures import (
@@ -27,11 +27,11 @@ from pytest_dlperf.reports.standing import of_judgement, standing_of, word_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.measurement import Measurement, Run
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Measurement, Run
+    from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.reports.html.log_tails import LogTail
-    from pytest_dlperf.session import CaseResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from pytest_dlperf.reports.numbers import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.records import CaseResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

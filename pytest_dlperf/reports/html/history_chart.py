@@ -10,11 +10,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.series import Point
+from pytest_dlperf.model.times import parse_time
 from pytest_dlperf.reports import history_words
 from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.scales import Scale, Tick, bars, dots, limits, path
 from pytest_dlperf.reports.standing import Standing
-from pytest_dlperf.results.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.measure.log_tail import last_lines
-from pytest_dlperf.measurement import RunStatus
+from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports.standing import standing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.measurement import Run
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.measurement import Run
+    from pytest_dlperf.model.records import CaseResult
 
 LINES: Final = 15
 MOST_OF_A_CASE: Final = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.times import elapsed
 from pytest_dlperf.reports.accepted import change_row
 from pytest_dlperf.reports.figures import visible_losses
 from pytest_dlperf.reports.html.badge import Badge, badge_of
@@ -16,14 +17,13 @@ from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scaling_chart import scaling_charts
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.standing import INTERRUPTED, counts, headline, worst_first
-from pytest_dlperf.results.times import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 MOST_POINTS: Final = 60_000
 """Points of all histories of a page: 10 bytes each. Beyond, nights are merged."""

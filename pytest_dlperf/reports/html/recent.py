@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.times import parse_time
 from pytest_dlperf.reports import history_words, numbers
-from pytest_dlperf.results.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

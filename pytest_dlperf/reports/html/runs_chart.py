@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import held_against, pinned
 from pytest_dlperf.reports.html.scales import Scale, Tick, limits
@@ -13,9 +13,9 @@ from pytest_dlperf.reports.html.scales import Scale, Tick, limits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import CaseResult
 
 # Two units of the drawing are a pixel where there is room: places are whole numbers.
 LEFT: Final = 40

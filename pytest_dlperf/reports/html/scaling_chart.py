@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.verdict import Quantity
+from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training, efficiency_percent, held_against
 from pytest_dlperf.reports.html.badge import Badge, badge_of
@@ -15,7 +15,7 @@ from pytest_dlperf.reports.standing import standing_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.records import CaseResult
 
 # Two units of the drawing are a pixel where there is room: places are whole numbers.
 LEFT, RIGHT, TOP, BOTTOM = 120, 890, 30, 480

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.cases import SINGLE_DEVICE, Case
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
-from pytest_dlperf.options import ControlArm
-from pytest_dlperf.session import AcceptedNumbers, TestRecord
+from pytest_dlperf.config.options import ControlArm
+from pytest_dlperf.model.case import SINGLE_DEVICE, Case
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.records import AcceptedNumbers, TestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.measurement import InTurn, Measurement
-    from pytest_dlperf.suite import Suite
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.measurement import InTurn, Measurement
+    from pytest_dlperf.plugin.suite import Suite
 
 SUITE: Final = pytest.StashKey["Suite"]()
 _RECORD: Final = pytest.StashKey[TestRecord]()
@@ -80,9 +80,9 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
 
     A case that cannot be measured here skips the test and says what is missing.
     """
-    from pytest_dlperf.locks import LockError
+    from pytest_dlperf.files.locks import LockError
     from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
-    from pytest_dlperf.suite import SuiteError
+    from pytest_dlperf.plugin.suite import SuiteError
 
     suite = _suite(request)
     record = record_of(request.node)
@@ -233,7 +233,7 @@ class Gate:
 
     def _in_turn(self, *measurements: Measurement) -> tuple[list[InTurn], str | None]:
         """Runs of each case and of the accepted software in turn, or why there are fewer."""
-        from pytest_dlperf.locks import LockError
+        from pytest_dlperf.files.locks import LockError
         from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
 
         taken: list[InTurn] = []

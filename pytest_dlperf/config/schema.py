@@ -14,7 +14,7 @@ SCHEMA_FOLDER: Final = ".schema"
 """The folder, beside those of the clusters, where editors find the schemas of recorded files."""
 
 # importlib.resources would take longer than the schemas do.
-_SHIPPED: Final = Path(__file__).parent.parent / "schemas"
+_SHIPPED: Final = Path(__file__).parent / "schemas"
 
 
 @lru_cache

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from enum import Enum
 
-    from pytest_dlperf.launch.variables import Assignment
+    from pytest_dlperf.config.variables import Assignment
 
 _NO_HISTORY: Final = "none"
 _IN_MEMORY: Final = ":memory:"
@@ -139,7 +139,7 @@ class OptionSource:
         given: str | None = found
         words = [item.value for item in allowed]
         if given is not None and given not in words:
-            from pytest_dlperf.yamlfile import nearest
+            from pytest_dlperf.files.yamlfile import nearest
 
             raise pytest.UsageError(
                 f"{place}: there is no {given!r}{nearest(given, words)}; allowed: "
@@ -198,7 +198,7 @@ class OptionSource:
 
     def assignment(self, given: str, place: str) -> Assignment:
         """What a system is told on the command line or in the ini file."""
-        from pytest_dlperf.launch.variables import parse_assignment
+        from pytest_dlperf.config.variables import parse_assignment
 
         try:
             # The value may be a secret, which has no place in a message.

@@ -13,13 +13,18 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.launch.spec import EVERY_SYSTEM_TAKES, LaunchSpec, VariableKind, value_problem
-from pytest_dlperf.yamlfile import nearest
+from pytest_dlperf.config.launch_spec import (
+    EVERY_SYSTEM_TAKES,
+    LaunchSpec,
+    VariableKind,
+    value_problem,
+)
+from pytest_dlperf.files.yamlfile import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 ALL_SYSTEMS: Final = "*"
 _ASSIGNMENT = re.compile(

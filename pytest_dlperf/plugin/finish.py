@@ -6,34 +6,34 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.accepting import NOT_ACCEPTED, Provenance, Refusal, changes_of
-from pytest_dlperf.baselines.entry import ROLLING_SESSIONS
+from pytest_dlperf.baselines.accepting import NOT_ACCEPTED, Provenance, Refusal, changes_of
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record
-from pytest_dlperf.environment import describe_ci_run, describe_commit, describe_environment
+from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
+from pytest_dlperf.files.locks import LockError
+from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
     LEAST_BASELINE_RUNS,
     LEAST_BASELINE_SESSIONS,
 )
-from pytest_dlperf.gate.verdict import Quantity, Verdict
-from pytest_dlperf.locks import LockError
-from pytest_dlperf.publish import publish
+from pytest_dlperf.model.baseline import ROLLING_SESSIONS
+from pytest_dlperf.model.changes import BaselineChange
+from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.results import Results
 from pytest_dlperf.reports.accepted import change_lines
 from pytest_dlperf.reports.note import Note
+from pytest_dlperf.reports.publish import publish
 from pytest_dlperf.reports.standing import headline
-from pytest_dlperf.results.changes import BaselineChange
-from pytest_dlperf.results.document import Results
-from pytest_dlperf.yamlfile import YamlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.logs.tree import IgnoredLog
-    from pytest_dlperf.options import Settings
-    from pytest_dlperf.session import CaseResult, SessionRecords
-    from pytest_dlperf.suite import Suite
+    from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.records import CaseResult, SessionRecords
+    from pytest_dlperf.model.results import IgnoredLog
+    from pytest_dlperf.plugin.suite import Suite
 
 NOISY_SPREAD: Final = 0.1
 """Coefficient of variation between runs above which a first baseline deserves a second look."""

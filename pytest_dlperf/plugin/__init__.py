@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.fixtures import (
+from pytest_dlperf.config.options import (
+    Settings,
+    add_options,
+    check_places,
+    is_dlperf_option_given,
+    keep_host_files,
+    read_settings,
+)
+from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.records import SessionRecords
+from pytest_dlperf.plugin.fixtures import (
     CASE_FIXTURES,
     SUITE,
     case_of,
@@ -25,28 +35,18 @@ from pytest_dlperf.fixtures import (
     dlperf_multi_device_case,
     is_about,
 )
-from pytest_dlperf.gate.verdict import Quantity
-from pytest_dlperf.options import (
-    Settings,
-    add_options,
-    check_places,
-    is_dlperf_option_given,
-    keep_host_files,
-    read_settings,
-)
-from pytest_dlperf.outcomes import Outcomes
-from pytest_dlperf.session import SessionRecords
+from pytest_dlperf.plugin.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
-    from pytest_dlperf.cases import Case
     from pytest_dlperf.history.recorder import Recorder
     from pytest_dlperf.logs.tree import LogIndex
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.records import TestRecord
+    from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
     from pytest_dlperf.reports.note import Note
-    from pytest_dlperf.session import TestRecord
-    from pytest_dlperf.suite import Suite
 
 __all__ = ["dlperf_case", "dlperf_gate", "dlperf_measure", "dlperf_multi_device_case"]
 
@@ -73,7 +73,7 @@ def pytest_load_initial_conftests(args: list[str]) -> None:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the hooks that other plugins may implement."""
-    from pytest_dlperf import hookspecs
+    from pytest_dlperf.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
@@ -114,7 +114,7 @@ def _launches_on_hosts(config: pytest.Config) -> int:
     if not settings.may_launch_on_hosts:
         return 0  # without the imports that reading a list of hosts costs
     from pytest_dlperf.launch.hosts import HostsError
-    from pytest_dlperf.launchers import hosts_of
+    from pytest_dlperf.launch.launchers import hosts_of
 
     try:
         return len(hosts_of(settings))
@@ -166,7 +166,7 @@ class DlperfSession:
         wanted = is_dlperf_option_given(self._config)
         if not wanted and not any(d.is_dir() for d in self._settings.systems_directories):
             return  # another project's tests: this plugin stays out of their way
-        from pytest_dlperf.suite import Suite, SuiteError
+        from pytest_dlperf.plugin.suite import Suite, SuiteError
 
         if self._from_controller is not None:
             folder = Path(os.fsdecode(self._from_controller["run_directory"]))
@@ -382,7 +382,7 @@ class DlperfSession:
         except OSError as error:
             if not self._config.pluginmanager.has_plugin("terminalreporter"):
                 raise
-            from pytest_dlperf.publish import not_written_by_others
+            from pytest_dlperf.reports.publish import not_written_by_others
 
             result = []
             self._notes.append(not_written_by_others(error))
@@ -401,7 +401,7 @@ class DlperfSession:
                 self._settings.cluster,
                 tell=self._notes.append,
             )
-        from pytest_dlperf.finish import finish
+        from pytest_dlperf.plugin.finish import finish
 
         self._is_interrupted |= session.exitstatus not in _WHOLE
         self._notes += list(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from pytest_dlperf import numeric
-from pytest_dlperf.fingerprint import Fingerprint
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.fingerprint import Fingerprint
 
 
 class Estimator(str, Enum):
@@ -119,12 +119,12 @@ class Measurement:
     @property
     def median(self) -> float | None:
         """Median throughput: what baselines are compared with. ``None`` without a run."""
-        return self._rounded(numeric.median(self.throughputs)) if self.throughputs else None
+        return self._rounded(statistics.median(self.throughputs)) if self.throughputs else None
 
     @property
     def mean(self) -> float | None:
         """Mean throughput, for the reader; ``None`` without a run."""
-        return self._rounded(numeric.mean(self.throughputs)) if self.throughputs else None
+        return self._rounded(statistics.mean(self.throughputs)) if self.throughputs else None
 
     @property
     def spread(self) -> float | None:
@@ -132,7 +132,7 @@ class Measurement:
         values = self.throughputs
         if len(values) < 2:  # noqa: PLR2004 - one value has no deviation
             return None
-        return numeric.sample_standard_deviation(values) / numeric.mean(values)
+        return statistics.sample_standard_deviation(values) / statistics.mean(values)
 
     @property
     def broken_runs(self) -> tuple[Run, ...]:
@@ -158,7 +158,7 @@ class Measurement:
 
     def _rounded(self, value: float) -> float:
         if self.estimator is Estimator.PUBLISHED:
-            return numeric.rounded(value, PUBLISHED_DECIMALS)
+            return statistics.rounded(value, PUBLISHED_DECIMALS)
         return value
 
     def to_plain(self) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.cases import Case
-from pytest_dlperf.gate.verdict import Judgement, Quantity, Verdict
-from pytest_dlperf.measurement import InTurn, Measurement
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.measurement import InTurn, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_dlperf.baselines.entry import Baseline
+    from pytest_dlperf.model.baseline import Baseline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

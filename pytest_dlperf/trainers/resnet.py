@@ -2,7 +2,7 @@
 
 Run it with torchrun, which starts one process per device::
 
-    python -m torch.distributed.run --nproc-per-node=2 -m pytest_dlperf.workloads.resnet
+    python -m torch.distributed.run --nproc-per-node=2 -m pytest_dlperf.trainers.resnet
 
 Without torchrun it trains in this process alone. Every process writes one header, one record for
 each step and one record at its end, each on its own line::
@@ -119,7 +119,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         SystemExit: An argument is unknown or out of range; standard error says which.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_dlperf.workloads.resnet",
+        prog="python -m pytest_dlperf.trainers.resnet",
         description="Train ResNet-18 on synthetic images and write a record of each step.",
     )
     add = parser.add_argument

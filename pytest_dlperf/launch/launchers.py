@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
 from pytest_dlperf.launch.launcher import DEFAULT_PYTHON, LauncherError
@@ -15,15 +16,14 @@ from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.slurm import SlurmLauncher
 from pytest_dlperf.launch.ssh import SshLauncher
-from pytest_dlperf.yamlfile import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pytest_dlperf.baselines.cluster import Cluster
+    from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launcher import Launcher
-    from pytest_dlperf.options import Settings
 
 
 def hosts_of(settings: Settings, environment: Mapping[str, str] = os.environ) -> tuple[Host, ...]:

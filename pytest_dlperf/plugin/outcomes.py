@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.fixtures import record_of
-from pytest_dlperf.gate.verdict import Judgement, Verdict
-from pytest_dlperf.session import TestRecord
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.records import TestRecord
+from pytest_dlperf.plugin.fixtures import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from pytest_dlperf.options import Settings
+    from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.model.records import SessionRecords
     from pytest_dlperf.reports.live import LiveReport
-    from pytest_dlperf.session import SessionRecords
 
 
 class Outcomes:

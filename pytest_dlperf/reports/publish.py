@@ -15,9 +15,9 @@ from pytest_dlperf.reports.note import Note
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.options import Settings
-    from pytest_dlperf.results.document import Results
+    from pytest_dlperf.model.results import Results
 
 
 def publish(settings: Settings, results: Results, *, any_report: bool) -> Iterator[Note]:
@@ -80,7 +80,7 @@ def _json(file: Path, results: Results) -> None:
 
 
 def _markdown(file: Path, results: Results) -> None:
-    from pytest_dlperf.locks import write_whole
+    from pytest_dlperf.files.locks import write_whole
     from pytest_dlperf.reports.markdown import markdown_page
 
     write_whole(file, markdown_page(results))
@@ -114,8 +114,8 @@ def _keep(file: Path, results: Results) -> Iterator[Note]:
 
 
 def _page(file: Path, history_file: Path | None, results: Results) -> Iterator[Note]:
+    from pytest_dlperf.files.locks import write_whole
     from pytest_dlperf.history.faults import HistoryError
-    from pytest_dlperf.locks import write_whole
     from pytest_dlperf.reports.html.page import html_page
 
     histories: Mapping[str, CaseHistory] = {}

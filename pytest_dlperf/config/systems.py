@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.cases import Case, Topology, check_name, check_precision
-from pytest_dlperf.launch.reading import read_launch
+from pytest_dlperf.config.launch_reading import read_launch
+from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlValue, load
 from pytest_dlperf.logs.formats import LogFormat, custom_format
-from pytest_dlperf.measurement import Window
-from pytest_dlperf.yamlfile import Problem, YamlError, YamlValue, load
+from pytest_dlperf.model.case import Case, Topology, check_name, check_precision
+from pytest_dlperf.model.measurement import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from pytest_dlperf.launch.spec import LaunchSpec
+    from pytest_dlperf.config.launch_spec import LaunchSpec
 
 # A whole system that is skipped or expected to fail would be a green that means nothing.
 _TAKEN_MARKS: Final = (

@@ -9,24 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.entry import Acceptance
 from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
-from pytest_dlperf.cases import SINGLE_DEVICE
 from pytest_dlperf.gate.judge import judge_throughput
 from pytest_dlperf.gate.noise import STRAY_RADIUS_NOISE, median, noise
 from pytest_dlperf.gate.rules import tolerance_of
-from pytest_dlperf.gate.verdict import Quantity, Verdict
 from pytest_dlperf.logs.digest import digest_of_logs
+from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.case import SINGLE_DEVICE
+from pytest_dlperf.model.judgement import Quantity, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.gate.verdict import Judgement
-    from pytest_dlperf.measurement import Measurement
-    from pytest_dlperf.options import Settings
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import CaseResult
 
 _LOWER: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 """Verdicts on a number that was measured soundly, and is lower than what it was held against."""

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.cluster import (
+from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.config.cluster import (
     UnknownClusterError,
     find_cluster,
     undeclared_systems,
 )
-from pytest_dlperf.baselines.reading import load_baselines
-from pytest_dlperf.cases import Case
-from pytest_dlperf.gate.verdict import Verdict
-from pytest_dlperf.launch.variables import VariableError, check_assignments
+from pytest_dlperf.config.options import LOCAL_CLUSTER, ControlArm, Settings
+from pytest_dlperf.config.systems import System, load_systems, system_files
+from pytest_dlperf.config.variables import VariableError, check_assignments
+from pytest_dlperf.files.yamlfile import YamlError, nearest
 from pytest_dlperf.logs.formats import merged_formats
 from pytest_dlperf.logs.tree import LogIndex, index_logs
-from pytest_dlperf.measurement import InTurn, Measurement
-from pytest_dlperf.options import LOCAL_CLUSTER, ControlArm, Settings
-from pytest_dlperf.repeats import FixedRepeats
-from pytest_dlperf.systems import System, load_systems, system_files
-from pytest_dlperf.yamlfile import YamlError, nearest
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import InTurn, Measurement
+from pytest_dlperf.model.repeats import FixedRepeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pytest_dlperf.baselines.entry import Baseline
-    from pytest_dlperf.gate.verdict import Judgement
     from pytest_dlperf.launch.fleet import Fleet, HostFault
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
@@ -35,7 +33,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
     from pytest_dlperf.measure.from_logs import LogMeasurer
     from pytest_dlperf.measure.once import Measurements
-    from pytest_dlperf.repeats import Repeats
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.repeats import Repeats
 
 
 LEAST_PAIRS: Final = 4
@@ -211,7 +211,7 @@ class Suite:
         """
         from pytest_dlperf.launch.hosts import HostsError
         from pytest_dlperf.launch.launcher import LauncherError
-        from pytest_dlperf.launchers import fleet_of
+        from pytest_dlperf.launch.launchers import fleet_of
         from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
         try:
@@ -243,9 +243,9 @@ class Suite:
 
     def _repeats(self, case: Case) -> Repeats:
         """How many runs of a case are launched: the rule says it that will judge them."""
-        from pytest_dlperf.accepting import ADDED_RUNS
-        from pytest_dlperf.baselines.entry import MOST_TOLERANCE_PERCENT
+        from pytest_dlperf.baselines.accepting import ADDED_RUNS
         from pytest_dlperf.gate.rules import repeats_for, tolerance_of
+        from pytest_dlperf.model.baseline import MOST_TOLERANCE_PERCENT
 
         system, baseline = self.system_of(case), self.baseline(case)
         # Where the tolerance is the rule for good, more runs would be for nothing.
@@ -265,7 +265,7 @@ class Suite:
         if self.settings.records_baselines:
             return FixedRepeats(None)
         from pytest_dlperf.gate.rules import RepeatsByRule, rule_for
-        from pytest_dlperf.gate.verdict import RuleName
+        from pytest_dlperf.model.judgement import RuleName
 
         baseline = self.baseline(case)
         if baseline is None:
@@ -368,7 +368,7 @@ class Suite:
         """The judgement, marked as recorded where the session accepts its number."""
         if not self.settings.records_baselines:
             return judgement
-        from pytest_dlperf.accepting import marked
+        from pytest_dlperf.baselines.accepting import marked
         from pytest_dlperf.gate.judge import judge_throughput
 
         tolerance_percent = self.system_of(case).tolerance_percent

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.databasehead import fault_of
-from pytest_dlperf.gate.verdict import RuleName
-from pytest_dlperf.option_source import OptionSource, file_to_write
+from pytest_dlperf.config.option_source import OptionSource, file_to_write
+from pytest_dlperf.files.databasehead import fault_of
+from pytest_dlperf.model.judgement import RuleName
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from pytest_dlperf.launch.variables import Assignment
+    from pytest_dlperf.config.option_source import HostList
+    from pytest_dlperf.config.variables import Assignment
     from pytest_dlperf.logs.tree import LogSource
-    from pytest_dlperf.option_source import HostList
 
 LOCAL_CLUSTER: Final = "local"
 _BENCHMARK_JSON: Final = "--benchmark-json"

@@ -15,12 +15,12 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.yamlfile import nearest
+from pytest_dlperf.files.yamlfile import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.yamlfile import YamlValue
+    from pytest_dlperf.files.yamlfile import YamlValue
 
 _WORDS: Final = frozenset({"$schema", "title", "description", "x-allowed", "x-refused", "x-unit"})
 _RULES: Final = frozenset(

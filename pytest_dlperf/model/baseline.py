@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.measurement import Estimator
+    from pytest_dlperf.model.measurement import Estimator
 
 ROLLING_SESSIONS: Final = 6
 """How many of the last accepted sessions tonight is held against."""

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.logs.tree import IgnoredLog
-    from pytest_dlperf.measurement import Estimator
-    from pytest_dlperf.results.changes import BaselineChange
-    from pytest_dlperf.session import CaseResult
+    from pytest_dlperf.model.changes import BaselineChange
+    from pytest_dlperf.model.measurement import Estimator
+    from pytest_dlperf.model.records import CaseResult
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredLog:
+    """A log that was found but belongs to no run, and why."""
+
+    log: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

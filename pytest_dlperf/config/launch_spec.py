@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.cases import NAME_PATTERN
-from pytest_dlperf.launch.template import EXTRA_ARGUMENTS, FIELDS, names_in, template_problems
+from pytest_dlperf.config.template import EXTRA_ARGUMENTS, FIELDS, names_in, template_problems
+from pytest_dlperf.model.case import NAME_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_dlperf.cases import Case
+    from pytest_dlperf.model.case import Case
 
 EVERY_SYSTEM_TAKES: Final = ("extra_args", "env", "python", "pause_s")
 """What the user can set for any system, beside the system's own variables."""

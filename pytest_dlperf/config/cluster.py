@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.schema import CLUSTER_SCHEMA, schema
-from pytest_dlperf.launch.reading import read_assignments
-from pytest_dlperf.measurement import Estimator
-from pytest_dlperf.yamlfile import YamlValue, load, nearest
-from pytest_dlperf.yamlschema import check
+from pytest_dlperf.config.launch_reading import read_assignments
+from pytest_dlperf.config.schema import CLUSTER_SCHEMA, schema
+from pytest_dlperf.files.yamlfile import YamlValue, load, nearest
+from pytest_dlperf.files.yamlschema import check
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from pytest_dlperf.launch.variables import Assignment
+    from pytest_dlperf.config.variables import Assignment
 
 CLUSTER_FILE: Final = "cluster.yaml"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pytest_dlperf.cases import check_precision
-from pytest_dlperf.launch.spec import (
+from pytest_dlperf.config.launch_spec import (
     ALWAYS,
     EVERY_SYSTEM_TAKES,
     Choice,
@@ -18,15 +17,16 @@ from pytest_dlperf.launch.spec import (
     Variable,
     VariableKind,
 )
-from pytest_dlperf.launch.variables import Assignment, split_arguments
-from pytest_dlperf.yamlfile import nearest
+from pytest_dlperf.config.variables import Assignment, split_arguments
+from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.model.case import check_precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from enum import Enum
 
-    from pytest_dlperf.cases import Case
-    from pytest_dlperf.yamlfile import YamlValue
+    from pytest_dlperf.files.yamlfile import YamlValue
+    from pytest_dlperf.model.case import Case
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""What a person writes: options, system files, cluster files."""

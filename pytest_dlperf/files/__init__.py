@@ -1,0 +1,1 @@
+"""What touches disks for everybody: locks, whole files, YAML with line numbers."""

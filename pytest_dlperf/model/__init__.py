@@ -1,0 +1,1 @@
+"""Values that all rooms share: frozen, without input or output."""
