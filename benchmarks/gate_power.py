@@ -29,8 +29,8 @@ from pytest_dlperf.gate.noise import are_unstable
 from pytest_dlperf.gate.rules import rule_for
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import RuleName, Verdict
-from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
-from pytest_dlperf.plugin.suite import LEAST_PAIRS
+from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.plugin.suite import MIN_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,7 +43,7 @@ SESSIONS: Final = 6
 RUNS_PER_SESSION: Final = 5
 TOLERANCE_PERCENT: Final = 5.0
 CHUNK: Final = 2000
-CREEP: Final = 0.002
+DRIFT: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +177,15 @@ NOTHING: Final = Outcome(0, Counter(), Counter(), 0, 0.0)
 
 def baseline_of(sessions: Sequence[Sequence[float]]) -> Baseline:
     """A baseline as accepted from the first session, the others added."""
-    pinned, *later = sessions
+    accepted, *later = sessions
     return Baseline(
-        throughput=median(pinned),
+        throughput=median(accepted),
         speedup=None,
         unit="samples/s",
         estimator=Estimator.STEADY,
         tolerance_percent=None,
         mean=None,
-        runs=dict(enumerate(pinned, 1)),
+        runs=dict(enumerate(accepted, 1)),
         strays={},
         note=None,
         place="simulation",
@@ -219,9 +219,9 @@ def one_night(
     loss = cell.loss
     if loss is None:
         told = rule.decide([THROUGHPUT] * rule.at_most, is_last=True)
-        if told is None or told.smallest_visible_percent is None:
+        if told is None or told.min_detectable_percent is None:
             raise AssertionError("the rule does not say what it sees")
-        visible = told.smallest_visible_percent
+        visible = told.min_detectable_percent
         loss = visible / 100
     # The control is the accepted software: it has the night's level, without the loss.
     tonight = noise.night(choose) * (1 - cell.crept)
@@ -238,7 +238,7 @@ def one_night(
         measurement(runs), baseline, tolerance_percent=gate.tolerance_percent, forced=gate.forced
     )
     # As many as a session takes: A B B A, and not too few to tell.
-    pairs = max(LEAST_PAIRS, len(runs) + len(runs) % 2)
+    pairs = max(MIN_PAIRS, len(runs) + len(runs) % 2)
     confirmed = confirmed_in_turn(judgement, baseline, noise, (level, tonight), pairs, choose)
     return judgement.verdict, confirmed.verdict, len(runs) + 2 * pairs, visible
 
@@ -248,9 +248,9 @@ def levels_of(cell: Cell, choose: random.Random) -> list[float]:
     levels = [NOISES[cell.noise].night(choose) for _ in range(cell.gate.baseline_sessions)]
     if not cell.crept:
         return levels
-    # The pinned one is from before; the last ones are those of the nights until tonight.
+    # The accepted one is from before; the last ones are those of the nights until tonight.
     last = [
-        level * (1 - cell.crept + CREEP * nights)
+        level * (1 - cell.crept + DRIFT * nights)
         for nights, level in zip(range(len(levels), 0, -1), levels, strict=True)
     ]
     return [NOISES[cell.noise].night(choose), *last]
@@ -320,7 +320,9 @@ def confirmed_in_turn(  # noqa: PLR0913, PLR0917 - a night has so many sides
     candidate, control = (
         measurement(noise.run(level, choose) for _ in range(pairs)) for level in levels
     )
-    return confirm_throughput(judgement, InTurn(candidate=candidate, control=control), baseline)
+    return confirm_throughput(
+        judgement, InterleavedRuns(candidate=candidate, control=control), baseline
+    )
 
 
 def nights(
@@ -377,7 +379,7 @@ RULE_COLUMNS: Final = (
     ("5 % cv 2.5", "cv 2.5", 0.05),
 )
 RULE_ROWS: Final = (*TOLERANCES, ITSELF, SPEEDUP)
-CREEP_ROWS: Final = ("cv .3", "cv 1", "cv 2.5", "cv 1, nights 1")
+DRIFT_ROWS: Final = ("cv .3", "cv 1", "cv 2.5", "cv 1, nights 1")
 CREPT: Final = (0.04, 0.05, 0.06, 0.07)
 VISIBLE_ROWS: Final = ("cv .3", "cv 1", "cv 1.5", "cv 2.5", "cv 4")
 CONTROL_ROWS: Final = ("cv 1", "cv 2.5", "strays", *NIGHTS)
@@ -389,7 +391,7 @@ def all_cells() -> list[Cell]:
     return [
         *(Cell(gate, noise, loss) for gate in RULE_ROWS for _, noise, loss in RULE_COLUMNS),
         *(Cell(ITSELF, noise, None) for noise in VISIBLE_ROWS),
-        *(Cell(ITSELF, noise, 0.0, crept) for noise in CREEP_ROWS for crept in CREPT),
+        *(Cell(ITSELF, noise, 0.0, crept) for noise in DRIFT_ROWS for crept in CREPT),
         *(Cell(CONTROLLED, noise, loss) for noise in CONTROL_ROWS for loss in CONTROL_LOSSES),
     ]
 
@@ -425,7 +427,7 @@ def tables(outcomes: dict[Cell, Outcome]) -> Iterable[str]:
     yield "Alarms in % when so much has crept away since the number was accepted, 0.2 % a night"
     yield ""
     yield f"{'noise':<26}" + "".join(f"{f'{100 * crept:g} % lost':>11}" for crept in CREPT)
-    for noise in CREEP_ROWS:
+    for noise in DRIFT_ROWS:
         alarms = (outcomes[Cell(ITSELF, noise, 0.0, crept)].alarms() for crept in CREPT)
         yield f"{noise:<26}" + "".join(f"{percent(part):>11}" for part in alarms)
     yield ""

@@ -28,7 +28,7 @@ from pytest_dlperf.history.nights import Series, nights_of
 from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import creeps_of, histories_of, history_of
+from pytest_dlperf.history.trends import drifts_of, histories_of, history_of
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
@@ -83,7 +83,7 @@ def one_night(cases: Sequence[Case], number: int) -> Results:
     )
 
 
-def in_turn(repeats: int, **actions: Callable[[], object]) -> dict[str, float]:
+def interleaved(repeats: int, **actions: Callable[[], object]) -> dict[str, float]:
     """Median milliseconds of each action, taken in turn, after one round that does not count."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for round_number in range(repeats + 1):
@@ -136,7 +136,7 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
         history_of(history, series, until=until)  # imports Otava
         compare(
             "the last 366 nights of a case; floor: a bare query",
-            in_turn(
+            interleaved(
                 repeats,
                 ours=lambda: nights_of(history, series, until=until),
                 floor=lambda: plain(cases[7]),
@@ -145,7 +145,7 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
         found = "all" if is_available() else "all but change points"
         compare(
             f"{found} that the history says of a case; floor: the same",
-            in_turn(
+            interleaved(
                 repeats,
                 ours=lambda: history_of(history, series, until=until),
                 floor=lambda: plain(cases[7]),
@@ -154,7 +154,7 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
         rows = [plain(case) for case in cases]
         as_json = folder / "rows.json"
         as_json.write_text(json.dumps(rows), encoding="utf-8")
-        page = in_turn(
+        page = interleaved(
             max(repeats // 2, 1),
             ours=lambda: [
                 nights_of(history, replace(series, case_id=case.id), until=until) for case in cases
@@ -164,17 +164,19 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
         )
         compare(f"366 nights of {CASES} cases; floor: bare queries", page)
         compare("… floor: a JSON file of these rows alone", {**page, "floor": page["json"]})
-    whole = in_turn(1, page=lambda: histories_of(file, last), lines=lambda: who_creeps(file, last))
-    print(f"what the page asks, with change points, creep and noise: {whole['page']:.0f} ms")
-    print(f"who creeps, as a session's end may ask: {whole['lines']:.0f} ms")
+    whole = interleaved(
+        1, page=lambda: histories_of(file, last), lines=lambda: who_drifts(file, last)
+    )
+    print(f"what the page asks, with change points, drift and noise: {whole['page']:.0f} ms")
+    print(f"who drifts, as a session's end may ask: {whole['lines']:.0f} ms")
     writing(file, cases, nights, repeats)
 
 
-def who_creeps(file: Path, results: Results) -> list[str]:
+def who_drifts(file: Path, results: Results) -> list[str]:
     """What a session's end tells, with the opening of the database."""
     with History.open(file) as history:
-        found = creeps_of(history, results)
-        return [f"{case_id} {history_words.creep(creep)}" for case_id, creep in found]
+        found = drifts_of(history, results)
+        return [f"{case_id} {history_words.drift(drift)}" for case_id, drift in found]
 
 
 def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> None:
@@ -197,7 +199,7 @@ def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> Non
         floor = partial(lambda them: write(next(them)), iter(prepared))
         compare(
             f"adding a session of {count} cases; floor: writing its results file",
-            in_turn(repeats, ours=ours, floor=floor),
+            interleaved(repeats, ours=ours, floor=floor),
         )
     tonight = one_night(cases[:3], next(more))
     recorder = Recorder(

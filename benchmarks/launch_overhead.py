@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.variables import LaunchVariables
-from pytest_dlperf.launch.agent import Place
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.ssh import SshLauncher
+from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Topology

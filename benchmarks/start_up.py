@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from timing import in_turn, middle
+from timing import interleaved, middle
 
 ROOT = Path(__file__).resolve().parent.parent
 CASES = 10_000
@@ -84,7 +84,7 @@ def main() -> None:
             ),
         )
         for title, commands in comparisons:
-            taken = in_turn(commands, folder, repeats, ENVIRONMENT)
+            taken = interleaved(commands, folder, repeats, ENVIRONMENT)
             ours, floor = middle(taken["ours"]), middle(taken["floor"])
             print(
                 f"{title}: ours {ours.wall_s:.3f} s wall, {ours.cpu_s:.3f} s CPU; "

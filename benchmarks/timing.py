@@ -48,7 +48,7 @@ def run(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Us
     return Usage(usage.ru_utime + usage.ru_stime, time.perf_counter() - started, usage.ru_maxrss)
 
 
-def in_turn(
+def interleaved(
     commands: Mapping[str, Sequence[str]],
     cwd: Path,
     repeats: int,

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
-from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +33,11 @@ def measured(*throughputs: float, name: str = CASE) -> Measurement:
     )
 
 
-def in_turn(candidate: float, control: float, *, runs: int = 7, name: str = CASE) -> InTurn:
+def interleaved(
+    candidate: float, control: float, *, runs: int = 7, name: str = CASE
+) -> InterleavedRuns:
     """So many runs of either arm, all of an arm equal."""
-    return InTurn(
+    return InterleavedRuns(
         candidate=measured(*[candidate] * runs, name=name),
         control=measured(*[control] * runs, name=name),
     )
@@ -52,15 +54,15 @@ def accepted(
     ``throughput`` is the accepted number if it is not the median of the first session, ``own`` the
     tolerance in percent that the entry has itself.
     """
-    pinned, *later = sessions
+    accepted, *later = sessions
     return Baseline(
-        throughput=median(pinned) if throughput is None else throughput,
+        throughput=median(accepted) if throughput is None else throughput,
         speedup=speedup,
         unit=UNIT,
         estimator=Estimator.STEADY,
         tolerance_percent=own,
         mean=None,
-        runs=dict(enumerate(pinned, 1)),
+        runs=dict(enumerate(accepted, 1)),
         strays={},
         note=None,
         place=PLACE,

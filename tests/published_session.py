@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Creep, Point
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Point
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
-from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import IgnoredLog, Results
 
@@ -46,7 +46,7 @@ class Happening:
     is_skipped: bool = False
     is_lost: bool = False
     without_baseline: bool = False
-    in_turn: bool = False
+    interleaved: bool = False
     software: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -64,7 +64,7 @@ PLENTY: Final = {
     "paddle-arcface_r50-fp32-b128-4n8g": Happening(is_skipped=True),
     "ngc_pytorch-resnet50-fp32-b128-1n8g": Happening(factor=1.058),
     "pytorch-resnet50-fp32-b128-workers8-1n4g": Happening(without_baseline=True),
-    "paddle-resnet50-fp16-b224-1n8g": Happening(factor=0.93, in_turn=True),
+    "paddle-resnet50-fp16-b224-1n8g": Happening(factor=0.93, interleaved=True),
     "pytorch-resnet50-fp32-b128-dali+workers48-2n8g": Happening(is_lost=True),
 }
 
@@ -137,10 +137,10 @@ def _settled(entry: Baseline, draw: random.Random, noise: float) -> Baseline:
     sessions = [
         tuple(round(entry.throughput * draw.gauss(1, noise), 2) for _ in range(5)) for _ in range(6)
     ]
-    pinned, *later = sessions
+    accepted, *later = sessions
     return replace(
         entry,
-        runs=dict(enumerate(pinned, 1)),
+        runs=dict(enumerate(accepted, 1)),
         sessions=tuple(
             AcceptedSession(at=(TONIGHT - timedelta(days=10 - n)).isoformat(), runs=session)
             for n, session in enumerate(later)
@@ -216,11 +216,11 @@ def _result(
         )
         return result
     judgement = judge_throughput(measurement, baseline, tolerance_percent=TOLERANCE)
-    if happening.in_turn:
+    if happening.interleaved:
         control = [
             replace(run, throughput=(run.throughput or 0) * 1.003) for run in measurement.runs
         ]
-        result.in_turn = InTurn(
+        result.interleaved = InterleavedRuns(
             candidate=measurement, control=replace(measurement, runs=tuple(control))
         )
         judgement = replace(
@@ -239,7 +239,7 @@ def _result(
             baselines[case.single_device.id],
             tolerance_percent=TOLERANCE,
         )
-        if happening.in_turn:
+        if happening.interleaved:
             del result.judgements[Quantity.SPEEDUP]
     return result
 
@@ -252,7 +252,7 @@ def year_of_nights(results: Results, nights: int = 365) -> dict[str, CaseHistory
         measured = result.measurement
         if measured is None or measured.median is None or result.accepted is None:
             continue
-        kind = ("level", "stepped", "creeping")[0 if number % 7 else 1 + number % 2]
+        kind = ("level", "stepped", "drifting")[0 if number % 7 else 1 + number % 2]
         found[result.case.id] = _nights(result, measured, kind, nights, draw)
     return found
 
@@ -266,7 +266,7 @@ def _nights(
     for night in range(nights):
         at = TONIGHT - timedelta(days=nights - 1 - night)
         before = 0.955 if kind == "stepped" and night < step else 1.0
-        crept = 1 - 0.00025 * max(0, night - step) if kind == "creeping" else 1.0
+        crept = 1 - 0.00025 * max(0, night - step) if kind == "drifting" else 1.0
         tonight = level * before * crept * draw.gauss(1, 0.003)
         deviation = abs(draw.gauss(0, 0.005))
         strays = draw.random() < 0.01
@@ -308,10 +308,10 @@ def _nights(
         )
         if at_step
         else (),
-        creep=Creep(
+        drift=Drift(
             since=points[step].started, nights=nights - step, percent=-3.4, percent_per_week=-0.17
         )
-        if kind == "creeping"
+        if kind == "drifting"
         else None,
         run_noise_percent=0.42,
         night_noise_percent=0.31,

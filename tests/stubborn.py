@@ -87,7 +87,7 @@ time.sleep(120)
 IMPATIENT = """\
 from pytest_dlperf.launch import agent, run
 agent.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
-agent.LEASE_S = 2.5
+agent.HEARTBEAT_TIMEOUT_S = 2.5
 run.QUEUE_LIMIT_S = 5.0
 """
 

@@ -131,14 +131,14 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite, workers: lis
     nights = Nights(suite)
     numbers = [nights.numbers(name) for name in ("first", "second", "third")]
     nights.accept(*numbers)
-    pinned = {topology: entry["throughput"] for topology, entry in entries(nights).items()}
+    accepted = {topology: entry["throughput"] for topology, entry in entries(nights).items()}
 
     few, results = suite.judge(*nights.usual("fourth"), EXTEND, *workers, cluster="local")
 
     assert few.ret == 0
     assert results["cases"][0]["gate"]["throughput"]["rule"] == "tolerance"
     few.stdout.fnmatch_lines(["added this session's runs to the baselines of 2 cases in *"])
-    assert {name: entry["throughput"] for name, entry in entries(nights).items()} == pinned
+    assert {name: entry["throughput"] for name, entry in entries(nights).items()} == accepted
     assert [len(entry["sessions"]) for entry in entries(nights).values()] == [3, 3]
 
     # Three runs are enough for a usual night, and no more logs are read.
@@ -146,7 +146,7 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite, workers: lis
     assert usual.ret == 0
     for case in results["cases"]:
         assert case["gate"]["throughput"]["rule"] == "sequential"
-        assert 2 <= case["gate"]["throughput"]["smallest_visible_percent"] < 4
+        assert 2 <= case["gate"]["throughput"]["min_detectable_percent"] < 4
         assert [run["run"] for run in case["runs"]] == [1, 2, 3]
         assert case["available_runs"] == 5
     usual.stdout.fnmatch_lines(["    3 of 5 logs were read: they decide"])

@@ -151,7 +151,7 @@ def test_new_files_name_the_schemas_that_lie_beside_the_clusters(cluster: Cluste
         file = cluster.directory / f"{name}.yaml"
         first_line = file.read_text(encoding="utf-8").splitlines()[0]
         way = first_line.removeprefix("# yaml-language-server: $schema=")
-        shipped = TESTS.parent / "pytest_dlperf" / "schemas" / f"{kind}.json"
+        shipped = TESTS.parent / "pytest_dlperf" / "config" / "schemas" / f"{kind}.json"
         assert (file.parent / way).read_bytes() == shipped.read_bytes()
     assert find_cluster(cluster.directory.parent, "mine", local="local").name == "mine"
 

@@ -384,7 +384,7 @@ def test_there_is_no_mean_where_no_case_has_an_interval(folder: pytest.Pytester)
 
 def test_the_least_number_of_runs_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ratio_interval(EVEN[:3], EVEN) is not None
-    monkeypatch.setattr(comparing, "LEAST_RUNS", 4)
+    monkeypatch.setattr(comparing, "MIN_RUNS", 4)
     assert ratio_interval(EVEN[:3], EVEN) is None
     assert ratio_interval(EVEN, EVEN[:3]) is None
     assert ratio_interval(EVEN[:4], EVEN[:4]) is not None

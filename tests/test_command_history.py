@@ -303,10 +303,10 @@ def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFix
     assert len(lines) == 6
 
 
-def test_creep_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drift_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     fill(Path("h.sqlite3"), drawn([400.0 * (1 - 0.002 * k) for k in range(30)]))
-    (line,) = [line for line in show(capsys) if "creeps" in line]
-    assert line.startswith("  creeps -1.")
+    (line,) = [line for line in show(capsys) if "drifts" in line]
+    assert line.startswith("  drifts -1.")
     assert " a week since 2026-01-01 (30 days), -6." in line
 
 
@@ -441,7 +441,7 @@ def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture
     assert lines[2].startswith("  800.00 samples/s last, lost with its worker, 2 sessions ")
     assert " ".join(map(str.strip, lines[3:5])) == (
         "1 session on 2026-01-01 on another machine (device V100\\x1b[31m, now H200): in no level, "
-        "creep or noise"
+        "drift or noise"
     )
 
 

@@ -54,11 +54,11 @@ class TinyCluster:
         tolerance_percent: float | None = None,
     ) -> None:
         """Add a case with the runs of its accepted session, and of those since."""
-        pinned, *later = sessions
-        lines = [f"    {topology}:", f"      throughput: {sorted(pinned)[len(pinned) // 2]}"]
+        accepted, *later = sessions
+        lines = [f"    {topology}:", f"      throughput: {sorted(accepted)[len(accepted) // 2]}"]
         if tolerance_percent is not None:
             lines.append(f"      tolerance_percent: {tolerance_percent}")
-        runs = ", ".join(f"{number}: {run}" for number, run in enumerate(pinned, 1))
+        runs = ", ".join(f"{number}: {run}" for number, run in enumerate(accepted, 1))
         lines.append(f"      runs: {{{runs}}}")
         if later:
             lines.append("      sessions:")
@@ -291,7 +291,7 @@ def row(case_id: str = "tiny-mlp-fp32-b4-1n1g", *, fault: str | None = None) -> 
             noise_percent=1.0,
             false_alarms=0.002,
             power=(0.5, 0.99, 1.0),
-            smallest_visible_percent=None if fault else 2.6,
+            min_detectable_percent=None if fault else 2.6,
             smallest_tolerance_percent=2.01,
             fault=fault,
         ),

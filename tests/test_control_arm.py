@@ -50,7 +50,7 @@ def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(
     (case,) = results["cases"]
     assert case["verdict"]["throughput"] == "regressed"
     assert "confirmed by the control arm" in case["gate"]["throughput"]["reason"]
-    assert [len(case["in_turn"][arm]["runs"]) for arm in ("candidate", "control")] == [4, 4]
+    assert [len(case["interleaved"][arm]["runs"]) for arm in ("candidate", "control")] == [4, 4]
     result.stdout.fnmatch_lines(["  the accepted software, in turn: median 400.00, *"])
 
 

@@ -130,7 +130,7 @@ def test_the_tolerance_tells_what_it_sees_by_the_runs_of_both_sides() -> None:
     assert judgement.tolerance_percent == 5
     # Two medians of five runs each, which differ by 1.2 %: an error of 0.90 %, known by eight
     # differences: 1.40 and 2.31 errors take the place of 1.28 and 1.96.
-    assert judgement.smallest_visible_percent == pytest.approx(5 + 1.40 * 0.90, abs=0.02)
+    assert judgement.min_detectable_percent == pytest.approx(5 + 1.40 * 0.90, abs=0.02)
     assert judgement.interval_percent == pytest.approx((-2.08, 2.08), abs=0.02)
     assert judgement.false_alarm is not None
     assert judgement.false_alarm < 0.001
@@ -141,7 +141,7 @@ def test_the_tolerance_tells_what_it_sees_by_the_runs_of_both_sides() -> None:
 def test_the_tolerance_tells_what_it_sees_by_tonight_where_the_baseline_cannot() -> None:
     judgement = judge(measured(*EVEN))
     # Known by four differences only.
-    assert judgement.smallest_visible_percent == pytest.approx(5 + 1.53 * 0.90, abs=0.02)
+    assert judgement.min_detectable_percent == pytest.approx(5 + 1.53 * 0.90, abs=0.02)
 
 
 def test_a_baseline_of_many_runs_tells_the_noise_alone() -> None:
@@ -149,7 +149,7 @@ def test_a_baseline_of_many_runs_tells_the_noise_alone() -> None:
     for tonight in (EVEN, [1000.0] * 5):
         judgement = judge(measured(*tonight), many)
         assert judgement.rule is RuleName.TOLERANCE
-        assert judgement.smallest_visible_percent == pytest.approx(11 + 1.31 * 0.90, abs=0.02)
+        assert judgement.min_detectable_percent == pytest.approx(11 + 1.31 * 0.90, abs=0.02)
 
 
 def test_no_interval_tells_of_a_loss_of_more_than_all() -> None:
@@ -167,12 +167,12 @@ def test_a_number_without_runs_is_taken_for_the_median_of_five_at_most() -> None
 
 def test_a_run_that_is_an_accident_does_not_blur_what_is_seen() -> None:
     judgement = judge(measured(*EVEN[:4], 300.0), replace(BASELINE, runs=dict(enumerate(EVEN, 1))))
-    assert (judgement.smallest_visible_percent or 0) < 6.5
+    assert (judgement.min_detectable_percent or 0) < 6.5
 
 
 def test_what_too_few_runs_cannot_tell_is_left_open() -> None:
     judgement = judge(measured(1000, 1001))
-    assert judgement.smallest_visible_percent is None
+    assert judgement.min_detectable_percent is None
     assert judgement.interval_percent is None
     assert judgement.false_alarm is None
 
@@ -210,7 +210,7 @@ def test_fewer_runs_to_be_had_let_less_be_seen() -> None:
     seen = {
         available: judge(
             replace(measured(*EVEN[1:4]), available=available), lasting(1000, None)
-        ).smallest_visible_percent
+        ).min_detectable_percent
         for available in (3, 5, 9, 30, None)
     }
     assert seen[9] == seen[30] == seen[None] == pytest.approx(2.70, abs=0.1)
@@ -310,7 +310,7 @@ def test_a_speedup_with_one_lasting_end_has_the_errors_of_two_medians(lasting_en
     )
     assert judgement.rule is RuleName.TOLERANCE
     # Each end 0.90 % as above; 29 and 8 differences, together some 13.
-    assert judgement.smallest_visible_percent == pytest.approx(5 + 1.35 * 1.27, abs=0.08)
+    assert judgement.min_detectable_percent == pytest.approx(5 + 1.35 * 1.27, abs=0.08)
 
 
 def test_a_speedup_with_one_lasting_end_is_judged_by_the_tolerance() -> None:
@@ -321,7 +321,7 @@ def test_a_speedup_with_one_lasting_end_is_judged_by_the_tolerance() -> None:
 def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed() -> None:
     judgement = speedup_of(8000, 1000, replace(MANY, speedup=8.6))
     assert judgement.verdict is Verdict.REGRESSED
-    assert "creep: the last 6 sessions pass, but the speedup accepted, 8.6," in (
+    assert "drift: the last 6 sessions pass, but the speedup accepted, 8.6," in (
         judgement.reason or ""
     )
     assert (judgement.baseline, judgement.reference) == (8.6, None)

@@ -6,12 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from gate_values import CASE, SINGLE, in_turn, measured
+from gate_values import CASE, SINGLE, interleaved, measured
 
 from pytest_dlperf.gate.control import confirm_speedup, confirm_throughput
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 
 
 def baseline(deviation: float = 0.01, runs: int = 30) -> Baseline:
@@ -42,12 +42,14 @@ def judgement(verdict: Verdict, quantity: Quantity = Quantity.THROUGHPUT) -> Jud
     )
 
 
-def confirmed(verdict: Verdict, arms: InTurn, accepted: Baseline | None = None) -> Judgement:
+def confirmed(
+    verdict: Verdict, arms: InterleavedRuns, accepted: Baseline | None = None
+) -> Judgement:
     return confirm_throughput(judgement(verdict), arms, accepted or baseline())
 
 
 def test_a_loss_against_the_accepted_software_stands() -> None:
-    found = confirmed(Verdict.REGRESSED, in_turn(960, 1000))
+    found = confirmed(Verdict.REGRESSED, interleaved(960, 1000))
     assert found.verdict is Verdict.REGRESSED
     assert found.reason == (
         "confirmed by the control arm: the candidate is 4.0 % slower in turn, a loss counts from "
@@ -57,7 +59,7 @@ def test_a_loss_against_the_accepted_software_stands() -> None:
 
 
 def test_a_loss_that_the_accepted_software_has_too_is_the_environment() -> None:
-    found = confirmed(Verdict.REGRESSED, in_turn(960, 960))
+    found = confirmed(Verdict.REGRESSED, interleaved(960, 960))
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert (found.reason or "").startswith(
         "not confirmed by the control arm: tonight the accepted software is as slow: -4.0 % from "
@@ -66,7 +68,7 @@ def test_a_loss_that_the_accepted_software_has_too_is_the_environment() -> None:
 
 
 def test_a_loss_that_does_not_come_again_is_not_put_on_the_accepted_software() -> None:
-    found = confirmed(Verdict.REGRESSED, in_turn(1000, 1000))
+    found = confirmed(Verdict.REGRESSED, interleaved(1000, 1000))
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert "the loss was gone when both were run again" in (found.reason or "")
     assert "as slow" not in (found.reason or "")
@@ -85,19 +87,19 @@ def test_a_case_that_may_lose_less_needs_less_to_be_confirmed(
     own: float | None, candidate: float, verdict: Verdict
 ) -> None:
     quiet = replace(baseline(0.002), tolerance_percent=own)
-    assert confirmed(Verdict.REGRESSED, in_turn(candidate, 1000), quiet).verdict is verdict
+    assert confirmed(Verdict.REGRESSED, interleaved(candidate, 1000), quiet).verdict is verdict
 
 
 def test_a_loss_that_the_case_tolerates_is_none_by_the_ratio_alone() -> None:
     own = replace(baseline(), tolerance_percent=8.0)
-    assert confirmed(Verdict.PASS, in_turn(950, 1000), own).verdict is Verdict.PASS
-    assert confirmed(Verdict.PASS, in_turn(910, 1000), own).verdict is Verdict.REGRESSED
+    assert confirmed(Verdict.PASS, interleaved(950, 1000), own).verdict is Verdict.PASS
+    assert confirmed(Verdict.PASS, interleaved(910, 1000), own).verdict is Verdict.REGRESSED
 
 
 def test_the_tolerance_rule_lends_its_tolerance_to_the_ratio_alone() -> None:
     passed = replace(judgement(Verdict.PASS), rule=RuleName.TOLERANCE, tolerance_percent=5.0)
     for candidate, verdict in ((960, Verdict.PASS), (940, Verdict.REGRESSED)):
-        found = confirm_throughput(passed, in_turn(candidate, 1000), baseline())
+        found = confirm_throughput(passed, interleaved(candidate, 1000), baseline())
         assert found.verdict is verdict
 
 
@@ -108,20 +110,20 @@ def test_the_tolerance_rule_lends_its_tolerance_to_the_ratio_alone() -> None:
 def test_a_percent_and_a_half_confirms_where_the_noise_is_small(
     candidate: float, verdict: Verdict
 ) -> None:
-    assert confirmed(Verdict.REGRESSED, in_turn(candidate, 1000)).verdict is verdict
+    assert confirmed(Verdict.REGRESSED, interleaved(candidate, 1000)).verdict is verdict
 
 
 def test_more_is_needed_where_the_noise_is_large_or_the_runs_are_few() -> None:
-    arms = in_turn(975, 1000)
+    arms = interleaved(975, 1000)
     assert confirmed(Verdict.REGRESSED, arms).verdict is Verdict.REGRESSED
     noisy = confirmed(Verdict.REGRESSED, arms, baseline(0.04))
     assert noisy.verdict is Verdict.ENVIRONMENT_SHIFT
-    few = in_turn(975, 1000, runs=1)
+    few = interleaved(975, 1000, runs=1)
     assert confirmed(Verdict.REGRESSED, few, baseline(0.02)).verdict is Verdict.ENVIRONMENT_SHIFT
 
 
 def test_strays_of_both_arms_do_not_count() -> None:
-    arms = InTurn(
+    arms = InterleavedRuns(
         candidate=measured(960, 961, 959, 960, 300), control=measured(1000, 400, 1001, 999, 1000)
     )
     found = confirmed(Verdict.REGRESSED, arms)
@@ -130,10 +132,10 @@ def test_strays_of_both_arms_do_not_count() -> None:
 
 
 def test_a_baseline_of_few_runs_leaves_the_noise_to_both_arms() -> None:
-    quiet = InTurn(
+    quiet = InterleavedRuns(
         candidate=measured(974, 975, 976, 975, 975), control=measured(999, 1000, 1001, 1000, 1000)
     )
-    noisy = InTurn(
+    noisy = InterleavedRuns(
         candidate=measured(925, 950, 975, 1000, 1025), control=measured(950, 975, 1000, 1025, 1050)
     )
     few = baseline(0.04, runs=5)
@@ -144,7 +146,7 @@ def test_a_baseline_of_few_runs_leaves_the_noise_to_both_arms() -> None:
 def test_the_noise_of_a_few_pairs_confirms_only_what_is_clear() -> None:
     """Three pairs know their noise by four differences: 2.13 errors take the place of 1.645."""
     candidate, control = (975.0, 950.0, 1000.0), (1000.0, 975.0, 1025.0)
-    arms = InTurn(candidate=measured(*candidate), control=measured(*control))
+    arms = InterleavedRuns(candidate=measured(*candidate), control=measured(*control))
     found = confirmed(Verdict.REGRESSED, arms, baseline(runs=5))
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert "a loss counts from 4.4 % on, 3 runs each" in (found.reason or "")
@@ -154,7 +156,7 @@ def test_the_noise_of_a_few_pairs_confirms_only_what_is_clear() -> None:
 
 
 def test_one_run_of_each_takes_nothing_back() -> None:
-    found = confirmed(Verdict.REGRESSED, in_turn(1000, 1000, runs=1), baseline(runs=5))
+    found = confirmed(Verdict.REGRESSED, interleaved(1000, 1000, runs=1), baseline(runs=5))
     assert found.verdict is Verdict.REGRESSED
     assert found.notes[-1].endswith("too few runs of each to tell how much they differ")
 
@@ -165,7 +167,7 @@ def test_a_drift_through_the_night_is_no_difference_between_the_arms(drift: floa
     control: list[float] = []
     for place, arm in enumerate([candidate, control, control, candidate] * 2):
         arm.append(1000 * (1 - drift * place))
-    arms = InTurn(candidate=measured(*candidate), control=measured(*control))
+    arms = InterleavedRuns(candidate=measured(*candidate), control=measured(*control))
     found = confirmed(Verdict.REGRESSED, arms, baseline(0.002))
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert "0.0 %" in (found.reason or "")
@@ -180,7 +182,7 @@ def test_false_confirmations_are_as_rare_as_they_are_meant_to_be() -> None:
 
     found = sum(
         confirm_throughput(
-            judgement(Verdict.REGRESSED), InTurn(candidate=arm(), control=arm()), None
+            judgement(Verdict.REGRESSED), InterleavedRuns(candidate=arm(), control=arm()), None
         ).verdict
         is Verdict.REGRESSED
         for _ in range(trials)
@@ -189,7 +191,9 @@ def test_false_confirmations_are_as_rare_as_they_are_meant_to_be() -> None:
 
 
 def test_what_lies_between_the_arms_is_no_noise() -> None:
-    arms = InTurn(candidate=measured(700, 701, 699, 700), control=measured(1000, 1001, 999, 1000))
+    arms = InterleavedRuns(
+        candidate=measured(700, 701, 699, 700), control=measured(1000, 1001, 999, 1000)
+    )
     found = confirmed(Verdict.REGRESSED, arms, baseline(0.04, runs=5))
     assert "30.0 % slower" in (found.reason or "")
     assert "a loss counts from 1.5 % on" in (found.reason or "")
@@ -197,7 +201,7 @@ def test_what_lies_between_the_arms_is_no_noise() -> None:
 
 @pytest.mark.parametrize("arm", ["candidate", "control"])
 def test_a_broken_arm_takes_nothing_back(arm: str) -> None:
-    sound = in_turn(960, 960)
+    sound = interleaved(960, 960)
     broken = Run(run=3, throughput=None, status=RunStatus.HUNG, reason="no step for 60 s")
     whole = getattr(sound, arm)
     arms = replace(sound, **{arm: replace(whole, runs=(*whole.runs[:2], broken))})
@@ -209,28 +213,28 @@ def test_a_broken_arm_takes_nothing_back(arm: str) -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.IMPROVED])
 def test_a_loss_that_the_night_hides_is_found(verdict: Verdict) -> None:
-    found = confirmed(verdict, in_turn(1000, 1050))
+    found = confirmed(verdict, interleaved(1000, 1050))
     assert found.verdict is Verdict.REGRESSED
     assert "the control arm shows a loss" in (found.reason or "")
 
 
 def test_a_first_alarm_by_the_ratio_needs_what_any_first_alarm_needs() -> None:
-    assert confirmed(Verdict.PASS, in_turn(982, 1000)).verdict is Verdict.PASS
-    assert confirmed(Verdict.REGRESSED, in_turn(982, 1000)).verdict is Verdict.REGRESSED
+    assert confirmed(Verdict.PASS, interleaved(982, 1000)).verdict is Verdict.PASS
+    assert confirmed(Verdict.REGRESSED, interleaved(982, 1000)).verdict is Verdict.REGRESSED
     noisy = baseline(0.025)
-    assert confirmed(Verdict.PASS, in_turn(970, 1000), noisy).verdict is Verdict.PASS
-    assert confirmed(Verdict.REGRESSED, in_turn(970, 1000), noisy).verdict is Verdict.REGRESSED
+    assert confirmed(Verdict.PASS, interleaved(970, 1000), noisy).verdict is Verdict.PASS
+    assert confirmed(Verdict.REGRESSED, interleaved(970, 1000), noisy).verdict is Verdict.REGRESSED
 
 
 def test_a_night_as_usual_passes_and_tells_of_the_control_arm() -> None:
-    found = confirmed(Verdict.PASS, in_turn(1001, 1000))
+    found = confirmed(Verdict.PASS, interleaved(1001, 1000))
     assert found.verdict is Verdict.PASS
     assert "0.1 % faster" in found.notes[-1]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.NO_BASELINE, Verdict.FAILED])
 def test_other_verdicts_stand(verdict: Verdict) -> None:
-    assert confirmed(verdict, in_turn(900, 1000)).verdict is verdict
+    assert confirmed(verdict, interleaved(900, 1000)).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -249,8 +253,8 @@ def test_a_speedup_is_confirmed_by_the_speedups_of_both_arms(
 ) -> None:
     found = confirm_speedup(
         judgement(Verdict.REGRESSED, Quantity.SPEEDUP),
-        in_turn(*candidate),
-        in_turn(*single, name=SINGLE),
+        interleaved(*candidate),
+        interleaved(*single, name=SINGLE),
         replace(baseline(), throughput=8000.0),
         baseline(),
     )
@@ -262,12 +266,12 @@ def test_a_speedup_tells_whether_the_accepted_software_scales_as_badly() -> None
     slow = replace(
         judgement(Verdict.REGRESSED, Quantity.SPEEDUP), baseline=8.0, difference_percent=-5.0
     )
-    single = in_turn(1000, 1000, name=SINGLE)
+    single = interleaved(1000, 1000, name=SINGLE)
     for level, told in (
         (7600, "tonight the accepted software is scaled no better: -5.0 % from its baseline"),
         (8000, "the loss was gone when both were run again"),
     ):
-        arms = in_turn(level, level)
+        arms = interleaved(level, level)
         found = confirm_speedup(slow, arms, single, baseline(), baseline())
         assert told in (found.reason or "")
 
@@ -276,8 +280,8 @@ def test_the_noise_of_both_ends_blurs_a_speedup() -> None:
     verdicts = [
         confirm_speedup(
             judgement(Verdict.REGRESSED, Quantity.SPEEDUP),
-            in_turn(968, 1000),
-            in_turn(1000, 1000, name=SINGLE),
+            interleaved(968, 1000),
+            interleaved(1000, 1000, name=SINGLE),
             baseline(0.03),
             baseline(of_single),
         ).verdict
@@ -288,10 +292,10 @@ def test_the_noise_of_both_ends_blurs_a_speedup() -> None:
 
 def test_a_broken_single_device_confirms_no_speedup() -> None:
     broken = Run(run=1, throughput=None, status=RunStatus.FAILED, reason="it died")
-    single = in_turn(1000, 1000, name=SINGLE)
+    single = interleaved(1000, 1000, name=SINGLE)
     single = replace(single, control=replace(single.control, runs=(broken,)))
     found = confirm_speedup(
-        judgement(Verdict.REGRESSED, Quantity.SPEEDUP), in_turn(960, 960), single, None, None
+        judgement(Verdict.REGRESSED, Quantity.SPEEDUP), interleaved(960, 960), single, None, None
     )
     assert found.verdict is Verdict.REGRESSED
     assert "it died" in found.notes[-1]

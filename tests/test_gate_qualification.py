@@ -75,7 +75,7 @@ def test_a_quiet_case_is_qualified_with_what_its_gate_sees() -> None:
     assert half < once
     assert once > 0.99
     assert twice > 0.99
-    assert found.smallest_visible_percent == pytest.approx(2.6, abs=0.5)
+    assert found.min_detectable_percent == pytest.approx(2.6, abs=0.5)
     assert found.smallest_tolerance_percent < 2
 
 
@@ -85,7 +85,7 @@ def test_splitting_and_drawing_bring_no_noise_of_their_own() -> None:
     error = found.noise_percent * math.sqrt(1 / 30 + 1 / 9)
     assert found.smallest_tolerance_percent == pytest.approx(2.576 * error, rel=0.25)
     threshold = 3.25 * error
-    assert found.smallest_visible_percent == pytest.approx(threshold + 1.645 * error, rel=0.12)
+    assert found.min_detectable_percent == pytest.approx(threshold + 1.645 * error, rel=0.12)
     assert found.power[2] == 1.0
     assert found.false_alarms < 0.012
 
@@ -94,7 +94,7 @@ def test_few_runs_are_qualified_by_the_tolerance() -> None:
     found = qualified(recorded(0.01, sessions=1))
     assert found.rule is RuleName.TOLERANCE
     assert found.power[1] == pytest.approx(0.5, abs=0.15)
-    assert found.smallest_visible_percent == pytest.approx(6, abs=0.8)
+    assert found.min_detectable_percent == pytest.approx(6, abs=0.8)
     assert found.fault is None
 
 
@@ -108,7 +108,7 @@ def test_an_estimator_that_rounds_is_qualified_in_its_own_unit() -> None:
 
 def test_more_noise_is_seen_through_less() -> None:
     quiet, loud = qualified(recorded(0.003)), qualified(recorded(0.025))
-    assert (loud.smallest_visible_percent or 0) > (quiet.smallest_visible_percent or 0) + 1
+    assert (loud.min_detectable_percent or 0) > (quiet.min_detectable_percent or 0) + 1
     assert loud.smallest_tolerance_percent > 3 * quiet.smallest_tolerance_percent
 
 
@@ -140,7 +140,7 @@ def test_a_comparison_turned_round_is_refused(sessions: int) -> None:
 def test_a_rule_that_sees_nothing_is_refused() -> None:
     make = rule_maker(recorded(0.01), tolerance_percent=5.0)
     found = qualify(recorded(0.01).rolling, lambda drawn: Blind(make(drawn)), 5.0, trials=100)
-    assert found.smallest_visible_percent is None
+    assert found.min_detectable_percent is None
     assert "10 %, two tolerances, is seen in 0 % of nights" in (found.fault or "")
 
 
@@ -176,7 +176,7 @@ def test_nights_that_differ_ask_for_a_larger_tolerance() -> None:
     assert even.false_alarms == 0
     assert uneven.false_alarms > 0.1
     assert uneven.smallest_tolerance_percent > 2 * even.smallest_tolerance_percent
-    assert (uneven.smallest_visible_percent or 0) > (even.smallest_visible_percent or 0) + 1
+    assert (uneven.min_detectable_percent or 0) > (even.min_detectable_percent or 0) + 1
 
 
 def test_a_single_night_that_was_slow_is_held_out_as_a_whole() -> None:

@@ -75,10 +75,10 @@ def test_a_session_of_one_run_or_two_is_none() -> None:
 
 
 def of_sessions(*sessions: tuple[float, ...]) -> Baseline:
-    pinned, *later = sessions
+    accepted, *later = sessions
     return replace(
         baseline(),
-        runs=dict(enumerate(pinned, 1)),
+        runs=dict(enumerate(accepted, 1)),
         sessions=tuple(AcceptedSession(at="", runs=runs) for runs in later),
     )
 
@@ -179,7 +179,7 @@ def test_the_rule_that_asked_for_the_runs_is_the_one_that_judges_them(level: flo
     judged = judge_throughput(measurement, accepted, tolerance_percent=5.0)
     assert asked is not None
     assert judged.verdict is asked.verdict
-    assert judged.smallest_visible_percent == asked.smallest_visible_percent
+    assert judged.min_detectable_percent == asked.min_detectable_percent
     assert (judged.verdict is Verdict.REGRESSED) == (level < 975)
 
 

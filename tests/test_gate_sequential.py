@@ -21,8 +21,8 @@ from pytest_dlperf.gate.noise import (
     outliers,
     pooled_noise,
     strays,
-    student_tail,
-    widened,
+    t_quantile,
+    t_sf,
 )
 from pytest_dlperf.gate.sequential import SequentialRule
 from pytest_dlperf.model.judgement import Verdict
@@ -35,8 +35,8 @@ SESSIONS = [EVEN] * 6
 def rule(  # noqa: PLR0913 - what a baseline says, by name
     sessions: list[list[float]] = SESSIONS,
     *,
-    pinned: float = 1000.0,
-    pinned_runs: int = 5,
+    accepted: float = 1000.0,
+    accepted_runs: int = 5,
     tolerance: float = 5.0,
     least: float | None = None,
     repeats: int | None = None,
@@ -44,11 +44,11 @@ def rule(  # noqa: PLR0913 - what a baseline says, by name
 ) -> SequentialRule:
     return SequentialRule.of(
         sessions,
-        pinned=pinned,
-        pinned_at="2026-11-01T02:00:00+00:00",
-        pinned_runs=pinned_runs,
+        accepted=accepted,
+        accepted_at="2026-11-01T02:00:00+00:00",
+        accepted_runs=accepted_runs,
         tolerance_percent=tolerance,
-        least_loss_percent=least,
+        min_loss_percent=least,
         repeats=repeats,
         available=available,
     )
@@ -121,7 +121,7 @@ def test_the_noise_of_short_sessions_is_pooled_around_their_own_means() -> None:
     found = pooled_noise([[99.0, 100.0, 101.0], [990.0, 1000.0, 1010.0], [5.0], []])
     assert found is not None
     assert found.deviation == pytest.approx(0.01)
-    assert found.freedom == 4
+    assert found.dof == 4
     assert pooled_noise([[100.0, 101.0], [5.0]]) is None
     assert pooled_noise([]) is None
     quiet = [[100.0, 100.5, 99.5, 100.2, 99.8]]
@@ -144,18 +144,18 @@ def test_the_pooled_noise_leaves_out_accidents_only() -> None:
 @pytest.mark.parametrize(
     ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (8, 2.306), (29, 2.045)]
 )
-def test_estimated_deviations_are_widened_as_in_the_tables(freedom: int, quantile: float) -> None:
-    assert student_tail(quantile, freedom) == pytest.approx(0.025, rel=1e-3)
-    assert widened(INTERVAL, freedom) == pytest.approx(quantile, rel=1e-3)
-    assert student_tail(0.0, freedom) == pytest.approx(0.5)
+def test_estimated_deviations_are_widened_as_in_the_tables(dof: int, quantile: float) -> None:
+    assert t_sf(quantile, dof) == pytest.approx(0.025, rel=1e-3)
+    assert t_quantile(INTERVAL, dof) == pytest.approx(quantile, rel=1e-3)
+    assert t_sf(0.0, dof) == pytest.approx(0.5)
 
 
 def test_a_ratio_has_the_errors_of_both_ends() -> None:
-    end = StandardError(value=0.03, freedom=4)
-    both = StandardError.of_both([end, StandardError(value=0.04, freedom=4)])
+    end = StandardError(value=0.03, dof=4)
+    both = StandardError.of_both([end, StandardError(value=0.04, dof=4)])
     assert both.value == pytest.approx(0.05)
-    assert both.freedom == 7
-    assert StandardError.of_both([end, StandardError(value=1e-6, freedom=29)]).freedom == 4
+    assert both.dof == 7
+    assert StandardError.of_both([end, StandardError(value=1e-6, dof=29)]).dof == 4
 
 
 def test_without_runs_there_is_neither_median_nor_noise() -> None:
@@ -218,7 +218,7 @@ def test_a_series_cut_short_is_decided_by_what_there_is() -> None:
     assert short is not None
     assert whole is not None
     assert short.verdict is Verdict.REGRESSED
-    assert (short.smallest_visible_percent or 0) > (whole.smallest_visible_percent or 0)
+    assert (short.min_detectable_percent or 0) > (whole.min_detectable_percent or 0)
 
 
 def test_fewer_than_three_runs_decide_nothing() -> None:
@@ -233,7 +233,7 @@ def test_a_decision_tells_what_it_sees_and_how_often_it_is_wrong() -> None:
     assert decision is not None
     assert decision.reference == 1000
     assert decision.threshold_percent == pytest.approx(2.15, abs=0.05)
-    assert decision.smallest_visible_percent == pytest.approx(2.68, abs=0.05)
+    assert decision.min_detectable_percent == pytest.approx(2.68, abs=0.05)
     assert 0 < (decision.false_alarm or 0) < 0.002
     assert decision.interval_percent == pytest.approx((-1.3, 1.3), abs=0.1)
 
@@ -243,7 +243,7 @@ def test_a_series_of_as_many_runs_as_there_are_sees_what_they_see() -> None:
     assert few.at_most == 5
     assert looks(few, 970.0)[:5] == [None] * 4 + [Verdict.REGRESSED]
     seen = [
-        decision.smallest_visible_percent or 0
+        decision.min_detectable_percent or 0
         for by in (rule(available=3), few, rule(available=9), rule(available=50))
         if (decision := by.decide([1000.0] * 3, is_last=True))
     ]
@@ -251,7 +251,7 @@ def test_a_series_of_as_many_runs_as_there_are_sees_what_they_see() -> None:
     assert rule(available=0).at_most == 1
 
 
-def test_the_false_alarms_are_those_of_all_looks_and_of_creep() -> None:
+def test_the_false_alarms_are_those_of_all_looks_and_of_drift() -> None:
     noisy = [[1000 + 2.5 * (run - 1000) for run in EVEN]] * 6
 
     def false_alarm(by: SequentialRule) -> float:
@@ -262,9 +262,9 @@ def test_the_false_alarms_are_those_of_all_looks_and_of_creep() -> None:
     # Each of the runs 7 to 9 is an alarm in 1.5 of 1,000 nights, by a noise known from 30 runs.
     assert false_alarm(rule(noisy, tolerance=50.0)) == pytest.approx(0.0044, abs=0.0002)
     assert false_alarm(rule(noisy, repeats=3, tolerance=50.0)) == pytest.approx(0.0015, abs=1e-4)
-    creeps = false_alarm(rule(noisy, tolerance=3.0))
-    assert creeps == pytest.approx(0.0059, abs=0.0003)
-    assert false_alarm(rule(noisy, tolerance=7.0)) < creeps
+    drifts = false_alarm(rule(noisy, tolerance=3.0))
+    assert drifts == pytest.approx(0.0059, abs=0.0003)
+    assert false_alarm(rule(noisy, tolerance=7.0)) < drifts
     # With a noise of 4 % large losses come by chance at the fifth and sixth run too.
     wild = [[1000 + 4 * (run - 1000) for run in EVEN]] * 6
     assert false_alarm(rule(wild, tolerance=50.0)) > false_alarm(rule(noisy, tolerance=50.0))
@@ -275,41 +275,44 @@ def test_faster_by_more_than_the_threshold_is_improved() -> None:
     assert looks(rule(), 1015.0)[2] is Verdict.PASS
 
 
-# ------------------------------------------------------------------------ the pinned number
+# ------------------------------------------------------------------------ the accepted number
 
 
-def test_what_the_last_sessions_pass_may_still_be_creep() -> None:
+def test_what_the_last_sessions_pass_may_still_be_drift() -> None:
     """The last sessions have come down to 1000 from an accepted 1060, step by step."""
-    crept = rule(pinned=1060.0)
+    crept = rule(accepted=1060.0)
     assert looks(crept, 1000.0) == [None] * 6 + [Verdict.REGRESSED] * 3
     decision = crept.decide([1000.0] * 7, is_last=False)
     assert decision is not None
     assert decision.reason is not None
-    assert decision.reason.startswith("creep: the last 6 sessions pass")
+    assert decision.reason.startswith("drift: the last 6 sessions pass")
     assert "2026-11-01" in decision.reason
     assert "5.7 % below it, allowed are 5.0 %" in decision.reason
     assert decision.reference == 1060
     assert decision.difference_percent == pytest.approx(-5.66, abs=0.01)
     assert decision.threshold_percent == pytest.approx(5)
     # Of this loss no less is seen than what is allowed.
-    assert decision.smallest_visible_percent is not None
-    assert 5.5 < decision.smallest_visible_percent < 7
+    assert decision.min_detectable_percent is not None
+    assert 5.5 < decision.min_detectable_percent < 7
 
 
-def test_creep_is_what_the_case_does_not_tolerate() -> None:
-    assert looks(rule(pinned=1050.0), 1000.0)[2] is Verdict.PASS
-    assert looks(rule(pinned=1050.0, tolerance=3.0), 1000.0)[6] is Verdict.REGRESSED
+def test_drift_is_what_the_case_does_not_tolerate() -> None:
+    assert looks(rule(accepted=1050.0), 1000.0)[2] is Verdict.PASS
+    assert looks(rule(accepted=1050.0, tolerance=3.0), 1000.0)[6] is Verdict.REGRESSED
 
 
-def test_what_the_noise_hides_is_no_creep() -> None:
-    assert looks(rule(pinned=1015.0, tolerance=0.5), 1000.0)[2] is Verdict.PASS
-    assert looks(rule(pinned=1025.0, tolerance=0.5), 1000.0)[6] is Verdict.REGRESSED
+def test_what_the_noise_hides_is_no_drift() -> None:
+    assert looks(rule(accepted=1015.0, tolerance=0.5), 1000.0)[2] is Verdict.PASS
+    assert looks(rule(accepted=1025.0, tolerance=0.5), 1000.0)[6] is Verdict.REGRESSED
 
 
 def test_a_number_of_few_runs_is_held_to_less() -> None:
     """An accepted number of five runs may itself lie 0.6 % too high by chance, one of 40 not."""
-    assert looks(rule(pinned=1022.0, tolerance=0.5), 1000.0)[2] is Verdict.PASS
-    assert looks(rule(pinned=1022.0, tolerance=0.5, pinned_runs=40), 1000.0)[6] is Verdict.REGRESSED
+    assert looks(rule(accepted=1022.0, tolerance=0.5), 1000.0)[2] is Verdict.PASS
+    assert (
+        looks(rule(accepted=1022.0, tolerance=0.5, accepted_runs=40), 1000.0)[6]
+        is Verdict.REGRESSED
+    )
 
 
 def test_a_tolerance_of_its_own_replaces_the_least_loss() -> None:
@@ -402,7 +405,7 @@ def test_a_night_noisier_than_the_baseline_goes_by_its_own_noise() -> None:
     assert noisy is not None
     assert usual.threshold_percent == 2
     assert noisy.threshold_percent > 5
-    assert (noisy.smallest_visible_percent or 0) > noisy.threshold_percent
+    assert (noisy.min_detectable_percent or 0) > noisy.threshold_percent
     assert noisy.notes[-1] == "runs differ by 3.1 % tonight, 0.4 % in the baseline"
     assert verdict(quiet, [run * 0.97 for run in NOISY]) is None
     assert verdict(quiet, [run * 0.97 for run in NOISY], is_last=True) is Verdict.PASS
@@ -460,7 +463,7 @@ def test_a_loss_of_three_percent_never_passes_without_noise(factor: float) -> No
 def test_the_unit_changes_no_verdict(runs: list[float], unit: float) -> None:
     # Powers of two and of ten, the latter with a hair's breadth: no run lies on a limit then.
     plain = rule().decide([run + 1e-4 for run in runs], is_last=True)
-    scaled = rule([[run * unit for run in session] for session in SESSIONS], pinned=1000 * unit)
+    scaled = rule([[run * unit for run in session] for session in SESSIONS], accepted=1000 * unit)
     other = scaled.decide([(run + 1e-4) * unit for run in runs], is_last=True)
     assert plain is not None
     assert other is not None

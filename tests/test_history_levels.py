@@ -11,9 +11,9 @@ import pytest
 from histories import CASE, FIRST, case_result, drawn, fill, measurement, night, session
 
 from pytest_dlperf.history.change_points import change_points
-from pytest_dlperf.history.creep import creep_of
+from pytest_dlperf.history.drift import drift_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import creeps_of, histories_of
+from pytest_dlperf.history.trends import drifts_of, histories_of
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
@@ -42,14 +42,14 @@ def known(file: Path, nights: Sequence[Results]) -> CaseHistory:
     return histories_of(file, nights[-1])[CASE]
 
 
-def told_of_creep(file: Path, results: Results) -> list[str]:
+def told_of_drift(file: Path, results: Results) -> list[str]:
     with History.open(file) as history:
-        found = creeps_of(history, results)
-        return [f"{case_id} {history_words.creep(creep)}" for case_id, creep in found]
+        found = drifts_of(history, results)
+        return [f"{case_id} {history_words.drift(drift)}" for case_id, drift in found]
 
 
 def shows_nothing(history: CaseHistory) -> bool:
-    return not history.change_points and history.creep is None
+    return not history.change_points and history.drift is None
 
 
 # ------------------------------------------------------------------------------ machines
@@ -74,7 +74,7 @@ def test_another_machine_is_no_change_of_the_level(file: Path) -> None:
     (other,) = history.other_machines
     assert history_words.other_machine(other) == (
         "40 sessions from 2026-01-01 to 2026-02-09 on another machine (device H200, now B200): in "
-        "no level, creep or noise"
+        "no level, drift or noise"
     )
 
 
@@ -90,12 +90,12 @@ def test_two_machines_in_turn_are_no_noise(file: Path) -> None:
     ]
 
 
-def test_a_machine_that_creeps_is_not_hidden_by_another(file: Path) -> None:
+def test_a_machine_that_drifts_is_not_hidden_by_another(file: Path) -> None:
     levels = [level for k in range(40) for level in (400.0 * (1 - 0.002 * k), 640.0)]
     nights = [on(("H200", "B200")[k % 2], k, r) for k, r in enumerate(drawn(levels))][:-1]
-    assert known(file, nights).creep is not None
-    (told,) = told_of_creep(file, nights[-1])
-    assert " creeps -0.7 % a week " in told
+    assert known(file, nights).drift is not None
+    (told,) = told_of_drift(file, nights[-1])
+    assert " drifts -0.7 % a week " in told
 
 
 def test_logs_of_which_nobody_knows_the_machine_are_one_series(file: Path) -> None:
@@ -247,25 +247,25 @@ def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
     found = 0
     for trial in range(30):
         medians = [median(runs) for runs in drawn(swinging(150, 0.01, 0.5, f"{trial}"))]
-        creep = creep_of(medians, [(86400.0 * k, night(k)) for k in range(150)])
-        found += creep is not None
+        drift = drift_of(medians, [(86400.0 * k, night(k)) for k in range(150)])
+        found += drift is not None
         found += len(change_points(medians, [(k, night(k)) for k in range(150)]) or ())
     assert found <= 4  # of nights taken one by one as independent: 20
 
 
 @pytest.mark.parametrize("seed", ["a", "b", "c", "d"])
 @pytest.mark.parametrize("calm", [0, 30, 60])
-def test_creep_is_told_once(file: Path, seed: str, calm: int) -> None:
+def test_drift_is_told_once(file: Path, seed: str, calm: int) -> None:
     levels = [400.0] * calm + [400.0 * (1 - 0.002 * k) for k in range(35)]
     last = fill(file, drawn(levels, noise=0.006, seed=seed))
     history = histories_of(file, last)[CASE]
-    assert history.creep is not None
+    assert history.drift is not None
     assert history.change_points == ()
 
 
-def test_a_change_before_creep_keeps_its_date(file: Path) -> None:
+def test_a_change_before_drift_keeps_its_date(file: Path) -> None:
     levels = [420.0] * 40 + [400.0] * 40 + [400.0 * (1 - 0.002 * k) for k in range(30)]
     history = histories_of(file, fill(file, drawn(levels, noise=0.006)))[CASE]
-    assert history.creep is not None
+    assert history.drift is not None
     assert history.change_points is not None
     assert [abs(point.index - 40) <= 2 for point in history.change_points] == [True]

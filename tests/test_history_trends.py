@@ -1,4 +1,4 @@
-"""What many nights show of a case: changes of its level, creep, and its noise."""
+"""What many nights show of a case: changes of its level, drift, and its noise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from histories import CASE, case_result, drawn, fill, night, session
 
-from pytest_dlperf.history.creep import creep_of
+from pytest_dlperf.history.drift import drift_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import creeps_of, histories_of
+from pytest_dlperf.history.trends import drifts_of, histories_of
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_dlperf.history.series import CaseHistory, Creep
+    from pytest_dlperf.history.series import CaseHistory, Drift
     from pytest_dlperf.model.results import Results
 
 OTHER = "tiny-mlp-fp32-b4-1n2g"
@@ -38,10 +38,10 @@ def known(file: Path, results: Results) -> CaseHistory:
     return histories_of(file, results)[CASE]
 
 
-def told_of_creep(file: Path, results: Results) -> list[str]:
+def told_of_drift(file: Path, results: Results) -> list[str]:
     with History.open(file) as history:
-        found = creeps_of(history, results)
-        return [f"{case_id} {history_words.creep(creep)}" for case_id, creep in found]
+        found = drifts_of(history, results)
+        return [f"{case_id} {history_words.drift(drift)}" for case_id, drift in found]
 
 
 def levels(*parts: tuple[int, float]) -> list[float]:
@@ -194,7 +194,7 @@ def test_single_slow_nights_and_broken_ones_are_no_change(file: Path) -> None:
     add(file, survived)
     history = known(file, survived)
     assert history.change_points == ()
-    assert history.creep is None
+    assert history.drift is None
     # A point for every night that has a number, also for those that say nothing of the level.
     assert [history.points[-1].median, len(history.points)] == [200.0, 80]
 
@@ -240,36 +240,36 @@ def test_without_otava_change_points_are_unknown(
     assert history.run_noise_percent is not None
 
 
-# ---------------------------------------------------------------------------------- creep
+# ---------------------------------------------------------------------------------- drift
 
 
-def creeping(count: int, per_night: float, *, flat: int = 0) -> list[float]:
+def drifting(count: int, per_night: float, *, flat: int = 0) -> list[float]:
     return [400.0] * flat + [400.0 * (1 - per_night * k) for k in range(count)]
 
 
-def creep(values: Sequence[float], *, noise: float = 0.01, seed: str = "creep") -> Creep | None:
+def drift(values: Sequence[float], *, noise: float = 0.01, seed: str = "drift") -> Drift | None:
     medians = [median(runs) for runs in drawn(values, noise=noise, seed=seed)]
-    return creep_of(medians, [(86400.0 * k, night(k)) for k in range(len(medians))])
+    return drift_of(medians, [(86400.0 * k, night(k)) for k in range(len(medians))])
 
 
 @pytest.mark.parametrize(
     ("values", "since"),
     [
-        (creeping(25, 0.002), 0),
-        (creeping(25, 0.002, flat=60), 60),
-        (creeping(60, 0.0007, flat=30), 30),
+        (drifting(25, 0.002), 0),
+        (drifting(25, 0.002, flat=60), 60),
+        (drifting(60, 0.0007, flat=30), 30),
     ],
     ids=["from the start", "after a calm time", "very slow"],
 )
 def test_a_slow_loss_is_seen(file: Path, values: list[float], since: int) -> None:
-    last = fill(file, drawn(values, seed="creep"))
-    found = known(file, last).creep
+    last = fill(file, drawn(values, seed="drift"))
+    found = known(file, last).drift
     assert found is not None
     assert abs(len(values) - found.nights - since) <= 20
     assert found.percent_per_week == pytest.approx(700 * (values[-1] / values[-2] - 1), rel=0.5)
-    (told,) = told_of_creep(file, last)
+    (told,) = told_of_drift(file, last)
     assert told == (
-        f"{CASE} creeps {found.percent_per_week:+.1f} % a week since "
+        f"{CASE} drifts {found.percent_per_week:+.1f} % a week since "
         f"{found.since[:10]} ({found.nights} days), {found.percent:+.1f} % in all"
     )
 
@@ -284,35 +284,35 @@ def test_a_slow_loss_is_seen(file: Path, values: list[float], since: int) -> Non
     ],
     ids=["calm", "one step", "a late step", "two steps"],
 )
-def test_steps_and_noise_are_no_creep(values: list[float]) -> None:
-    seen = [creep(values, noise=0.007, seed=f"trial {trial}") for trial in range(20)]
+def test_steps_and_noise_are_no_drift(values: list[float]) -> None:
+    seen = [drift(values, noise=0.007, seed=f"trial {trial}") for trial in range(20)]
     assert seen == [None] * 20
 
 
-def test_creep_is_seen_most_of_the_time_and_hardly_ever_without(file: Path) -> None:
+def test_drift_is_seen_most_of_the_time_and_hardly_ever_without(file: Path) -> None:
     del file
-    losing = [creep(creeping(20, 0.002, flat=50), seed=f"{k}") for k in range(40)]
-    calm = [creep([400.0] * 90, seed=f"{k}") for k in range(40)]
+    losing = [drift(drifting(20, 0.002, flat=50), seed=f"{k}") for k in range(40)]
+    calm = [drift([400.0] * 90, seed=f"{k}") for k in range(40)]
     assert sum(found is not None for found in losing) >= 36
     assert sum(found is not None for found in calm) == 0
 
 
-def test_what_was_accepted_is_no_creep(file: Path) -> None:
-    values = creeping(30, 0.002)
+def test_what_was_accepted_is_no_drift(file: Path) -> None:
+    values = drifting(30, 0.002)
     fill(file, drawn(values))
     change = BaselineChange(
         case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=376.0, why="known"
     )
     tonight = session(30, {CASE: [376.0] * 5}, baseline_changes=(change,))
     add(file, tonight)
-    assert known(file, tonight).creep is None
-    assert told_of_creep(file, tonight) == []
+    assert known(file, tonight).drift is None
+    assert told_of_drift(file, tonight) == []
 
 
-def test_many_sessions_of_one_day_are_no_creep() -> None:
-    values = [median(runs) for runs in drawn(creeping(30, 0.002))]
+def test_many_sessions_of_one_day_are_no_drift() -> None:
+    values = [median(runs) for runs in drawn(drifting(30, 0.002))]
     hours = [(3600.0 * k, f"2026-01-01T{k % 24:02}:00:00+00:00") for k in range(30)]
-    assert creep_of(values, hours) is None
+    assert drift_of(values, hours) is None
 
 
 # ---------------------------------------------------------------------------------- noise
@@ -333,7 +333,7 @@ def test_the_noise_of_runs_is_told_from_that_of_nights(
 def test_too_few_nights_say_nothing_of_noise(file: Path) -> None:
     history = known(file, fill(file, [[400.0]]))
     assert (history.run_noise_percent, history.night_noise_percent) == (None, None)
-    assert history.creep is None
+    assert history.drift is None
     assert not history.change_points
 
 

@@ -11,7 +11,7 @@ import pytest
 import results_makers as make
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
-from pytest_dlperf.history.series import CaseHistory, ChangePoint, Creep, Point
+from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Point
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports.html.history_chart import history_chart, thinned
@@ -186,12 +186,12 @@ def test_a_name_stands_for_one_element_only(whole: Page) -> None:
 def test_history_shows_what_happened_when(plenty: Results, whole: Page) -> None:
     histories = year_of_nights(plenty)
     stepped = next(name for name, history in histories.items() if history.accepted)
-    creeping = next(name for name, history in histories.items() if history.creep)
+    drifting = next(name for name, history in histories.items() if history.drift)
     text = whole.case(stepped).text
     assert "2026-06-28: +4.7 %" in text
     assert "cuDNN 8.9 <fused> kernels" in text
-    text = whole.case(creeping).text
-    assert "creeps -0.2 % a week since 2026-06-28 (" in text
+    text = whole.case(drifting).text
+    assert "drifts -0.2 % a week since 2026-06-28 (" in text
     assert " days), -3.4 % in all" in text
 
 
@@ -264,10 +264,10 @@ def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
     head = told(changed(SLOWER, "2026-11-04"), changed(other, "2026-09-04"))
     assert f"{SLOWER}: level changed on 2026-11-04 by -4.9 %" in head
     assert other not in head
-    creep = Creep(since="2026-09-01T02:00:00+00:00", nights=80, percent=-3.4, percent_per_week=-0.3)
-    crept = replace(changed(other, "2026-09-04"), creep=creep)
+    drift = Drift(since="2026-09-01T02:00:00+00:00", nights=80, percent=-3.4, percent_per_week=-0.3)
+    crept = replace(changed(other, "2026-09-04"), drift=drift)
     slowly = told(crept)
-    assert f"{other} creeps " in slowly
+    assert f"{other} drifts " in slowly
     assert " since 2026-09-01 " in slowly
 
     many = told(*(changed(case_id, "2026-11-04") for case_id in ids))
@@ -424,7 +424,7 @@ def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty: Results) 
     assert f"{difference:+.1f} %" in case
     assert f"the runs that count lie at {held * 0.901:.2f}: -9.9 % (95 %: " in case
     assert f"baseline: {held:.2f}" in case
-    assert f"pinned: {judged.baseline:.2f}" in case
+    assert f"accepted: {judged.baseline:.2f}" in case
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -92,7 +92,7 @@ def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: li
         (float(told["median"]) / float(told["baseline"]) - 1) * 100
     )
     assert len(told["throughputs"].split()) == len(told["logs"].split(", ")) == 5
-    assert {"mean", "spread", "interval_percent", "smallest_visible_percent"} <= told.keys()
+    assert {"mean", "spread", "interval_percent", "min_detectable_percent"} <= told.keys()
 
     speedup = properties(tests[f"test_speedup[{TWO}]"])
     assert speedup["dlperf.quantity"] == "speedup"
@@ -110,7 +110,7 @@ def test_both_views_of_a_difference_are_there_and_both_numbers(suite: Suite) -> 
     median, baseline = float(told["dlperf.median"]), float(told["dlperf.baseline"])
     shown = float(told["dlperf.median_difference_percent"])
     assert shown == pytest.approx(100 * (median / baseline - 1))
-    assert told["dlperf.reference"] == told["dlperf.baseline"] != told["dlperf.pinned"]
+    assert told["dlperf.reference"] == told["dlperf.baseline"] != told["dlperf.accepted"]
     assert float(told["dlperf.difference_percent"]) != pytest.approx(shown, abs=1e-6)
 
 

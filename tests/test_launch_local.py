@@ -23,11 +23,11 @@ from launches import THIS_MACHINE, run_commands, run_spec
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
 from pytest_dlperf.launch import agent, local, supervisor
 from pytest_dlperf.launch import run as run_module
-from pytest_dlperf.launch.agent import Place
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 

@@ -91,10 +91,10 @@ def test_a_regression_comes_first_with_all_that_is_needed_to_act(
     alarm = section(page, "Regressions and failures")
     assert alarm.count("### regressed: `tiny-mlp-fp32-b4-1n2g`") == 1
     headings, by_throughput, by_speedup, *_ = rows(alarm)
-    assert headings == ["", "measured", "baseline", "diff", "pinned", "gate sees", "verdict"]
+    assert headings == ["", "measured", "baseline", "diff", "accepted", "gate sees", "verdict"]
     assert by_throughput[0] == "throughput (samples/s)"
-    measured, held, pinned = (float(by_throughput[column]) for column in (1, 2, 4))
-    assert 700 < measured < held < 800 > pinned != held
+    measured, held, accepted = (float(by_throughput[column]) for column in (1, 2, 4))
+    assert 700 < measured < held < 800 > accepted != held
     assert by_throughput[3] == f"{100 * (measured / held - 1):+.1f} %"
     assert re.fullmatch(r"2\.\d %", by_throughput[5])
     assert by_throughput[6] == by_speedup[6] == "**regressed**"
@@ -341,7 +341,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
     for topology, percent in (("1n1g", 2.1), ("2n8g", 66.0), ("4n8g", 140.0)):
         cases.append(make.measured_case(f"paddle-resnet50-fp32-b128-{topology}", 350.0))
         [judgement] = cases[-1].judgements.values()
-        judged = replace(judgement, smallest_visible_percent=percent)
+        judged = replace(judgement, min_detectable_percent=percent)
         cases[-1].judgements[Quantity.THROUGHPUT] = judged
 
     page = markdown_page(make.session(*cases))
@@ -434,7 +434,7 @@ def test_a_page_with_a_limit_leaves_out_what_matters_least_and_says_so(limit: in
     whole = markdown_page(results)
     assert len(whole.encode()) > 100_000
 
-    page = markdown_page(results, at_most_bytes=limit)
+    page = markdown_page(results, max_bytes=limit)
 
     assert limit / 2 < len(page.encode()) <= limit
     assert headline(page) == headline(whole)
@@ -454,7 +454,7 @@ def test_a_page_with_a_limit_leaves_out_what_matters_least_and_says_so(limit: in
 
 
 def test_a_page_without_room_for_its_head_is_empty() -> None:
-    assert markdown_page(make.session(*large_session()), at_most_bytes=200) == ""
+    assert markdown_page(make.session(*large_session()), max_bytes=200) == ""
 
 
 def test_ten_thousand_cases_have_a_page(tmp_path: Path) -> None:

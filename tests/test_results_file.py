@@ -21,7 +21,7 @@ CASE_KEYS = {
 }  # fmt: skip
 JUDGEMENT_KEYS = {
     "rule", "reference", "difference_percent", "interval_percent", "tolerance_percent",
-    "smallest_visible_percent", "false_alarm", "reason", "ends", "notes",
+    "min_detectable_percent", "false_alarm", "reason", "ends", "notes",
     "recorded", "excused",
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import IgnoredLog, Results
 from pytest_dlperf.results import reading
@@ -118,7 +118,7 @@ judgement_numbers = {
     "difference_percent": st.none() | percents,
     "interval_percent": st.none() | st.tuples(percents, percents),
     "tolerance_percent": st.none() | percents,
-    "smallest_visible_percent": st.none() | percents,
+    "min_detectable_percent": st.none() | percents,
     "false_alarm": st.none() | st.floats(0, 1),
     "rule": st.none() | st.sampled_from(RuleName),
     "reason": st.none() | texts,
@@ -168,7 +168,7 @@ def case_results(draw: st.DrawFn, estimator: Estimator) -> CaseResult:
     result = CaseResult(
         case=case,
         measurement=draw(st.none() | some),
-        in_turn=draw(st.none() | st.builds(InTurn, candidate=some, control=some)),
+        interleaved=draw(st.none() | st.builds(InterleavedRuns, candidate=some, control=some)),
         is_whole=draw(st.booleans()),
         unfinished=tuple(draw(st.sets(st.sampled_from(Quantity)))),
         speedup=draw(st.none() | positive),
@@ -390,7 +390,7 @@ def test_runs_in_turn_and_failed_attempts_obey_the_schema(suite: Suite) -> None:
     _, results = suite.judge("-k", "tiny and throughput", cluster="local")
 
     [case] = valid(results)["cases"]
-    assert case["in_turn"]["control"]["runs"]
+    assert case["interleaved"]["control"]["runs"]
     assert case["baseline"]["at"]
     assert to_plain(read_results(suite.path / "results.json")) == results
 
@@ -601,7 +601,7 @@ def test_what_is_no_results_file_is_refused(
 
 
 def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(reading, "MAX_BYTES", 2**20)
     with pytest.raises(ResultsFileError, match="larger than 1 MiB"):
         read_results(Path("/dev/zero"))
 

@@ -100,7 +100,7 @@ def test_a_row_has_all_numbers() -> None:
 def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
     seen = result(Verdict.PASS)
     judged = seen.judgements[Quantity.THROUGHPUT]
-    seen.judgements[Quantity.THROUGHPUT] = replace(judged, smallest_visible_percent=5.3)
+    seen.judgements[Quantity.THROUGHPUT] = replace(judged, min_detectable_percent=5.3)
     _, head, row, legend = lines(seen, verbosity=0)
     assert head.split()[4] == "sees"
     assert "5.3 %" in row
@@ -257,8 +257,8 @@ def test_difference_and_baseline_are_of_the_numbers_that_are_shown() -> None:
     (row,) = rows(strayed)
     assert row.split()[1:5] == ["8781.78", "8600.00", "+2.1", "%"]
     assert (
-        "    throughput: the runs that count lie at 8557.00: -0.5 % (95 %: -1.0 to +0.0 %); pinned "
-        "9000.00"
+        "    throughput: the runs that count lie at 8557.00: -0.5 % (95 %: -1.0 to +0.0 %); "
+        "accepted 9000.00"
     ) in lines(strayed, verbosity=1)
 
 

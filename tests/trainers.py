@@ -199,7 +199,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
         systems,
         Estimator.STEADY,
         assignments=(assignments,),
-        session_directory=suite.path / "night",
+        session_dir=suite.path / "night",
         repeats=repeats,
         say=print,
         show=show,

@@ -37,7 +37,7 @@ ADDED_RUNS: Final = 4
 that the sequential rule needs."""
 NOT_ACCEPTED: Final = "not accepted"
 """How the reason of a number begins that was to be accepted and was not."""
-_LEAST_RUNS_TO_TELL: Final = 3
+_MIN_RUNS_TO_TELL: Final = 3
 """Fewer runs do not say how far runs usually lie apart."""
 
 
@@ -66,7 +66,7 @@ class Refusal:
 # ------------------------------------------------------------------- when a case is judged
 
 
-def marked(  # noqa: PLR0913 - a judgement, and all that bears on its acceptance
+def with_acceptance(  # noqa: PLR0913 - a judgement, and all that bears on its acceptance
     judgement: Judgement,
     measurement: Measurement,
     baseline: Baseline | None,
@@ -104,7 +104,7 @@ def marked(  # noqa: PLR0913 - a judgement, and all that bears on its acceptance
 
 def _scatter_problem(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
     """Why runs are too far apart to rest a number on: by what the case tolerates."""
-    if len(runs) < _LEAST_RUNS_TO_TELL:
+    if len(runs) < _MIN_RUNS_TO_TELL:
         apart = 100 * (max(runs) / min(runs) - 1) if runs else 0.0
         is_far = apart > tolerance_percent
         return f"its {len(runs)} runs lie {apart:.1f} % apart" if is_far else None

@@ -11,7 +11,7 @@ from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.yamlfile import YamlError, nearest
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.baseline import MOST_TOLERANCE_PERCENT, ROLLING_SESSIONS
+from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:
         message = f"{count} sessions; the last {ROLLING_SESSIONS} count, delete the older ones"
         yield message, True
     tolerance = baseline.tolerance_percent
-    if tolerance is not None and tolerance > MOST_TOLERANCE_PERCENT:
+    if tolerance is not None and tolerance > MAX_TOLERANCE_PERCENT:
         # Losses that a reader would call large pass.
         yield f"the own tolerance is {tolerance:g} %: any loss up to it passes", False
 

@@ -54,7 +54,7 @@ class ChangeKind(str, Enum):
     SPEEDUP = "speedup"
     """A speedup for an entry that has none."""
     EXTEND = "extend"
-    """The runs of one more session; the pinned number stays."""
+    """The runs of one more session; the accepted number stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ def _lines(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
         yield from wrapped(mean, style.width)
     yield from _slower(comparison, style)
     yield from _others(comparison, style)
-    yield from _contrasts(comparison, names, style)
+    yield from _differences(comparison, names, style)
     for remark in words.remarks(comparison):
         yield ""
         yield from wrapped(remark, style.width)
@@ -141,10 +141,10 @@ def _others(comparison: Comparison, style: Style) -> Iterator[str]:
             yield f"  and {len(case_ids) - _NAMED} more"
 
 
-def _contrasts(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
+def _differences(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
     rows = [
         tuple(map(printable, (fact.name, words.known(fact.first), words.known(fact.second))))
-        for fact in comparison.contrasts
+        for fact in comparison.differences
     ]
     if not rows:
         return

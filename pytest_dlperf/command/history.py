@@ -232,8 +232,8 @@ def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
     for change in known.accepted:
         text = numbers.printable(f"{change.at[:10]}  accepted {history_words.accepted(change)}")
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
-    if known.creep is not None:
-        yield f"  {history_words.creep(known.creep, percent)}"
+    if known.drift is not None:
+        yield f"  {history_words.drift(known.drift, percent)}"
     noise = history_words.noise(known)
     if noise is not None:
         yield f"  {noise}"

@@ -256,9 +256,9 @@ def _add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     showing = actions.add_parser(
         "show",
-        help="print the nights of cases, their change points, creep and noise",
+        help="print the nights of cases, their change points, drift and noise",
         description="Print what the database says of each case: its last median, when its level "
-        "has changed, what was accepted, whether it creeps, and how much its runs and its nights "
+        "has changed, what was accepted, whether it drifts, and how much its runs and its nights "
         "differ (coefficients of variation).",
         epilog=_PYTEST_ARGUMENTS,
         allow_abbrev=False,

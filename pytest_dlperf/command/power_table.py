@@ -100,7 +100,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{100 * half:.1f}",
         f"{100 * once:.1f}",
         f"{100 * twice:.1f}",
-        _percent(found.smallest_visible_percent),
+        _percent(found.min_detectable_percent),
         f"{row.tolerance_percent:g}",
         # Rounded up: with the next smaller number the tolerance would be refused.
         _percent(math.ceil(10 * found.smallest_tolerance_percent) / 10),

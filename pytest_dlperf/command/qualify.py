@@ -18,7 +18,7 @@ from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.style import Style, counted, wrapped
 from pytest_dlperf.config.options import ControlArm
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.gate.qualification import LEAST_RUNS, qualify
+from pytest_dlperf.gate.qualification import MIN_RUNS, qualify
 from pytest_dlperf.gate.rules import rule_maker, tolerance_of
 from pytest_dlperf.plugin.suite import Suite, SuiteError
 
@@ -121,7 +121,7 @@ def _select(suite: Suite, options: argparse.Namespace) -> Selection:
         baseline = suite.baseline(case)
         if baseline is None:
             without_baseline += 1
-        elif sum(map(len, baseline.rolling)) < LEAST_RUNS:
+        elif sum(map(len, baseline.rolling)) < MIN_RUNS:
             with_few_runs += 1
         else:
             tasks.append(_task(suite, case, baseline, options))
@@ -245,7 +245,7 @@ def _summary(
         yield f"cluster {cluster}: {style('no case can be qualified', 'bold', 'red')}"
     if selection.with_few_runs:
         yield from wrapped(
-            f"{counted(selection.with_few_runs, 'case')} left out with fewer than {LEAST_RUNS} "
+            f"{counted(selection.with_few_runs, 'case')} left out with fewer than {MIN_RUNS} "
             "recorded runs; --dlperf-extend-baselines adds those of sessions that pass",
             style.width,
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _CODES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 _USUAL_WIDTH: Final = 80
-_LEAST_WIDTH: Final = 40
+_MIN_WIDTH: Final = 40
 
 
 class Style:
@@ -31,7 +31,7 @@ class Style:
             if stream.isatty() or os.environ.get("COLUMNS")
             else _USUAL_WIDTH
         )
-        self.width = max(width, _LEAST_WIDTH)
+        self.width = max(width, _MIN_WIDTH)
 
     def __call__(self, text: str, *markup: str) -> str:
         """Text with its markup (bold, red, green, yellow), as far as the stream shows it."""

@@ -9,6 +9,7 @@ from pytest_dlperf.config.launch_reading import read_assignments
 from pytest_dlperf.config.schema import CLUSTER_SCHEMA, schema
 from pytest_dlperf.files.yamlfile import YamlValue, load, nearest
 from pytest_dlperf.files.yamlschema import check
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 CLUSTER_FILE: Final = "cluster.yaml"
 
 
-class UnknownClusterError(Exception):
+class UnknownClusterError(UsageError):
     """No such cluster; the message lists those that there are."""
 
 

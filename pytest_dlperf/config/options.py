@@ -96,9 +96,9 @@ class Settings:
     """The file that GitHub Actions shows as the summary of a step."""
     annotate: bool
     """Whether failures are told to GitHub Actions as annotations."""
-    run_directory: Path
+    session_dir: Path
     """Where the logs of this session go."""
-    run_directory_given: bool
+    session_dir_given: bool
     """Whether the user named it."""
 
     @property
@@ -293,7 +293,7 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         extend_baselines=source.flag("extend-baselines"),
         reason=source.reason(),
         strict=source.flag("strict", environment="DLPERF_STRICT"),
-        run_directory_given=run_directory is not None,
+        session_dir_given=run_directory is not None,
         json_file=source.file("json"),
         markdown_file=source.file("markdown"),
         html_file=source.file("html"),
@@ -302,7 +302,7 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
         history_place=source.history_place(),
         step_summary=source.step_summary(),
         annotate=environment.get("GITHUB_ACTIONS") == "true",
-        run_directory=run_directory
+        session_dir=run_directory
         # The process id keeps two sessions of one second apart.
         or config.rootpath / ".dlperf/runs" / f"{started:%Y-%m-%dT%H-%M-%S}-{os.getpid()}",
     )

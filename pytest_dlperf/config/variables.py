@@ -20,6 +20,7 @@ from pytest_dlperf.config.launch_spec import (
     value_problem,
 )
 from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ class VariableProblem:
         return f"{self.place}: {self.message}"
 
 
-class VariableError(ValueError):
+class VariableError(UsageError):
     """Things were set that cannot be; the message has one line for each."""
 
     def __init__(self, problems: Iterable[VariableProblem]) -> None:
@@ -53,7 +54,7 @@ class VariableError(ValueError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-class MissingVariableError(Exception):
+class MissingVariableError(CannotMeasureError):
     """A launch needs what the user has not set; the message says what it is and how to set it."""
 
 

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.model.errors import BrokenError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class LockError(Exception):
+class LockError(BrokenError):
     """A lock cannot be had; the message names its file."""
 
 

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pytest_dlperf.model.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
@@ -47,7 +49,7 @@ class Problem:
         return f"{self.file}:{self.line}: {self.path}: {self.message}"
 
 
-class YamlError(Exception):
+class YamlError(UsageError):
     """All mistakes that were found in one or more files."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:

@@ -7,25 +7,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate import wording
-from pytest_dlperf.gate.noise import location, noise, pooled_noise, widened
-from pytest_dlperf.gate.sequential import LEAST_LOSS_PERCENT, THRESHOLD_ERRORS
+from pytest_dlperf.gate.noise import location, noise, pooled_noise, t_quantile
+from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, THRESHOLD_ERRORS
 from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import InTurn, Measurement
+    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
 
 _CONFIRMING_LOSS: Final = 0.015
 _CONFIRMING_PART: Final = 0.75
 _CONFIRMING_ERRORS: Final = 1.645
 """What has already failed once needs less to be confirmed than a first alarm needs."""
 
-_LEAST_BASELINE_RUNS: Final = 20
+_MIN_BASELINE_RUNS: Final = 20
 """With fewer runs of the baseline, tonight's two arms tell the noise."""
 
 
 def confirm_throughput(
-    judgement: Judgement, in_turn: InTurn, baseline: Baseline | None
+    judgement: Judgement, interleaved: InterleavedRuns, baseline: Baseline | None
 ) -> Judgement:
     """Let a verdict stand only if candidate and control, run in turn, say the same.
 
@@ -33,43 +33,43 @@ def confirm_throughput(
     ``environment_shift``. ``pass`` and ``improved`` become ``regressed`` if the candidate is
     slower: then the night hides a loss. Other verdicts stand.
     """
-    silent = _why_silent(in_turn, baseline)
+    silent = _why_silent(interleaved, baseline)
     if silent is not None:
         return _with_note(judgement, f"the control arm says nothing: {silent}")
-    return _confirm(judgement, (_Arms.of(in_turn, baseline),), baseline)
+    return _confirm(judgement, (_Arms.of(interleaved, baseline),), baseline)
 
 
 def confirm_speedup(
     judgement: Judgement,
-    in_turn: InTurn,
-    single_in_turn: InTurn,
+    interleaved: InterleavedRuns,
+    single_interleaved: InterleavedRuns,
     baseline: Baseline | None,
     single_baseline: Baseline | None,
 ) -> Judgement:
     """As ``confirm_throughput``, by the speedups of candidate and control."""
-    for arms, of_arms in ((in_turn, baseline), (single_in_turn, single_baseline)):
+    for arms, of_arms in ((interleaved, baseline), (single_interleaved, single_baseline)):
         silent = _why_silent(arms, of_arms)
         if silent is not None:
             return _with_note(judgement, f"the control arm says nothing: {silent}")
-    ends = _Arms.of(in_turn, baseline), _Arms.of(single_in_turn, single_baseline)
+    ends = _Arms.of(interleaved, baseline), _Arms.of(single_interleaved, single_baseline)
     return _confirm(judgement, ends, baseline)
 
 
-def _why_silent(in_turn: InTurn, baseline: Baseline | None) -> str | None:
+def _why_silent(interleaved: InterleavedRuns, baseline: Baseline | None) -> str | None:
     """Why nothing follows from the runs in turn; ``None`` if both arms are whole."""
-    for arm, measurement in _arms(in_turn):
+    for arm, measurement in _arms(interleaved):
         for run in measurement.broken_runs:
             return f"run {run.run} of {arm} is {run.status.value} ({run.reason})"
-    for arm, measurement in _arms(in_turn):
+    for arm, measurement in _arms(interleaved):
         if not measurement.throughputs:
             return f"{arm} has no run"
-    if _noise(in_turn, baseline) is None:
+    if _noise(interleaved, baseline) is None:
         return "too few runs of each to tell how much they differ"
     return None
 
 
-def _arms(in_turn: InTurn) -> tuple[tuple[str, Measurement], ...]:
-    return ("the candidate", in_turn.candidate), ("the accepted software", in_turn.control)
+def _arms(interleaved: InterleavedRuns) -> tuple[tuple[str, Measurement], ...]:
+    return ("the candidate", interleaved.candidate), ("the accepted software", interleaved.control)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,27 +87,27 @@ class _Arms:
     ratio: float
     pairs: int
     error: float
-    freedom: int | None
+    dof: int | None
     accepted: float | None
 
     @classmethod
-    def of(cls, in_turn: InTurn, baseline: Baseline | None) -> _Arms:
-        candidate, control = in_turn.candidate.throughputs, in_turn.control.throughputs
-        known = _noise(in_turn, baseline)
+    def of(cls, interleaved: InterleavedRuns, baseline: Baseline | None) -> _Arms:
+        candidate, control = interleaved.candidate.throughputs, interleaved.control.throughputs
+        known = _noise(interleaved, baseline)
         if known is None:
             raise AssertionError("arms that do not tell their noise are not compared")
-        deviation, freedom = known
+        deviation, dof = known
         # The two runs of a pair stand side by side, so what drifts through the night cancels.
         ratios = [one / other for one, other in zip(candidate, control, strict=False)]
         return cls(
-            case_id=in_turn.candidate.case_id,
-            unit=in_turn.candidate.unit,
+            case_id=interleaved.candidate.case_id,
+            unit=interleaved.candidate.unit,
             candidate=location(candidate, deviation),
             control=location(control, deviation),
             ratio=location(ratios, deviation * math.sqrt(2)),
             pairs=len(ratios),
             error=deviation * math.sqrt(2 / len(ratios)),
-            freedom=freedom,
+            dof=dof,
             accepted=baseline.throughput if baseline else None,
         )
 
@@ -122,17 +122,19 @@ class _Arms:
         )
 
 
-def _noise(in_turn: InTurn, baseline: Baseline | None) -> tuple[float, int | None] | None:
+def _noise(
+    interleaved: InterleavedRuns, baseline: Baseline | None
+) -> tuple[float, int | None] | None:
     """The relative deviation between runs, and its degrees of freedom if tonight's tell it.
 
     ``None`` where too few runs tell.
     """
     known = [run for runs in baseline.rolling for run in runs] if baseline else []
-    if len(known) >= _LEAST_BASELINE_RUNS:
+    if len(known) >= _MIN_BASELINE_RUNS:
         return noise(known), None
     # Each arm around its own mean: the difference between them is no noise.
-    pooled = pooled_noise((in_turn.candidate.throughputs, in_turn.control.throughputs))
-    return None if pooled is None else (pooled.deviation, pooled.freedom)
+    pooled = pooled_noise((interleaved.candidate.throughputs, interleaved.control.throughputs))
+    return None if pooled is None else (pooled.deviation, pooled.dof)
 
 
 def _confirm(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline | None) -> Judgement:
@@ -143,7 +145,7 @@ def _confirm(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline |
         ratio /= end.ratio
     loss = 1 - ratio
     own = baseline.tolerance_percent if baseline is not None else None
-    least = (LEAST_LOSS_PERCENT if own is None else own) / 100
+    least = (MIN_LOSS_PERCENT if own is None else own) / 100
     # A case that may lose 1 % has lost what it may not before 1.5 % are lost.
     confirming = max(
         min(_CONFIRMING_LOSS, _CONFIRMING_PART * least), _error(ends, _CONFIRMING_ERRORS)
@@ -174,10 +176,7 @@ def _confirm(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline |
 def _error(ends: tuple[_Arms, ...], errors: float) -> float:
     """So many standard errors of the ratio of all ends; more where few runs tell the noise."""
     return math.hypot(
-        *(
-            end.error * (errors if end.freedom is None else widened(errors, end.freedom))
-            for end in ends
-        )
+        *(end.error * (errors if end.dof is None else t_quantile(errors, end.dof)) for end in ends)
     )
 
 

@@ -202,7 +202,7 @@ def _judgement(  # noqa: PLR0913 - a decision and the two numbers that a reader 
         difference_percent=decision.difference_percent,
         interval_percent=_possible(decision.interval_percent),
         tolerance_percent=decision.threshold_percent,
-        smallest_visible_percent=decision.smallest_visible_percent,
+        min_detectable_percent=decision.min_detectable_percent,
         false_alarm=decision.false_alarm,
         rule=rule,
         reason=decision.reason,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LEAST_NOISE: Final = 0.002
+MIN_NOISE: Final = 0.002
 """Runs that agree better than this, by their luck or by rounding, are not taken at their word."""
 
 NOISE_RADIUS_MADS: Final = 3.5
@@ -25,7 +25,7 @@ NOISE_RADIUS_MADS: Final = 3.5
 STRAY_RADIUS_NOISE: Final = 4.0
 """A run further than this many times the noise from the median does not count for the location."""
 
-LEAST_STRAY_RADIUS: Final = 0.03
+MIN_STRAY_RADIUS: Final = 0.03
 """A run nearer than this to the median is not called a stray, however quiet the others are."""
 
 NINE_OF_TEN: Final = 1.2816
@@ -75,13 +75,13 @@ def noise(runs: Sequence[float]) -> float:
     middle = median(runs)
     if middle <= 0:
         raise ValueError(f"throughputs are positive; the median of {list(runs)} is {middle:g}")
-    radius = NOISE_RADIUS_MADS * max(corrected_mad(runs), LEAST_NOISE * middle)
+    radius = NOISE_RADIUS_MADS * max(corrected_mad(runs), MIN_NOISE * middle)
     near = [value for value in runs if abs(value - middle) <= radius]
     if len(near) < 2:  # noqa: PLR2004 - one value has no deviation
-        return LEAST_NOISE
+        return MIN_NOISE
     mean = math.fsum(near) / len(near)
     square = math.fsum([(value - mean) ** 2 for value in near]) / (len(near) - 1)
-    return max(math.sqrt(square) / mean, LEAST_NOISE)
+    return max(math.sqrt(square) / mean, MIN_NOISE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class PooledNoise:
     """
 
     deviation: float
-    freedom: int
+    dof: int
 
 
 def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
@@ -112,18 +112,18 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
         far += sorted(map(abs, relative[-1]))[1:]
     if not far:
         return None
-    radius = _GROSS_RADIUS_MADS * max(_MAD_TO_DEVIATION * median(far), LEAST_NOISE)
-    square, freedom = 0.0, 0
+    radius = _GROSS_RADIUS_MADS * max(_MAD_TO_DEVIATION * median(far), MIN_NOISE)
+    square, dof = 0.0, 0
     for session in relative:
         near = [value for value in session if abs(value) <= radius]
         if len(near) < 2:  # noqa: PLR2004 - two runs that lie far apart say nothing of the others
             continue
         mean = math.fsum(near) / len(near)
         square += math.fsum([(value - mean) ** 2 for value in near])
-        freedom += len(near) - 1
-    if freedom < 2:  # noqa: PLR2004 - one difference of two runs may be nothing by chance
+        dof += len(near) - 1
+    if dof < 2:  # noqa: PLR2004 - one difference of two runs may be nothing by chance
         return None
-    return PooledNoise(deviation=max(math.sqrt(square / freedom), LEAST_NOISE), freedom=freedom)
+    return PooledNoise(deviation=max(math.sqrt(square / dof), MIN_NOISE), dof=dof)
 
 
 def location(runs: Sequence[float], deviation: float) -> float:
@@ -147,7 +147,7 @@ def outliers(runs: Sequence[float], deviation: float) -> list[float]:
 
 def strays(runs: Sequence[float], deviation: float) -> list[float]:
     """Outliers so far from the median that they tell of an accident, not of the software."""
-    return _further(runs, max(STRAY_RADIUS_NOISE * deviation, LEAST_STRAY_RADIUS))
+    return _further(runs, max(STRAY_RADIUS_NOISE * deviation, MIN_STRAY_RADIUS))
 
 
 def _further(runs: Sequence[float], radius: float) -> list[float]:
@@ -168,23 +168,23 @@ def median_variance(count: int) -> float:
     return math.pi / 2 / (count + (0.5708 if count % 2 else 1.1416))
 
 
-def normal_tail(deviations: float) -> float:
+def norm_sf(deviations: float) -> float:
     """Probability that a normal value lies more than so many standard deviations above its mean."""
     return math.erfc(deviations / math.sqrt(2)) / 2
 
 
-def student_tail(deviations: float, freedom: int) -> float:
-    """As ``normal_tail``, in deviations that were estimated with so many degrees of freedom.
+def t_sf(deviations: float, dof: int) -> float:
+    """As ``norm_sf``, in deviations that were estimated with so many degrees of freedom.
 
     The finite sums of Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.3 and 4.
     """
-    angle = math.atan(deviations / math.sqrt(freedom))
+    angle = math.atan(deviations / math.sqrt(dof))
     sine, cosine = math.sin(angle), math.cos(angle)
-    is_odd = freedom % 2
+    is_odd = dof % 2
     total = 0.0
-    if freedom > 1:
+    if dof > 1:
         term = total = cosine if is_odd else 1.0
-        for power in range(2 + is_odd, freedom - 1, 2):
+        for power in range(2 + is_odd, dof - 1, 2):
             term *= cosine * cosine * (power - 1) / power
             total += term
     within = (angle + sine * total) * 2 / math.pi if is_odd else sine * total
@@ -192,15 +192,15 @@ def student_tail(deviations: float, freedom: int) -> float:
 
 
 @lru_cache(maxsize=1024)
-def widened(deviations: float, freedom: int) -> float:
+def t_quantile(deviations: float, dof: int) -> float:
     """How many estimated deviations are exceeded as seldom as so many true ones (Student)."""
-    wanted = normal_tail(deviations)
+    wanted = norm_sf(deviations)
     low, high = 0.0, deviations
-    while student_tail(high, freedom) > wanted:
+    while t_sf(high, dof) > wanted:
         low, high = high, 2 * high
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if student_tail(middle, freedom) > wanted else (low, middle)
+        low, high = (middle, high) if t_sf(middle, dof) > wanted else (low, middle)
     return high
 
 
@@ -209,26 +209,26 @@ class StandardError:
     """Relative standard error of a difference, and the degrees of freedom it is known with."""
 
     value: float
-    freedom: int
+    dof: int
 
     @classmethod
     def of_both(cls, errors: Iterable[StandardError]) -> StandardError:
         """That of a ratio, by its two ends; the freedom by Welch and Satterthwaite."""
-        squares = [(error.value**2, error.freedom) for error in errors]
+        squares = [(error.value**2, error.dof) for error in errors]
         square = math.fsum([part for part, _ in squares])
-        freedom = square**2 / math.fsum([part**2 / freedom for part, freedom in squares])
-        return cls(value=math.sqrt(square), freedom=int(freedom))
+        dof = square**2 / math.fsum([part**2 / dof for part, dof in squares])
+        return cls(value=math.sqrt(square), dof=int(dof))
 
     @property
     def interval(self) -> float:
         """Half the width of the 95 % interval."""
-        return widened(INTERVAL, self.freedom) * self.value
+        return t_quantile(INTERVAL, self.dof) * self.value
 
     @property
     def seen(self) -> float:
         """What a loss has to exceed its limit by to be seen nine times out of ten."""
-        return widened(NINE_OF_TEN, self.freedom) * self.value
+        return t_quantile(NINE_OF_TEN, self.dof) * self.value
 
     def false_alarm(self, threshold: float) -> float:
         """Probability of a loss beyond the threshold when nothing has changed."""
-        return student_tail(threshold / self.value, self.freedom)
+        return t_sf(threshold / self.value, self.dof)

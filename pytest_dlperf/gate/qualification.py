@@ -7,9 +7,9 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import LEAST_NOISE, location, median, noise, pooled_noise
+from pytest_dlperf.gate.noise import MIN_NOISE, location, median, noise, pooled_noise
 from pytest_dlperf.gate.rule import last_decision
-from pytest_dlperf.gate.sequential import FIRST_LOOK, LEAST_BASELINE_SESSIONS
+from pytest_dlperf.gate.sequential import FIRST_LOOK, MIN_BASELINE_SESSIONS
 from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
     RuleMaker = Callable[[Sequence[Sequence[float]]], Rule]
 
-LEAST_RUNS: Final = 5
+MIN_RUNS: Final = 5
 """Fewer recorded runs do not tell their noise, and cannot be split."""
 
-MOST_FALSE_ALARMS: Final = 0.005
+MAX_FALSE_ALARMS: Final = 0.005
 """What a gate may give when nothing has changed, of all nights."""
 
-LEAST_POWER: Final = 0.5
+MIN_POWER: Final = 0.5
 """Below this, a loss of two tolerances is more often missed than seen."""
 
 _TOLERANCES: Final = (0.5, 1.0, 2.0)
-_LEAST_TRIALS_OF_TOLERANCE: Final = 1000
-_MOST_TRIALS_OF_VISIBLE: Final = 250
+_MIN_TRIALS_OF_TOLERANCE: Final = 1000
+_MAX_TRIALS_OF_VISIBLE: Final = 250
 _SEEN_SHARE: Final = 0.9
 _LARGEST_LOSS: Final = 0.6
 _SMOOTHING: Final = 0.9
 """Width of the kernel that smooths drawn runs, in deviations, for a single run (Silverman)."""
 
-_LEAST_PART: Final = 0.001
+_MIN_PART: Final = 0.001
 """The smallest run that is drawn, as a part of the level: throughputs are positive."""
 
 _RESOLUTION: Final = 0.0005
 
-_LEAST_EVIDENCE: Final = 3.0
+_MIN_EVIDENCE: Final = 3.0
 """Levels of nights that vary more than so many times what chance does, differ by themselves.
 
 Where nights do not differ, 3 % of all cases reach that (F test, six sessions of five runs).
@@ -55,7 +55,7 @@ class Qualification:
 
     ``runs`` of ``sessions`` were there to try it on; ``noise_percent`` is their deviation.
     ``false_alarms`` and ``power`` are parts of all trials: alarms when nothing was lost, and when
-    1/2, 1 and 2 tolerances were. ``smallest_visible_percent`` is the loss that is seen nine times
+    1/2, 1 and 2 tolerances were. ``min_detectable_percent`` is the loss that is seen nine times
     out of ten (``None``: none is), ``smallest_tolerance_percent`` the tolerance below which the
     noise alone gives more than 0.5 % of alarms. ``fault`` is why the gate is not to be trusted.
     ``nights`` says whether differences between nights were tried too: fewer than four sessions of
@@ -68,7 +68,7 @@ class Qualification:
     noise_percent: float
     false_alarms: float
     power: tuple[float, float, float]
-    smallest_visible_percent: float | None
+    min_detectable_percent: float | None
     smallest_tolerance_percent: float
     fault: str | None
     nights: bool = False
@@ -94,14 +94,14 @@ def qualify(
         ValueError: There are fewer than five runs, or no trial is asked for.
     """
     runs = [run for session in sessions for run in session]
-    if len(runs) < LEAST_RUNS or trials < 1:
-        raise ValueError(f"{len(runs)} runs and {trials} trials; it takes {LEAST_RUNS} and 1")
+    if len(runs) < MIN_RUNS or trials < 1:
+        raise ValueError(f"{len(runs)} runs and {trials} trials; it takes {MIN_RUNS} and 1")
     draw = _Draw(sessions, make_rule, random.Random(seed))  # noqa: S311 - trials, no secret
     drawn = [draw() for _ in range(trials)]
     losses = [part * tolerance_percent / 100 for part in _TOLERANCES]
     quiet = [_night(rule, candidate, 0.0) for rule, candidate in drawn]
     lossy = [[_night(rule, candidate, loss) for rule, candidate in drawn] for loss in losses]
-    more = [draw() for _ in range(max(_LEAST_TRIALS_OF_TOLERANCE - trials, 0))]
+    more = [draw() for _ in range(max(_MIN_TRIALS_OF_TOLERANCE - trials, 0))]
     smallest = _smallest_tolerance([*drawn, *more])
     false_alarms = _share(quiet, Verdict.REGRESSED)
     half, once, twice = (_share(night, Verdict.REGRESSED) for night in lossy)
@@ -113,7 +113,7 @@ def qualify(
         noise_percent=100 * noise(runs),
         false_alarms=false_alarms,
         power=(half, once, twice),
-        smallest_visible_percent=_smallest_visible(drawn[:_MOST_TRIALS_OF_VISIBLE]),
+        min_detectable_percent=_min_detectable(drawn[:_MAX_TRIALS_OF_VISIBLE]),
         smallest_tolerance_percent=smallest,
         fault=_inconclusive(rule, runs)
         or _turned_round(false_alarms, twice, _share(lossy[-1], Verdict.IMPROVED))
@@ -130,7 +130,7 @@ class _Draw:
         self, sessions: Sequence[Sequence[float]], make_rule: RuleMaker, choose: random.Random
     ) -> None:
         whole = [session for session in sessions if len(session) >= FIRST_LOOK]
-        self.nights = len(whole) >= LEAST_BASELINE_SESSIONS
+        self.nights = len(whole) >= MIN_BASELINE_SESSIONS
         runs = [run for session in sessions for run in session]
         self._sizes = [len(session) for session in sessions]
         self._at_most = make_rule(sessions).at_most
@@ -145,7 +145,7 @@ class _Draw:
     def _tell_nights_apart(self, sessions: Sequence[Sequence[float]]) -> None:
         """Part the runs into the levels of their nights and the noise between runs of a night."""
         within = pooled_noise(sessions)
-        self._noise = LEAST_NOISE if within is None else within.deviation
+        self._noise = MIN_NOISE if within is None else within.deviation
         levels = [location(session, self._noise) for session in sessions]
         self._level = math.fsum(levels) / len(levels)
         # Around a mean of their own, n runs differ less than around the night's true level.
@@ -159,7 +159,7 @@ class _Draw:
         differences = [level / self._level - 1 for level in levels]
         found = math.fsum(difference**2 for difference in differences) / (len(levels) - 1)
         chance = self._noise**2 * math.fsum(1 / size for size in self._sizes) / len(self._sizes)
-        kept = math.sqrt(1 - chance / found) if found > _LEAST_EVIDENCE * chance else 0.0
+        kept = math.sqrt(1 - chance / found) if found > _MIN_EVIDENCE * chance else 0.0
         self._factors = [1 + kept * difference for difference in differences]
 
     def __call__(self) -> tuple[Rule, list[float]]:
@@ -202,7 +202,7 @@ class _Draw:
             for run in self._choose.choices(half, k=size)
         )
         # A kernel wider than a run is large would make throughputs that there are not.
-        return [max(run, _LEAST_PART * level) for run in drawn]
+        return [max(run, _MIN_PART * level) for run in drawn]
 
 
 def _night(rule: Rule, candidate: Sequence[float], loss: float) -> Verdict:
@@ -225,10 +225,10 @@ def _smallest_tolerance(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float:
         (-(last_decision(rule, candidate).difference_percent or 0.0) for rule, candidate in drawn),
         reverse=True,
     )
-    return max(losses[int(MOST_FALSE_ALARMS * len(losses))], 0.0)
+    return max(losses[int(MAX_FALSE_ALARMS * len(losses))], 0.0)
 
 
-def _smallest_visible(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float | None:
+def _min_detectable(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float | None:
     """The loss in percent that is seen nine times out of ten, by halving the range."""
 
     def is_seen(loss: float) -> bool:
@@ -267,13 +267,13 @@ def _too_strict(tolerance_percent: float, smallest: float) -> str | None:
     enough = math.ceil(10 * smallest) / 10
     return (
         f"the tolerance of {tolerance_percent:g} % is below what the noise allows: from "
-        f"{enough:.1f} % on, at most {100 * MOST_FALSE_ALARMS:g} % of nights give an alarm "
+        f"{enough:.1f} % on, at most {100 * MAX_FALSE_ALARMS:g} % of nights give an alarm "
         "without a loss"
     )
 
 
 def _blind(alarms: float, loss_percent: float) -> str | None:
-    if alarms >= LEAST_POWER:
+    if alarms >= MIN_POWER:
         return None
     return (
         f"a loss of {loss_percent:g} %, two tolerances, is seen in {100 * alarms:.0f} % of nights"

@@ -18,7 +18,7 @@ class Decision:
     ``difference_percent`` is how far they lie above ``reference`` (below: negative),
     ``interval_percent`` its 95 % interval; ``reference`` is in the unit of the runs.
     ``threshold_percent`` is the largest loss that passes with so many runs,
-    ``smallest_visible_percent`` the smallest that is found nine times out of ten. ``false_alarm``
+    ``min_detectable_percent`` the smallest that is found nine times out of ten. ``false_alarm``
     is the probability of an alarm when nothing has changed. What too few runs cannot tell is
     ``None``. ``reason`` is there where the numbers alone do not explain the verdict; ``notes`` are
     worth knowing and change no verdict.
@@ -29,7 +29,7 @@ class Decision:
     reference: float
     threshold_percent: float
     interval_percent: tuple[float, float] | None = None
-    smallest_visible_percent: float | None = None
+    min_detectable_percent: float | None = None
     false_alarm: float | None = None
     reason: str | None = None
     notes: tuple[str, ...] = ()

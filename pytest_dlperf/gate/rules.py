@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, final
 from pytest_dlperf.gate.noise import median
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
-    LEAST_BASELINE_RUNS,
-    LEAST_BASELINE_SESSIONS,
+    MIN_BASELINE_RUNS,
+    MIN_BASELINE_SESSIONS,
     SequentialRule,
 )
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
-from pytest_dlperf.model.baseline import MOST_TOLERANCE_PERCENT, AcceptedSession
+from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, AcceptedSession
 from pytest_dlperf.model.judgement import RuleName
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 from pytest_dlperf.model.repeats import FixedRepeats
@@ -74,9 +74,9 @@ def rule_name(
     # A session of one run or two tells little of how nights differ.
     whole = [session for session in sessions if len(session) >= FIRST_LOOK]
     if (
-        sum(map(len, sessions)) >= LEAST_BASELINE_RUNS
-        and len(whole) >= LEAST_BASELINE_SESSIONS
-        and tolerance_of(baseline, tolerance_percent) <= MOST_TOLERANCE_PERCENT
+        sum(map(len, sessions)) >= MIN_BASELINE_RUNS
+        and len(whole) >= MIN_BASELINE_SESSIONS
+        and tolerance_of(baseline, tolerance_percent) <= MAX_TOLERANCE_PERCENT
         and (repeats is None or repeats >= FIRST_LOOK)
     ):
         return RuleName.SEQUENTIAL
@@ -105,11 +105,11 @@ def rule_for(  # noqa: PLR0913 - the user's wishes and the system's, by name
     if name is RuleName.SEQUENTIAL and any(sessions):
         return SequentialRule.of(
             sessions,
-            pinned=baseline.throughput,
-            pinned_at=baseline.accepted.at if baseline.accepted else None,
-            pinned_runs=len(baseline.runs) or USUAL_REPEATS,
+            accepted=baseline.throughput,
+            accepted_at=baseline.accepted.at if baseline.accepted else None,
+            accepted_runs=len(baseline.runs) or USUAL_REPEATS,
             tolerance_percent=tolerance,
-            least_loss_percent=baseline.tolerance_percent,
+            min_loss_percent=baseline.tolerance_percent,
             repeats=repeats,
             available=available,
         )
@@ -145,11 +145,11 @@ def rule_maker(
     name = rule_name(baseline, tolerance_percent=tolerance_percent, forced=forced, repeats=repeats)
 
     def make(sessions: Sequence[Sequence[float]]) -> Rule:
-        pinned, *later = sessions
+        accepted, *later = sessions
         other = replace(
             baseline,
-            throughput=median(pinned),
-            runs=dict(enumerate(pinned, 1)),
+            throughput=median(accepted),
+            runs=dict(enumerate(accepted, 1)),
             sessions=tuple(AcceptedSession(at="", runs=tuple(runs)) for runs in later),
         )
         return rule_for(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.gate import wording
-from pytest_dlperf.gate.creep import Creep
+from pytest_dlperf.gate.drift import Drift
 from pytest_dlperf.gate.noise import (
     StandardError,
     are_unstable,
@@ -20,7 +20,7 @@ from pytest_dlperf.gate.noise import (
     noise,
     outliers,
     strays,
-    widened,
+    t_quantile,
 )
 from pytest_dlperf.gate.rule import Decision
 from pytest_dlperf.model.judgement import RuleName, Verdict
@@ -28,9 +28,9 @@ from pytest_dlperf.model.judgement import RuleName, Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LEAST_BASELINE_RUNS: Final = 20
-LEAST_BASELINE_SESSIONS: Final = 4
-LEAST_LOSS_PERCENT: Final = 2.0
+MIN_BASELINE_RUNS: Final = 20
+MIN_BASELINE_SESSIONS: Final = 4
+MIN_LOSS_PERCENT: Final = 2.0
 """The smallest loss that counts, unless a baseline names its own."""
 
 FIRST_LOOK: Final = 3
@@ -49,14 +49,14 @@ _VISIBLE_ERRORS: Final = 1.645
 _NOISIER: Final = 2.0
 """How many times the baseline's noise is tonight's own, where the baseline's says nothing of it."""
 
-_LEAST_FREEDOM: Final = 4
+_MIN_FREEDOM: Final = 4
 """Degrees of freedom that a noise has at least: three runs of a night are not all that is known."""
 
 _EARLY_LOSS: Final = 0.08
 _EARLY_LOSS_OF_EACH: Final = 0.05
 _EARLY_NOISE_OF_EACH: Final = 3.0
-_MOST_BASELINE_STRAYS: Final = 0.25
-_MOST_VISIBLE: Final = 0.10
+_MAX_BASELINE_STRAYS: Final = 0.25
+_MAX_VISIBLE: Final = 0.10
 
 # By the other rule, for what this one leaves open passes nothing that could be added.
 _MORE_RUNS: Final = "sessions with --dlperf-gate tolerance and --dlperf-extend-baselines"
@@ -115,11 +115,11 @@ class Night:
 class SequentialRule:
     """Decides as soon as the runs say enough, by the noise of the last accepted sessions.
 
-    ``reference`` is where the ``baseline_runs`` of ``baseline_sessions`` sessions lie, ``pinned``
+    ``reference`` is where the ``baseline_runs`` of ``baseline_sessions`` sessions lie, ``accepted``
     the accepted number, both in the unit of the runs; ``deviation`` is the relative one between
-    runs. ``least_loss_percent`` is the smallest loss that counts, ``tolerance_percent`` what the
-    pinned number allows, which is the median of ``pinned_runs`` and was accepted at ``pinned_at``.
-    With ``is_fixed`` exactly ``at_most`` runs are taken. ``fault`` is why the baseline decides
+    runs. ``min_loss_percent`` is the smallest loss that counts, ``tolerance_percent`` what the
+    accepted number allows: the median of ``accepted_runs``, accepted at ``accepted_at``. With
+    ``is_fixed`` exactly ``at_most`` runs are taken. ``fault`` is why the baseline decides
     nothing, with what would settle it.
     """
 
@@ -127,11 +127,11 @@ class SequentialRule:
     deviation: float
     baseline_runs: int
     baseline_sessions: int
-    pinned: float
-    pinned_at: str | None
-    pinned_runs: int
+    accepted: float
+    accepted_at: str | None
+    accepted_runs: int
     tolerance_percent: float
-    least_loss_percent: float
+    min_loss_percent: float
     at_most: int
     is_fixed: bool
     fault: str | None
@@ -141,17 +141,17 @@ class SequentialRule:
         cls,
         sessions: Sequence[Sequence[float]],
         *,
-        pinned: float,
-        pinned_at: str | None = None,
-        pinned_runs: int,
+        accepted: float,
+        accepted_at: str | None = None,
+        accepted_runs: int,
         tolerance_percent: float,
-        least_loss_percent: float | None = None,
+        min_loss_percent: float | None = None,
         repeats: int | None = None,
         available: int | None = None,
     ) -> SequentialRule:
         """Make the rule from the runs of the last accepted sessions.
 
-        ``least_loss_percent`` is a baseline's own, ``repeats`` the number of runs that the user
+        ``min_loss_percent`` is a baseline's own, ``repeats`` the number of runs that the user
         fixed, ``available`` how many there are to be had (``None``: as many as wanted).
 
         Raises:
@@ -165,13 +165,11 @@ class SequentialRule:
             deviation=deviation,
             baseline_runs=len(runs),
             baseline_sessions=len(sessions),
-            pinned=pinned,
-            pinned_at=pinned_at,
-            pinned_runs=pinned_runs,
+            accepted=accepted,
+            accepted_at=accepted_at,
+            accepted_runs=accepted_runs,
             tolerance_percent=tolerance_percent,
-            least_loss_percent=LEAST_LOSS_PERCENT
-            if least_loss_percent is None
-            else least_loss_percent,
+            min_loss_percent=MIN_LOSS_PERCENT if min_loss_percent is None else min_loss_percent,
             at_most=wanted if available is None else max(min(wanted, available), 1),
             is_fixed=repeats is not None,
             fault=_fault(runs, deviation),
@@ -206,50 +204,50 @@ class SequentialRule:
     def _look(self, count: int, noisier: float | None = None) -> Look:
         """With the baseline's noise, or a larger one that only tonight's runs tell."""
         known = self.baseline_runs if noisier is None else count
-        freedom = max(known - 1, _LEAST_FREEDOM)
+        dof = max(known - 1, _MIN_FREEDOM)
         deviation = self.deviation if noisier is None else noisier
         error = StandardError(
             value=math.hypot(
                 self.deviation / math.sqrt(self.baseline_runs), deviation / math.sqrt(count)
             ),
-            freedom=freedom,
+            dof=dof,
         )
-        errors = THRESHOLD_ERRORS if noisier is None else widened(THRESHOLD_ERRORS, freedom)
+        errors = THRESHOLD_ERRORS if noisier is None else t_quantile(THRESHOLD_ERRORS, dof)
         return Look(
             error=error,
             errors=errors,
-            threshold=max(self.least_loss_percent / 100, errors * error.value),
+            threshold=max(self.min_loss_percent / 100, errors * error.value),
         )
 
-    def creep(self, look: Look, night: Night, count: int) -> Creep:
+    def drift(self, look: Look, night: Night, count: int) -> Drift:
         """What the accepted number allows when so many runs are looked at."""
-        error = self.pinned_error(look, night, count)
-        percent = max(self.tolerance_percent, self.least_loss_percent)
-        return Creep(
+        error = self.accepted_error(look, night, count)
+        percent = max(self.tolerance_percent, self.min_loss_percent)
+        return Drift(
             what="number",
-            pinned=self.pinned,
-            pinned_at=self.pinned_at,
+            accepted=self.accepted,
+            accepted_at=self.accepted_at,
             sessions=self.baseline_sessions,
             allowed=max(percent / 100, look.errors * error.value),
             error=error,
         )
 
-    def pinned_error(self, look: Look, night: Night, count: int) -> StandardError:
+    def accepted_error(self, look: Look, night: Night, count: int) -> StandardError:
         """That of the difference from the accepted number, which is the median of a few runs."""
-        accepted = self.deviation * math.sqrt(median_variance(self.pinned_runs))
+        accepted = self.deviation * math.sqrt(median_variance(self.accepted_runs))
         value = math.hypot(accepted, night.deviation / math.sqrt(count))
-        return StandardError(value=value, freedom=look.error.freedom)
+        return StandardError(value=value, dof=look.error.dof)
 
     def false_alarm(self, last: int, night: Night) -> float:
         """Probability of an alarm if nothing has changed: rather too large than too small.
 
         ``last`` is the number of runs by which there is a decision. The looks add up as if none
         had anything to do with the others. A look at the fifth run asks for more than a large
-        loss. Creep counts once: most of its error is the accepted number's, which all looks share.
+        loss. Drift counts once: most of its error is the accepted number's, which all looks share.
         """
         first = last if self.is_fixed else min(FAILS_FROM, last)
         early = () if self.is_fixed else range(FAILS_EARLY_FROM, first)
-        total = self.creep(self.look(first, night), night, first).false_alarm
+        total = self.drift(self.look(first, night), night, first).false_alarm
         for count in (*early, *range(first, last + 1)):
             look = self.look(count, night)
             least = _EARLY_LOSS if count in early else 0.0
@@ -279,23 +277,23 @@ class SequentialRule:
             return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=fault)
         loss = (self.reference - night.measured) / self.reference
         is_lost = loss > night.look.threshold
-        creep = self.creep(night.look, night, count)
-        is_creep = creep.is_seen(night.measured)
-        fails = self._fails_early(night, loss) or (count >= FAILS_FROM and (is_creep or is_lost))
+        drift = self.drift(night.look, night, count)
+        is_drift = drift.is_seen(night.measured)
+        fails = self._fails_early(night, loss) or (count >= FAILS_FROM and (is_drift or is_lost))
         # Among more runs the strays may be few enough to tell.
         fails = fails and (is_last or not night.are_unstable)
         # By what a usual night lets see: a noisy one passes nothing more easily.
         usual = self._look(last).visible
-        passes = not is_creep and loss + _PASSING_ERRORS * night.look.error.value < usual
+        passes = not is_drift and loss + _PASSING_ERRORS * night.look.error.value < usual
         if not (fails or passes):
             if not is_last:
                 return None
             # A series that was cut short, fewer logs for instance, sees what its own length sees.
             last = count
         decision = self._passed(night, last)
-        if is_creep and not is_lost:
-            decision = creep.told(decision, night.measured)
-        if is_creep or is_lost:
+        if is_drift and not is_lost:
+            decision = drift.told(decision, night.measured)
+        if is_drift or is_lost:
             return self._failed(decision, night)
         return decision if passes else self._undecided(decision, night)
 
@@ -318,14 +316,14 @@ class SequentialRule:
             reference=self.reference,
             threshold_percent=100 * night.look.threshold,
             interval_percent=(100 * (difference - radius), 100 * (difference + radius)),
-            smallest_visible_percent=100 * self.look(last, night).visible,
+            min_detectable_percent=100 * self.look(last, night).visible,
             false_alarm=self.false_alarm(last, night),
             notes=self._notes(night),
         )
 
     def _undecided(self, decision: Decision, night: Night) -> Decision:
         """A pass for want of a loss that is sure; none where the night hides every usual loss."""
-        if not night.is_noisier or night.look.visible <= _MOST_VISIBLE:
+        if not night.is_noisier or night.look.visible <= _MAX_VISIBLE:
             return decision
         visible = night.look.visible
         unseen = f"no loss below {100 * visible:.0f} %" if visible < 1 else "no loss"
@@ -369,20 +367,20 @@ class SequentialRule:
 
 def _fault(runs: Sequence[float], deviation: float) -> str | None:
     """Why the runs of a baseline decide nothing; ``None`` if they do."""
-    if len(runs) < LEAST_BASELINE_RUNS:
+    if len(runs) < MIN_BASELINE_RUNS:
         return (
             f"the baseline has {wording.runs(len(runs))}, the sequential rule needs "
-            f"{LEAST_BASELINE_RUNS}; {_MORE_RUNS} add those that pass"
+            f"{MIN_BASELINE_RUNS}; {_MORE_RUNS} add those that pass"
         )
     far = len(strays(runs, deviation))
-    if far > _MOST_BASELINE_STRAYS * len(runs):
+    if far > _MAX_BASELINE_STRAYS * len(runs):
         return (
             f"{far} of the baseline's {len(runs)} runs are strays: it does not say what is "
             f"normal; {_MORE_RUNS} put quiet runs in their place"
         )
     error = deviation * math.sqrt(1 / len(runs) + 1 / LAST_LOOK)
-    visible = max(LEAST_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error) + _VISIBLE_ERRORS * error
-    if visible > _MOST_VISIBLE:
+    visible = max(MIN_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error) + _VISIBLE_ERRORS * error
+    if visible > _MAX_VISIBLE:
         return (
             f"the baseline's runs differ by {100 * deviation:.1f} %: no loss below "
             f"{100 * visible:.0f} % would be seen; quieter hosts or a longer window settle it, "

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.gate import wording
-from pytest_dlperf.gate.creep import Creep
+from pytest_dlperf.gate.drift import Drift
 from pytest_dlperf.gate.noise import StandardError
 from pytest_dlperf.gate.rule import Decision, last_decision
 from pytest_dlperf.gate.rules import rule_for, tolerance_of, tolerance_rule
-from pytest_dlperf.gate.sequential import LEAST_LOSS_PERCENT, SequentialRule
+from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
 from pytest_dlperf.gate.tolerance import ToleranceRule, compared
 from pytest_dlperf.model.judgement import RuleName, Verdict
 
@@ -150,19 +150,19 @@ def _sequential(
     error = StandardError.of_both(look.error for look in looks)
     errors = max(look.errors for look in looks)
     own = baseline.tolerance_percent
-    least = (LEAST_LOSS_PERCENT if own is None else own) / 100
+    least = (MIN_LOSS_PERCENT if own is None else own) / 100
     threshold = max(least, errors * error.value)
-    pinned_error = StandardError.of_both(
-        rule.pinned_error(night.look, night, night.count)
+    accepted_error = StandardError.of_both(
+        rule.accepted_error(night.look, night, night.count)
         for rule, night in zip((many_rule, single_rule), nights, strict=True)
     )
-    creep = Creep(
+    drift = Drift(
         what="speedup",
-        pinned=accepted,
-        pinned_at=baseline.accepted.at if baseline.accepted else None,
+        accepted=accepted,
+        accepted_at=baseline.accepted.at if baseline.accepted else None,
         sessions=many_rule.baseline_sessions,
-        allowed=max(tolerance_percent / 100, least, errors * pinned_error.value),
-        error=pinned_error,
+        allowed=max(tolerance_percent / 100, least, errors * accepted_error.value),
+        error=accepted_error,
     )
     difference = measured / reference - 1
     decision = Decision(
@@ -174,8 +174,8 @@ def _sequential(
             100 * (difference - error.interval),
             100 * (difference + error.interval),
         ),
-        smallest_visible_percent=100 * (threshold + error.seen),
-        false_alarm=min(error.false_alarm(threshold) + creep.false_alarm, 1.0),
+        min_detectable_percent=100 * (threshold + error.seen),
+        false_alarm=min(error.false_alarm(threshold) + drift.false_alarm, 1.0),
     )
     faults = [
         f"{end.case_id}: {end.decision.reason}"
@@ -186,7 +186,7 @@ def _sequential(
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason="; ".join(faults))
     if difference < -threshold:
         return replace(decision, verdict=Verdict.REGRESSED)
-    return creep.told(decision, measured) if creep.is_seen(measured) else decision
+    return drift.told(decision, measured) if drift.is_seen(measured) else decision
 
 
 def _by_tolerance(

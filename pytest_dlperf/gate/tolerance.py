@@ -77,7 +77,7 @@ class ToleranceRule:
         # A number without its runs is taken for the median of as many as tonight's: five at most.
         accepted = self.accepted_runs or min(len(throughputs), USUAL_REPEATS)
         variance = median_variance(accepted) + median_variance(len(throughputs))
-        return StandardError(value=noise.deviation * math.sqrt(variance), freedom=noise.freedom)
+        return StandardError(value=noise.deviation * math.sqrt(variance), dof=noise.dof)
 
 
 def compared(
@@ -109,6 +109,6 @@ def compared(
             100 * (difference - error.interval),
             100 * (difference + error.interval),
         ),
-        smallest_visible_percent=tolerance_percent + 100 * error.seen,
+        min_detectable_percent=tolerance_percent + 100 * error.seen,
         false_alarm=error.false_alarm(tolerance),
     )

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import LEAST_NOISE, student_tail
-from pytest_dlperf.history.creep import is_a_line
+from pytest_dlperf.gate.noise import MIN_NOISE, t_sf
+from pytest_dlperf.history.drift import is_a_line
 from pytest_dlperf.history.series import ChangePoint
 from pytest_dlperf.history.smoothing import without_accidents
-from pytest_dlperf.history.swings import inflation
+from pytest_dlperf.history.swings import variance_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 HOW_TO_GET: Final = "pip install 'pytest-dlperf[change-points]'"
 """What makes change points available."""
 
-LEAST_NIGHTS: Final = 8
+MIN_NIGHTS: Final = 8
 """Fewer nights show no change of the level that chance would not show as well."""
 
-LEAST_CHANGE: Final = 0.01
+MIN_CHANGE: Final = 0.01
 """Smaller changes of the level, as a part of it, are not told."""
 
-_MOST_P: Final = 0.00001
+_MAX_P: Final = 0.00001
 _CANDIDATE_P: Final = 0.001
 _WINDOW: Final = 50
 _EARLIER: Final = 45
-_LEAST_LEVEL: Final = 4
+_MIN_LEVEL: Final = 4
 
 
 def is_available() -> bool:
@@ -39,19 +39,19 @@ def is_available() -> bool:
 
 
 def change_points(
-    throughputs: Sequence[float], nights: Sequence[tuple[int, str]], *, creeping: int = 0
+    throughputs: Sequence[float], nights: Sequence[tuple[int, str]], *, drifting: int = 0
 ) -> tuple[ChangePoint, ...] | None:
     """Where the level of a series changes; ``None`` where Apache Otava is missing.
 
     ``nights`` are, for each of the throughputs, its index in the whole series and when the session
-    began. The last ``creeping`` of them are known to creep, and have no level that could change.
+    began. The last ``drifting`` of them are known to drift, and have no level that could change.
 
     The algorithm is that of Fleming et al., "Hunter: Using Change Point Detection to Hunt for
     Performance Regressions" (2023): E-divisive means in windows, then t-tests between levels.
     """
     if not is_available():
         return None
-    if len(throughputs) < LEAST_NIGHTS:
+    if len(throughputs) < MIN_NIGHTS:
         return ()
     values = without_accidents(throughputs)
     if not _may_change(values):
@@ -64,12 +64,12 @@ def change_points(
     places = [int(candidate.index) for candidate in candidates]
     # Changes of the level make nights hang together: those that are certain in spite of that are
     # taken out, and the rest is looked at once more.
-    certain = _certain(values, places, inflation(values))
-    hanging = inflation(_around(values, certain)) if certain else 1.0
-    steps = _certain(values, places, hanging) if certain else []
-    if creeping and steps:
-        start = len(values) - creeping
-        steps = _certain(values[:start], _before_creep(values, steps, start), hanging)
+    certain = _certain(values, places, variance_inflation(values))
+    autocorrelation = variance_inflation(_around(values, certain)) if certain else 1.0
+    steps = _certain(values, places, autocorrelation) if certain else []
+    if drifting and steps:
+        start = len(values) - drifting
+        steps = _certain(values[:start], _before_drift(values, steps, start), autocorrelation)
     return tuple(
         ChangePoint(
             index=nights[step.at][0],
@@ -91,10 +91,10 @@ def _may_change(values: Sequence[float]) -> bool:
     sums = [0.0, *accumulate(values)]
     means = [
         (after - before) / count
-        for count in range(_LEAST_LEVEL, 2 * _LEAST_LEVEL)
+        for count in range(_MIN_LEVEL, 2 * _MIN_LEVEL)
         for before, after in zip(sums, sums[count:], strict=False)
     ]
-    return max(means) >= (1 + LEAST_CHANGE) * min(means)
+    return max(means) >= (1 + MIN_CHANGE) * min(means)
 
 
 def _around(values: Sequence[float], steps: Sequence[_Step]) -> list[float]:
@@ -121,21 +121,23 @@ class _Step:
         return abs(self.after / self.before - 1)
 
 
-def _before_creep(values: Sequence[float], steps: Sequence[_Step], start: int) -> list[int]:
-    """Where levels change before the creep that is known from ``start`` on.
+def _before_drift(values: Sequence[float], steps: Sequence[_Step], start: int) -> list[int]:
+    """Where levels change before the drift that is known from ``start`` on.
 
     It may have begun earlier: what the same line explains better is no change of a level.
     """
     places = [step.at for step in steps if step.at < start]
     while places and start - places[-1] < _EARLIER:
         before = places[-2] if len(places) > 1 else 0
-        if not is_a_line(values[max(before, places[-1] - LEAST_NIGHTS) :]):
+        if not is_a_line(values[max(before, places[-1] - MIN_NIGHTS) :]):
             break
         places.pop()
     return places
 
 
-def _certain(values: Sequence[float], candidates: Sequence[int], hanging: float) -> list[_Step]:
+def _certain(
+    values: Sequence[float], candidates: Sequence[int], autocorrelation: float
+) -> list[_Step]:
     """The steps that remain when the least certain are left out, one after the other.
 
     Otava does the same, but it does not look again at the step before one that it leaves out: of
@@ -145,11 +147,11 @@ def _certain(values: Sequence[float], candidates: Sequence[int], hanging: float)
     while places:
         ends = [0, *places, len(values)]
         steps = [
-            _step(values, start, at, end, hanging)
+            _step(values, start, at, end, autocorrelation)
             for start, at, end in zip(ends, ends[1:], ends[2:], strict=False)
         ]
-        doubtful = [step for step in steps if step.p_value > _MOST_P]
-        small = [step for step in steps if step.change < LEAST_CHANGE]
+        doubtful = [step for step in steps if step.p_value > _MAX_P]
+        small = [step for step in steps if step.change < MIN_CHANGE]
         if doubtful:
             places.remove(max(doubtful, key=lambda step: step.p_value).at)
         elif small:
@@ -159,18 +161,18 @@ def _certain(values: Sequence[float], candidates: Sequence[int], hanging: float)
     return []
 
 
-def _step(values: Sequence[float], start: int, at: int, end: int, hanging: float) -> _Step:
+def _step(values: Sequence[float], start: int, at: int, end: int, autocorrelation: float) -> _Step:
     """A step and the p-value of Student's t-test between its levels, both sides.
 
     Nights that hang together count for fewer, by how much the mean of many varies more.
     """
     left, right = values[start:at], values[at:end]
     before, after = math.fsum(left) / len(left), math.fsum(right) / len(right)
-    freedom = len(left) + len(right) - 2
+    dof = len(left) + len(right) - 2
     squares = math.fsum([(value - before) ** 2 for value in left])
     squares += math.fsum([(value - after) ** 2 for value in right])
     # Nights that agree better than this were rounded, or made by a program.
-    variance = max(squares / max(freedom, 1), (LEAST_NOISE * before) ** 2 / 4)
-    error = math.sqrt(hanging * variance * (1 / len(left) + 1 / len(right)))
-    p_value = 2 * student_tail(abs(after - before) / error, freedom) if freedom else 1.0
+    variance = max(squares / max(dof, 1), (MIN_NOISE * before) ** 2 / 4)
+    error = math.sqrt(autocorrelation * variance * (1 / len(left) + 1 / len(right)))
+    p_value = 2 * t_sf(abs(after - before) / error, dof) if dof else 1.0
     return _Step(at=at, before=before, after=after, p_value=p_value)

@@ -7,6 +7,8 @@ import sqlite3
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.errors import BrokenError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -24,7 +26,7 @@ _TOLD: Final = {
 }
 
 
-class HistoryError(Exception):
+class HistoryError(BrokenError):
     """The history cannot be read or written; the message says what and where."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.history.judged_again import judged_once
+from pytest_dlperf.history.dedupe import judged_once
 from pytest_dlperf.history.night import Night
 from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import AcceptedChange
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.store import History
 
-MOST_NIGHTS: Final = 366
+MAX_NIGHTS: Final = 366
 """A year of nights, and tonight."""
 
 _CHOSEN: Final = """
@@ -92,7 +92,7 @@ def all_series(history: History) -> list[Series]:
 
 
 def nights_of(
-    history: History, series: Series, *, until: float, most: int = MOST_NIGHTS
+    history: History, series: Series, *, until: float, most: int = MAX_NIGHTS
 ) -> list[Night]:
     """The last nights until ``until`` (seconds of the Unix epoch), the oldest first.
 

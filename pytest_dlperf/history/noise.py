@@ -13,7 +13,7 @@ from pytest_dlperf.history.swings import night_variance
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LEAST_NIGHTS: Final = 10
+MIN_NIGHTS: Final = 10
 """Fewer nights do not say how much nights differ."""
 
 _SHORT: Final = 3
@@ -31,30 +31,30 @@ def night_noise_percent(
     run_noise: float | None,
     *,
     levels: Sequence[int] | None,
-    creeping: int = 0,
+    drifting: int = 0,
 ) -> float | None:
     """The coefficient of variation of nights around their level, beyond what their runs make.
 
     Slow swings count, changes of the level do not: ``levels`` are where one begins, and the last
-    ``creeping`` nights lie around a line. Where nobody has looked for levels (``None``), nights a
+    ``drifting`` nights lie around a line. Where nobody has looked for levels (``None``), nights a
     week apart are compared, and slower swings are missing. Single slow nights are left out.
 
     ``run_noise`` is that of ``run_noise_percent``. ``None`` from too few nights.
     """
-    if len(medians) < LEAST_NIGHTS or run_noise is None:
+    if len(medians) < MIN_NIGHTS or run_noise is None:
         return None
     values = [math.log(value) for value in without_accidents(medians)]
     if levels is None:
         whole = night_variance(values)
     else:
-        start = len(values) - creeping
+        start = len(values) - drifting
         ends = sorted({0, *(place for place in levels if 0 < place < start), start})
         parts = [_around_a_level(values[left:right]) for left, right in pairwise(ends)]
         parts.append(_around_a_line(values[start:]))
-        freedom = sum(count for _, count in parts)
-        if freedom < LEAST_NIGHTS - 1:
+        dof = sum(count for _, count in parts)
+        if dof < MIN_NIGHTS - 1:
             return None
-        whole = math.fsum([square for square, _ in parts]) / freedom
+        whole = math.fsum([square for square, _ in parts]) / dof
     own = math.fsum(map(median_variance, runs)) / len(runs) * run_noise**2
     return math.sqrt(max(100**2 * whole - own, 0.0))
 
@@ -73,7 +73,7 @@ def _around_a_line(values: Sequence[float]) -> tuple[float, int]:
     if count < _SHORT:
         return 0.0, 0
     middle = (count - 1) / 2
-    around, freedom = _around_a_level(values)
+    around, dof = _around_a_level(values)
     both = math.fsum([(number - middle) * value for number, value in enumerate(values)])
     along = count * (count * count - 1) / 12
-    return max(around - both * both / along, 0.0), freedom - 1
+    return max(around - both * both / along, 0.0), dof - 1

@@ -84,7 +84,7 @@ class Recorder:
             own.measurement = own.measurement or before.measurement
             own.speedup = before.speedup if own.speedup is None else own.speedup
             own.accepted = own.accepted or before.accepted
-            own.in_turn = own.in_turn or before.in_turn
+            own.interleaved = own.interleaved or before.interleaved
             own.judgements = {**before.judgements, **own.judgements}
         self._results[own.case.id] = own
         yield own

@@ -138,8 +138,8 @@ def measurement_rows(result: CaseResult) -> Iterator[MeasurementRows]:
         plain = json.dumps(measured.fingerprint.to_plain(), sort_keys=True)
         facts = (hashlib.sha256(plain.encode()).hexdigest(), plain)
     arms = {"measured": measured}
-    if result.in_turn is not None:
-        arms |= {"candidate": result.in_turn.candidate, "control": result.in_turn.control}
+    if result.interleaved is not None:
+        arms |= {"candidate": result.interleaved.candidate, "control": result.interleaved.control}
     accepted = result.accepted
     numbers = (measured.median, measured.mean, measured.spread)
     if not all(number is None or math.isfinite(number) for number in numbers):

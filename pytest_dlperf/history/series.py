@@ -64,7 +64,7 @@ class ChangePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creep:
+class Drift:
     """A slow change over weeks that no single night shows.
 
     ``since`` is the session it is seen from, ``percent`` the change from there until now,
@@ -96,7 +96,7 @@ class OtherMachine:
 class CaseHistory:
     """All that the history says of one case, the oldest first.
 
-    ``points`` are all sessions. Change points, creep and noise are those of the machine of the last
+    ``points`` are all sessions. Change points, drift and noise are those of the machine of the last
     one, by one point for each day; ``other_machines`` are what is left out.
 
     ``run_noise_percent`` is the coefficient of variation of the runs of one night, pooled over the
@@ -110,7 +110,7 @@ class CaseHistory:
     points: tuple[Point, ...]
     accepted: tuple[AcceptedChange, ...] = ()
     change_points: tuple[ChangePoint, ...] | None = None
-    creep: Creep | None = None
+    drift: Drift | None = None
     run_noise_percent: float | None = None
     night_noise_percent: float | None = None
     other_machines: tuple[OtherMachine, ...] = ()

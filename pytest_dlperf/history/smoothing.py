@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import LEAST_NOISE, median
+from pytest_dlperf.gate.noise import MIN_NOISE, median
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def without_accidents(values: Sequence[float]) -> list[float]:
     """
     if len(values) <= 2 * _REACH:
         return list(values)
-    noise = max(step_deviation(values), LEAST_NOISE * median(values))
+    noise = max(step_deviation(values), MIN_NOISE * median(values))
     smooth = []
     for index, value in enumerate(values):
         # Near an end the neighbours are the nearest seven.

@@ -10,7 +10,7 @@ from pytest_dlperf.gate.noise import median
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LEAST_NIGHTS: Final = 20
+MIN_NIGHTS: Final = 20
 """Of fewer nights nobody can say whether they hang together."""
 
 _REACH: Final = 5
@@ -22,14 +22,14 @@ _MOST: Final = 10.0
 _DOUBT: Final = 7.0
 
 
-def inflation(values: Sequence[float]) -> float:
+def variance_inflation(values: Sequence[float]) -> float:
     """How much more the mean of many nights varies than that of independent nights; 1 at least.
 
     By what nights one to five apart differ by, beside nights a week apart, of which the larger
     differences are left out: a few changes of the level, and a slow one, move that little. Slower
     swings than these look like changes of the level, and are.
     """
-    if len(values) < LEAST_NIGHTS:
+    if len(values) < MIN_NIGHTS:
         return 1.0
     far = math.fsum([_apart(values, lag) for lag in _APART]) / len(_APART)
     if far <= 0:

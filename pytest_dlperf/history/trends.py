@@ -1,12 +1,12 @@
-"""What many sessions show of each case: level, change points, creep and noise."""
+"""What many sessions show of each case: level, change points, drift and noise."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.change_points import change_points
-from pytest_dlperf.history.creep import LENGTHS, creep_of
 from pytest_dlperf.history.days import days_of
+from pytest_dlperf.history.drift import LENGTHS, drift_of
 from pytest_dlperf.history.faults import HistoryError
 from pytest_dlperf.history.machines import Machines
 from pytest_dlperf.history.nights import Series, accepted_of, nights_of, runs_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.days import Day
     from pytest_dlperf.history.night import Night
-    from pytest_dlperf.history.series import Creep
+    from pytest_dlperf.history.series import Drift
     from pytest_dlperf.model.results import Results
 
 NOISE_NIGHTS: Final = 90
@@ -30,8 +30,8 @@ NOISE_NIGHTS: Final = 90
 READ_BUSY_S: Final = 1.0
 """How long a page waits for who holds the database: the session's end has waited before."""
 
-_MOST_FOR_CREEP: Final = 3 * LENGTHS[0]
-_MOST_RUNS_OF: Final = 500
+_MAX_FOR_DRIFT: Final = 3 * LENGTHS[0]
+_MAX_RUNS_OF: Final = 500
 
 
 def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
@@ -52,8 +52,8 @@ def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
         return {known.case_id: known for known in found if known.points}
 
 
-def creeps_of(history: History, results: Results) -> Iterator[tuple[str, Creep]]:
-    """The ids of the cases of these results that creep, each with its creep.
+def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]:
+    """The ids of the cases of these results that drift, each with its drift.
 
     Change points are left to the reports: they would cost a session an import of half a second.
 
@@ -62,14 +62,14 @@ def creeps_of(history: History, results: Results) -> Iterator[tuple[str, Creep]]
     """
     until, machines = _began(results), Machines(history)
     for series in _series_of(results):
-        nights = nights_of(history, series, until=until, most=_MOST_FOR_CREEP)
+        nights = nights_of(history, series, until=until, most=_MAX_FOR_DRIFT)
         if len(nights) < LENGTHS[-1]:
             continue
         same, _ = machines.same(nights)
         days = _days(nights, same)
-        creep = _creep(days, _accepted_changes(history, series, nights, until))
-        if creep is not None:
-            yield series.case_id, creep
+        drift = _drift(days, _accepted_changes(history, series, nights, until))
+        if drift is not None:
+            yield series.case_id, drift
 
 
 def history_of(
@@ -86,15 +86,15 @@ def history_of(
     same, others = (machines or Machines(history)).same(nights)
     accepted = _accepted_changes(history, series, nights, until)
     days = _days(nights, same)
-    creep = _creep(days, accepted)
-    creeping = creep.nights if creep is not None else 0
+    drift = _drift(days, accepted)
+    drifting = drift.nights if drift is not None else 0
     steps = change_points(
         [day.median for day in days],
         [(day.place, day.started) for day in days],
-        creeping=creeping,
+        drifting=drifting,
     )
     lately = days[-NOISE_NIGHTS:]
-    runs = runs_of(history, [one for day in lately for one in day.sessions][-_MOST_RUNS_OF:])
+    runs = runs_of(history, [one for day in lately for one in day.sessions][-_MAX_RUNS_OF:])
     run_noise = run_noise_percent(runs.values())
     place = {day.place: number for number, day in enumerate(lately)}
     return CaseHistory(
@@ -103,14 +103,14 @@ def history_of(
         points=tuple(map(_point, nights)),
         accepted=tuple(accepted),
         change_points=steps,
-        creep=creep,
+        drift=drift,
         run_noise_percent=run_noise,
         night_noise_percent=night_noise_percent(
             [day.median for day in lately],
             [day.counted for day in lately],
             run_noise,
             levels=None if steps is None else [place.get(step.index, 0) for step in steps],
-            creeping=creeping,
+            drifting=drifting,
         ),
         other_machines=others,
     )
@@ -158,11 +158,11 @@ def _point(night: Night) -> Point:
     )
 
 
-def _creep(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Creep | None:
-    """Creep since the last accepted number: what was accepted is known."""
+def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | None:
+    """Drift since the last accepted number: what was accepted is known."""
     since = max((_when(change.at) for change in accepted if change.old is not None), default=0)
     later = [day for day in days if day.began >= since]
-    return creep_of([day.median for day in later], [(day.began, day.started) for day in later])
+    return drift_of([day.median for day in later], [(day.began, day.started) for day in later])
 
 
 def _accepted_changes(

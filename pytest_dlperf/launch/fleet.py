@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.locks import locked, write_whole
-from pytest_dlperf.launch.agent import Place
 from pytest_dlperf.launch.facts import fingerprint_of
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launcher import LauncherError
@@ -17,6 +16,8 @@ from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.locking import lock_scope
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
+from pytest_dlperf.launch.supervisor_client import Place
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,11 +34,11 @@ EXAMPLE_PORT: Final = 29500
 THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
 
 
-class NotEnoughHostsError(Exception):
+class NotEnoughHostsError(CannotMeasureError):
     """A case needs more hosts or devices than there are; the message says what would help."""
 
 
-class HostFaultError(Exception):
+class HostFaultError(BrokenError):
     """There would be enough hosts, but too many are unfit; the message says what is wrong."""
 
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import agent as agent_module
 from pytest_dlperf.launch import supervisor
-from pytest_dlperf.launch.agent import Agent
-from pytest_dlperf.launch.errand import sent
 from pytest_dlperf.launch.plan import scratch_directory
+from pytest_dlperf.launch.remote_call import start_remote
+from pytest_dlperf.launch.supervisor_client import SupervisorClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_dlperf.launch.agent import Place
-    from pytest_dlperf.launch.errand import Errand
     from pytest_dlperf.launch.interrupts import Interrupts
     from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.remote_call import RemoteCall
+    from pytest_dlperf.launch.supervisor_client import Place
 
 CONNECT_LIMIT_S: Final = 30.0
 """How long it may take until a supervisor answers, unless the launcher queues."""
@@ -80,8 +80,8 @@ class Gang:
         self._tell_user = self._say = say
         self._reports = selectors.DefaultSelector()
         self._pulse = _Pulse() if launcher.remote else None
-        self._sweeps: dict[str, tuple[Errand, float]] = {}
-        self.agents: list[Agent] = []
+        self._sweeps: dict[str, tuple[RemoteCall, float]] = {}
+        self.agents: list[SupervisorClient] = []
         self.is_started = False
         """Whether programs may have been started, so that what they came to has to be told."""
         self.problems: list[str] = []
@@ -169,7 +169,7 @@ class Gang:
     def _reached(self, *, again: bool) -> bool:
         """Reach all nodes; false when some stay queued for, and keeping the others is no use."""
         for rank, place in enumerate(self._places):
-            agent = Agent(self._launcher, place, f"{self._id}.{rank}.", again=again)
+            agent = SupervisorClient(self._launcher, place, f"{self._id}.{rank}.", again=again)
             self.agents.append(agent)
             self._reports.register(agent, selectors.EVENT_READ, agent)
             if self._pulse is not None:
@@ -202,7 +202,7 @@ class Gang:
             agent.check_prepared(CONNECT_LIMIT_S)
         return all(agent.prepared for agent in self.agents)
 
-    def _tell_wait(self, why: str, agents: Sequence[Agent]) -> None:
+    def _tell_wait(self, why: str, agents: Sequence[SupervisorClient]) -> None:
         if self._say is not None:
             hosts = ", ".join(dict.fromkeys(agent.place.host.name for agent in agents))
             self._say(f"waiting: {why} {hosts}")
@@ -214,7 +214,7 @@ class Gang:
 
     # ------------------------------------------------------------------ the end
 
-    def _abandon(self, agents: Sequence[Agent]) -> None:
+    def _abandon(self, agents: Sequence[SupervisorClient]) -> None:
         """Wait no longer for agents that have nothing to clean up."""
         for agent in agents:
             self._ignore(agent)
@@ -222,7 +222,7 @@ class Gang:
                 self._pulse.remove(agent)
             agent.abandon()
 
-    def _ignore(self, agent: Agent) -> None:
+    def _ignore(self, agent: SupervisorClient) -> None:
         # It may have been ignored before, and its pipe closed since.
         with contextlib.suppress(KeyError, ValueError):
             self._reports.unregister(agent)
@@ -243,7 +243,7 @@ class Gang:
             limit_s = SWEEP_LIMIT_S if agent.lost is None else LOST_SWEEP_LIMIT_S
             host = agent.place.host
             try:
-                sweep = sent(self._launcher, host, supervisor.__file__, orders, "0")
+                sweep = start_remote(self._launcher, host, supervisor.__file__, orders, "0")
             except OSError as error:
                 self.problems.append(_not_swept(host.name, error.strerror or str(error)))
             else:
@@ -262,7 +262,7 @@ class Gang:
                 if agent.lost is None and not any("clean" in report for report in reports):
                     yield _not_swept(agent.place.host.name, reason)
 
-    def _marked(self, agent: Agent) -> str:
+    def _marked(self, agent: SupervisorClient) -> str:
         """How the markers begin of what is an agent's to end."""
         # What node 0 started on other nodes carries its marker.
         return f"{self._id}." if self._head_only else agent.marker
@@ -286,17 +286,17 @@ class _Pulse:
     __slots__ = ("_agents", "_lock", "_stopped", "_thread")
 
     def __init__(self) -> None:
-        self._agents: list[Agent] = []
+        self._agents: list[SupervisorClient] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
         self._thread.start()
 
-    def add(self, agent: Agent) -> None:
+    def add(self, agent: SupervisorClient) -> None:
         with self._lock:
             self._agents.append(agent)
 
-    def remove(self, agent: Agent) -> None:
+    def remove(self, agent: SupervisorClient) -> None:
         with self._lock:
             self._agents.remove(agent)
 
@@ -305,7 +305,7 @@ class _Pulse:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._stopped.wait(supervisor.BEAT_S):
+        while not self._stopped.wait(supervisor.HEARTBEAT_INTERVAL_S):
             with self._lock:
                 for agent in self._agents:
                     agent.order(b"\n")

@@ -10,6 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pytest_dlperf.model.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -48,7 +50,7 @@ _ALLOWED_LINE: Final = (
 _ALLOWED_NODE_LIST: Final = "Slurm writes names and ranges as in gpu[001-003,010],login1"
 
 
-class HostsError(ValueError):
+class HostsError(UsageError):
     """A list of hosts is wrong; the message names the entry, the place and what is allowed."""
 
 

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pytest_dlperf.model.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -60,7 +62,7 @@ class Launcher(Protocol):
         """
 
 
-class LauncherError(Exception):
+class LauncherError(UsageError):
     """A launcher cannot work here; the message says what is missing and what helps."""
 
 

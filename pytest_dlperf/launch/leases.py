@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.files.locks import HeldLock, LockError, is_held, locked
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ _CHECK_S: Final = 0.5
 """How often the waiting, all together, look for processes that have died."""
 
 
-class LeaseError(Exception):
+class LeaseError(BrokenError):
     """Hosts cannot be leased, now or ever; the message says why."""
 
 

@@ -10,16 +10,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.launch import probe, supervisor
-from pytest_dlperf.launch.errand import sent
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.locking import lock_scope
+from pytest_dlperf.launch.remote_call import start_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.launch.errand import Errand
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.remote_call import RemoteCall
 
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
@@ -102,7 +102,7 @@ def look_at_hosts(
                     lock_scope(lock, host, played_here=launcher.name == LocalLauncher.name), ""
                 ),
             )
-            errand = sent(launcher, host, probe.__file__, order)
+            errand = start_remote(launcher, host, probe.__file__, order)
             stack.callback(errand.end)
             errands.append(errand)
         # All at once, last of all: each may take a moment until it is gone.
@@ -122,7 +122,7 @@ def look_at_hosts(
     return _with_one_version(reports, needed.modules)
 
 
-def _let_go(errands: Sequence[Errand]) -> None:
+def _let_go(errands: Sequence[RemoteCall]) -> None:
     for errand in errands:
         errand.let_go()
 

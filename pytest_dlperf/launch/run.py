@@ -15,19 +15,19 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from pytest_dlperf.launch.agent import LaunchError
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
 from pytest_dlperf.launch.interrupts import Interrupts
 from pytest_dlperf.launch.plan import Node
 from pytest_dlperf.launch.record import LaunchOutcome, Record
+from pytest_dlperf.launch.supervisor_client import LaunchError
 from pytest_dlperf.launch.watch import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.launch.agent import Agent, Place
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.launch.supervisor_client import Place, SupervisorClient
 
 PEER_GRACE_S: Final = 5.0
 """How long the other nodes may go on after one has failed: time to write their own errors."""
@@ -203,7 +203,7 @@ class _Run:
     # ------------------------------------------------------------------ while it lives
 
     @property
-    def _working(self) -> list[Agent]:
+    def _working(self) -> list[SupervisorClient]:
         """The agents that have a program."""
         return self._gang.agents[: len(self._commands)]
 

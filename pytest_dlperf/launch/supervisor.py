@@ -40,7 +40,7 @@ MARKER = "DLPERF_RUN_ID"
 with the run's number and the node's rank, each with a dot behind it."""
 KILL_LIMIT_S = 5.0
 """How long killed processes may take to be gone; one that is stuck in the kernel takes long."""
-BEAT_S = 1.0
+HEARTBEAT_INTERVAL_S = 1.0
 """How often each side tells the other that it is there, where a network lies between them."""
 
 _PROC = "/proc"
@@ -136,10 +136,10 @@ def kill_marked(prefix: str) -> "list[int]":
     deadline = time.monotonic() + KILL_LIMIT_S
     entry = "{}={}".format(MARKER, prefix).encode()  # noqa: UP032 - as short as it gets
     while True:
-        marked = list(_marked(entry))
-        if not marked or time.monotonic() > deadline:
-            return marked
-        for process in marked:
+        with_acceptance = list(_marked(entry))
+        if not with_acceptance or time.monotonic() > deadline:
+            return with_acceptance
+        for process in with_acceptance:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(_POLL_S)
@@ -222,7 +222,7 @@ class Supervisor:
             if left_s <= 0:
                 return
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
-            ready = select.select(sources, [], [], min(left_s, BEAT_S))[0]
+            ready = select.select(sources, [], [], min(left_s, HEARTBEAT_INTERVAL_S))[0]
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if 0 in ready:
@@ -236,7 +236,7 @@ class Supervisor:
         if self._listening and now - self._heard > self._lease_s:
             _report(deserted=True)
             self._be_alone()
-        if now - self._told >= BEAT_S:
+        if now - self._told >= HEARTBEAT_INTERVAL_S:
             self._told = now
             _report(alive=True)
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 BYTES_PER_LOOK: Final = 8 * 1024 * 1024
 """Bytes of the main log that one look reads at most; the other logs share as many."""
-LEAST_BYTES_PER_LOOK: Final = 256 * 1024
+MIN_BYTES_PER_LOOK: Final = 256 * 1024
 """What one look reads of each other log, however many there are."""
 
 PROGRESS_INTERVAL_S: Final = 1.0
 DISK_INTERVAL_S: Final = 1.0
-LEAST_FREE_BYTES: Final = 1024 * 1024
+MIN_FREE_BYTES: Final = 1024 * 1024
 """With less than this a disk counts as full."""
 
 
@@ -162,7 +162,7 @@ class RunWatch:
         share = BYTES_PER_LOOK // max(len(self._others), 1)
         caught_up = self._main.advance(self._main.position + BYTES_PER_LOOK)
         for other in self._others:
-            bound = other.position + max(share, LEAST_BYTES_PER_LOOK)
+            bound = other.position + max(share, MIN_BYTES_PER_LOOK)
             caught_up = other.advance(bound) and caught_up
         return caught_up
 
@@ -208,10 +208,10 @@ class RunWatch:
             # A folder that cannot be looked at says nothing of how full the disk is.
             with contextlib.suppress(OSError):
                 free = self._free_bytes(folder)
-                if free < LEAST_FREE_BYTES:
+                if free < MIN_FREE_BYTES:
                     return (
                         f"the disk is full: {free} bytes are free in {folder}, where the logs of "
-                        f"the run lie; needed are {LEAST_FREE_BYTES} at least"
+                        f"the run lie; needed are {MIN_FREE_BYTES} at least"
                     )
         return None
 

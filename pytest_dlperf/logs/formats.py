@@ -64,7 +64,7 @@ class Rule(Enum):
     MEAN_RATE = "arithmetic mean of the printed speeds"
 
 
-class Glued(Enum):
+class JoinedRecords(Enum):
     """What the original takes from a line on which several records stand.
 
     It falls out of where its greedy patterns end up.
@@ -80,7 +80,7 @@ class Published:
     """The original benchmark's way from lines to throughput.
 
     ``only_steps_above`` leaves out lines by their printed step number, ``only_first_epoch`` by
-    their epoch. ``least_warmup`` is the least warm-up that the original reckons with, whatever it
+    their epoch. ``min_warmup`` is the least warm-up that the original reckons with, whatever it
     was asked for. ``print_interval`` is the one for which the lines stand for what they shall; the
     original counted one line per interval. ``lines_grow_with_nodes`` multiplies that by the number
     of nodes, as the original did for logs into which more than one rank prints. ``time_of_day``
@@ -88,10 +88,10 @@ class Published:
     """
 
     rule: Rule
-    glued: Glued = Glued.FIRST
+    glued: JoinedRecords = JoinedRecords.FIRST
     only_steps_above: int | None = None
     only_first_epoch: bool = False
-    least_warmup: int = 0
+    min_warmup: int = 0
     print_interval: int | None = None
     lines_grow_with_nodes: bool = False
     time_of_day: bool = False
@@ -245,7 +245,7 @@ _PADDLE_RESNET: Final = LogFormat(
         _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _world_size),
     ),
     # PaddlePaddle/resnet50v1.5/extract_paddle_logs.py
-    published=Published(rule=Rule.MEAN_SPEED, glued=Glued.LAST),
+    published=Published(rule=Rule.MEAN_SPEED, glued=JoinedRecords.LAST),
 )
 
 # All parameters stand on one line, which can be longer than other records, but never holds two.
@@ -286,7 +286,7 @@ _PYTORCH_IMAGENET: Final = LogFormat(
     settling_steps=6,
     devices=re.compile(rb"Use GPU: " + _COUNT),
     # PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
-    published=Published(rule=Rule.MEAN_DURATION, glued=Glued.LAST_STEP, only_steps_above=5),
+    published=Published(rule=Rule.MEAN_DURATION, glued=JoinedRecords.LAST_STEP, only_steps_above=5),
 )
 
 _PLSC: Final = LogFormat(
@@ -330,7 +330,7 @@ _TF_MODELS_BERT: Final = LogFormat(
         _fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _world_size),
     ),
     # TensorFlow/bert/extract_tensorflow_logs_time.py
-    published=Published(rule=Rule.ELAPSED, least_warmup=20, print_interval=1, time_of_day=True),
+    published=Published(rule=Rule.ELAPSED, min_warmup=20, print_interval=1, time_of_day=True),
 )
 
 _DLPERF: Final = LogFormat(

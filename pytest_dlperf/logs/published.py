@@ -21,7 +21,7 @@ from pytest_dlperf.logs.contract import (
     positive,
     whole_number,
 )
-from pytest_dlperf.logs.formats import Glued, Ranks, Rule
+from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.span import print_interval
 from pytest_dlperf.model import statistics
@@ -59,7 +59,7 @@ class PublishedLines:
         self._definition = definition
         self._case = case
         self._measured = window.measured_steps
-        skipped = max(window.warmup_steps, definition.least_warmup)
+        skipped = max(window.warmup_steps, definition.min_warmup)
         needed = window.warmup_steps + window.measured_steps
         interval = definition.print_interval or 1
         times = case.topology.nodes if definition.lines_grow_with_nodes else 1
@@ -194,9 +194,9 @@ class PublishedLines:
             self._line = _Line(epoch, step, text, offset, end)
         else:
             line.end = end
-            if self._definition.glued is not Glued.FIRST:
+            if self._definition.glued is not JoinedRecords.FIRST:
                 line.step = step
-            if self._definition.glued is Glued.LAST:
+            if self._definition.glued is JoinedRecords.LAST:
                 line.text = text
 
     def _follow(self, epoch: int, step: int) -> None:

@@ -24,12 +24,13 @@ from pytest_dlperf.launch.pace import Progress
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.watch import LEAST_FREE_BYTES, RunWatch, free_bytes
+from pytest_dlperf.launch.watch import MIN_FREE_BYTES, RunWatch, free_bytes
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
-from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError, check_estimator
+from pytest_dlperf.measure.cannot import HostUnusableError, check_estimator
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.log_tail import readable
-from pytest_dlperf.model.measurement import InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.errors import CannotMeasureError
+from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,7 +76,7 @@ class LaunchMeasurer:
         estimator: Estimator,
         *,
         assignments: Sequence[Sequence[Assignment]],
-        session_directory: Path,
+        session_dir: Path,
         repeats: Callable[[Case], Repeats],
         say: Callable[[str], None],
         show: Callable[[RunProgress], None],
@@ -83,14 +84,14 @@ class LaunchMeasurer:
         """Launch as many runs of a case as ``repeats`` says, which has to name a largest number.
 
         ``assignments`` are what the user set for systems, the strongest first. Logs go below
-        ``session_directory``. ``say`` tells the user what a run waits for, ``show`` how far it
+        ``session_dir``. ``say`` tells the user what a run waits for, ``show`` how far it
         has come.
         """
         self._fleet = fleet
         self._systems = systems
         self._estimator = estimator
         self._assignments = assignments
-        self._session_directory = session_directory
+        self._session_dir = session_dir
         self._repeats = repeats
         self._say = say
         self._show = show
@@ -100,7 +101,7 @@ class LaunchMeasurer:
 
         Raises:
             CannotMeasureError: The system has no launch, or needs what is not here or not set.
-            UnfitError: What it needs is here, and broken.
+            HostUnusableError: What it needs is here, and broken.
         """
         system = self._systems[case.system]
         check_estimator(system, self._estimator)
@@ -110,9 +111,9 @@ class LaunchMeasurer:
                 runs = self._runs(launch, leases)
             return self._measurement(launch, leases, runs)
 
-    def in_turn(
+    def interleaved(
         self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Assignment]
-    ) -> InTurn:
+    ) -> InterleavedRuns:
         """Run what is tested and the accepted software in turn on these hosts, A B B A A B B A.
 
         ``hosts`` are names as in ``Fingerprint.hosts``, node 0 first, and as many as the case
@@ -122,11 +123,11 @@ class LaunchMeasurer:
 
         Raises:
             CannotMeasureError: Either needs what is not here or not set.
-            UnfitError: What either needs is here, and broken.
+            HostUnusableError: What either needs is here, and broken.
         """
         system = self._systems[case.system]
         check_estimator(system, self._estimator)
-        below = self._session_directory / CONTROL_ARM
+        below = self._session_dir / CONTROL_ARM
         with self._told(""):
             candidate = self._launch_of(system, case, folder=below / "candidate")
             accepted = self._launch_of(system, case, before=control, folder=below / "control")
@@ -138,8 +139,8 @@ class LaunchMeasurer:
                 )
             needed = (candidate.needed, accepted.needed)
             with self._fleet.leased(case, *needed, only=hosts) as leases:
-                runs = self._runs_in_turn(candidate, accepted, leases, pairs)
-            return InTurn(
+                runs = self._run_interleaved(candidate, accepted, leases, pairs)
+            return InterleavedRuns(
                 candidate=self._measurement(candidate, leases, runs[0]),
                 control=self._measurement(accepted, leases, runs[1]),
             )
@@ -152,10 +153,10 @@ class LaunchMeasurer:
         except (NotEnoughHostsError, MissingVariableError) as error:
             raise CannotMeasureError(f"{error}{hint}") from error
         except (HostFaultError, LauncherError, LeaseError, VariableError) as error:
-            raise UnfitError(str(error)) from error
+            raise HostUnusableError(str(error)) from error
         except OSError as error:
-            raise UnfitError(
-                f"{error.filename or self._session_directory}: {error.strerror}"
+            raise HostUnusableError(
+                f"{error.filename or self._session_dir}: {error.strerror}"
             ) from error
 
     def _measurement(
@@ -174,7 +175,7 @@ class LaunchMeasurer:
 
         Raises:
             CannotMeasureError: The system has no launch, or needs what is not here or not set.
-            UnfitError: The hosts cannot be found out.
+            HostUnusableError: The hosts cannot be found out.
         """
         system = self._systems[case.system]
         try:
@@ -183,7 +184,7 @@ class LaunchMeasurer:
         except (NotEnoughHostsError, MissingVariableError) as error:
             raise CannotMeasureError(str(error)) from error
         except (LauncherError, VariableError) as error:
-            raise UnfitError(str(error)) from error
+            raise HostUnusableError(str(error)) from error
         return launch.commands(nodes, run=1, log=launch.log(1))
 
     def _launch_of(
@@ -216,7 +217,7 @@ class LaunchMeasurer:
             spec=spec,
             case=case,
             variables=variables,
-            folder=folder or self._session_directory,
+            folder=folder or self._session_dir,
         )
 
     def _runs(self, launch: _Launch, leases: Sequence[Lease]) -> list[Run]:
@@ -233,7 +234,7 @@ class LaunchMeasurer:
                 break
         return runs
 
-    def _runs_in_turn(
+    def _run_interleaved(
         self, candidate: _Launch, control: _Launch, leases: Sequence[Lease], pairs: int
     ) -> tuple[list[Run], list[Run]]:
         """The runs of both: what drifts meanwhile meets both alike, for the order turns round."""
@@ -399,7 +400,7 @@ def _full_disk(folder: Path) -> str | None:
         free = free_bytes(folder)
     except OSError:
         return None
-    if free >= LEAST_FREE_BYTES:
+    if free >= MIN_FREE_BYTES:
         return None
     return f"the disk is full: {free} bytes are free in {folder}, where the logs of the run lie"
 

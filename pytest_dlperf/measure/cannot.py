@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System
 
 
-class CannotMeasureError(Exception):
-    """The case cannot be measured here; the message says what is missing and what helps."""
-
-
-class UnfitError(Exception):
+class HostUnusableError(BrokenError):
     """The case could be measured here if something were not broken; the message says what."""
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.throughput import measure_log
-from pytest_dlperf.measure.cannot import CannotMeasureError, check_estimator
+from pytest_dlperf.measure.cannot import check_estimator
 from pytest_dlperf.measure.log_tail import readable, with_last_line
+from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:

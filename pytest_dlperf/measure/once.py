@@ -41,7 +41,7 @@ class Measurements:
     def once(self, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
         """What there is of this kind for a case, taken now if nobody has.
 
-        ``kind`` is ``Measurement``, or ``InTurn`` for runs beside the accepted software.
+        ``kind`` is ``Measurement``, or ``InterleavedRuns`` for runs beside the accepted software.
         """
         key = kind.__name__, case_id
         if key not in self._taken:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ROLLING_SESSIONS: Final = 6
 """How many of the last accepted sessions tonight is held against."""
 
-MOST_TOLERANCE_PERCENT: Final = 10.0
+MAX_TOLERANCE_PERCENT: Final = 10.0
 """A larger tolerance says that the noise is beyond what the sequential rule decides."""
 
 
@@ -51,7 +51,7 @@ class Acceptance:
 class Baseline:
     """The accepted numbers of one case.
 
-    ``throughput``, the pinned number, is the median of ``runs`` (and ``strays``) in ``unit`` per
+    ``throughput``, the accepted number, is the median of ``runs`` (and ``strays``) in ``unit`` per
     second; ``speedup`` is over one device, ``None`` where none was recorded. ``runs`` are the
     throughputs by run number as far as they are known, ``strays`` those that went into the
     published median but are no runs of this case. ``sessions`` are those added since. ``machine``
@@ -76,6 +76,6 @@ class Baseline:
     @property
     def rolling(self) -> tuple[tuple[float, ...], ...]:
         """The runs of the last accepted sessions, six at most, the oldest first."""
-        pinned = tuple(value for _, value in sorted(self.runs.items()))
-        sessions = ((pinned,) if pinned else ()) + tuple(s.runs for s in self.sessions)
+        accepted = tuple(value for _, value in sorted(self.runs.items()))
+        sessions = ((accepted,) if accepted else ()) + tuple(s.runs for s in self.sessions)
         return sessions[-ROLLING_SESSIONS:]

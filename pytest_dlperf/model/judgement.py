@@ -69,11 +69,11 @@ class Judgement:
     """The verdict on one quantity, with the numbers that led to it.
 
     ``measured``, ``baseline`` and ``reference`` are in the unit per second for throughput and a
-    plain ratio for speedup. ``measured`` is the median, ``baseline`` the accepted (pinned) number.
+    plain ratio for speedup. ``measured`` is the median, ``baseline`` the accepted number.
     ``reference`` is what the rule held tonight against if that is another number: the last
     accepted sessions. ``difference_percent`` is how far tonight lies above it (below: negative)
     as the rule saw it, ``interval_percent`` its 95 % interval. ``tolerance_percent`` is the
-    largest loss that passes, ``smallest_visible_percent`` the smallest loss that the rule finds in
+    largest loss that passes, ``min_detectable_percent`` the smallest loss that the rule finds in
     nine nights of ten; ``None`` where there are too few runs to say. ``false_alarm`` is the
     probability that the rule gives an alarm when nothing has changed. ``ends`` tell the
     throughputs of both ends of a speedup. ``notes`` are worth knowing and change no verdict.
@@ -89,7 +89,7 @@ class Judgement:
     difference_percent: float | None = None
     interval_percent: tuple[float, float] | None = None
     tolerance_percent: float | None = None
-    smallest_visible_percent: float | None = None
+    min_detectable_percent: float | None = None
     false_alarm: float | None = None
     rule: RuleName | None = None
     reason: str | None = None
@@ -115,7 +115,7 @@ class Judgement:
             "difference_percent": self.difference_percent,
             "interval_percent": list(self.interval_percent) if self.interval_percent else None,
             "tolerance_percent": self.tolerance_percent,
-            "smallest_visible_percent": self.smallest_visible_percent,
+            "min_detectable_percent": self.min_detectable_percent,
             "false_alarm": self.false_alarm,
             "rule": self.rule.value if self.rule else None,
             "reason": self.reason,
@@ -142,7 +142,7 @@ class Judgement:
             difference_percent=plain.get("difference_percent"),
             interval_percent=(interval[0], interval[1]) if interval else None,
             tolerance_percent=plain.get("tolerance_percent"),
-            smallest_visible_percent=plain.get("smallest_visible_percent"),
+            min_detectable_percent=plain.get("min_detectable_percent"),
             false_alarm=plain.get("false_alarm"),
             rule=RuleName(rule) if rule else None,
             reason=plain.get("reason"),

@@ -187,7 +187,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InTurn:
+class InterleavedRuns:
     """Runs of what is tested and of the accepted software, in turn on the same hosts (A B B A …).
 
     ``candidate`` and ``control`` are measurements of one case, equally long unless a run broke.
@@ -201,7 +201,7 @@ class InTurn:
         return {"candidate": self.candidate.to_plain(), "control": self.control.to_plain()}
 
     @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> InTurn:
+    def from_plain(cls, plain: dict[str, Any]) -> InterleavedRuns:
         """The inverse of ``to_plain``."""
         return cls(
             candidate=Measurement.from_plain(plain["candidate"]),

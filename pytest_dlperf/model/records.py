@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
-from pytest_dlperf.model.measurement import InTurn, Measurement
+from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,7 +85,7 @@ class TestRecord:
     quantity: Quantity
     """What the test is about, for want of a judgement that says it."""
     measurements: dict[str, Measurement] = field(default_factory=dict)
-    in_turn: dict[str, InTurn] = field(default_factory=dict)
+    interleaved: dict[str, InterleavedRuns] = field(default_factory=dict)
     """Runs beside the accepted software, by case."""
     accepted: AcceptedNumbers | None = None
     """The baseline that the case was held against; ``None`` where it could not be."""
@@ -116,7 +116,7 @@ class TestRecord:
             "case": self.case.id,
             "quantity": self.quantity.value,
             "measurements": [m.to_plain() for m in self.measurements.values()],
-            "in_turn": [in_turn.to_plain() for in_turn in self.in_turn.values()],
+            "interleaved": [interleaved.to_plain() for interleaved in self.interleaved.values()],
             "accepted": self.accepted.to_plain() if self.accepted else None,
             "known": self.known.to_plain() if self.known else None,
             "judgements": [judgement.to_plain() for judgement in self.judgements.values()],
@@ -129,13 +129,13 @@ class TestRecord:
         """The inverse of ``to_plain``."""
         measurements = [Measurement.from_plain(m) for m in plain["measurements"]]
         judgements = [Judgement.from_plain(j) for j in plain["judgements"]]
-        in_turn = [InTurn.from_plain(both) for both in plain["in_turn"]]
+        interleaved = [InterleavedRuns.from_plain(both) for both in plain["interleaved"]]
         accepted, known = plain["accepted"], plain["known"]
         return cls(
             case=Case.parse(plain["case"]),
             quantity=Quantity(plain["quantity"]),
             measurements={m.case_id: m for m in measurements},
-            in_turn={both.candidate.case_id: both for both in in_turn},
+            interleaved={both.candidate.case_id: both for both in interleaved},
             accepted=AcceptedNumbers.from_plain(accepted) if accepted else None,
             known=AcceptedNumbers.from_plain(known) if known else None,
             judgements={judgement.quantity: judgement for judgement in judgements},
@@ -152,7 +152,7 @@ class CaseResult:
     measurement: Measurement | None = None
     single_device: Measurement | None = None
     """What the speedup is taken over."""
-    in_turn: InTurn | None = None
+    interleaved: InterleavedRuns | None = None
     """Runs beside the accepted software, where there were any."""
     is_whole: bool = True
     """Whether no test of the case was lost with its worker."""
@@ -179,7 +179,7 @@ class SessionRecords:
         self._strict = strict
         self._selected: dict[str, CaseResult | None] = {}
         self._measurements: dict[str, Measurement] = {}
-        self._in_turn: dict[str, InTurn] = {}
+        self._interleaved: dict[str, InterleavedRuns] = {}
         self._lost: set[str] = set()
         self._tests: dict[tuple[str, Quantity], None] = {}
         self._ended: set[tuple[str, Quantity]] = set()
@@ -195,7 +195,7 @@ class SessionRecords:
     def add(self, record: TestRecord) -> None:
         """Take over what one test reported."""
         self._measurements.update(record.measurements)
-        self._in_turn.update(record.in_turn)
+        self._interleaved.update(record.interleaved)
         for host, faults in record.host_faults.items():
             known = self.host_faults.setdefault(host, [])
             known += [fault for fault in dict.fromkeys(faults) if fault not in known]
@@ -235,7 +235,7 @@ class SessionRecords:
             single = self._measurements.get(result.case.single_device.id)
             result.measurement = measurement
             result.single_device = single
-            result.in_turn = self._in_turn.get(result.case.id)
+            result.interleaved = self._interleaved.get(result.case.id)
             result.is_whole = result.case.id not in self._lost
             # What is lost has not told anything either.
             never_ran = unfinished.get(result.case.id, []) if result.is_whole else []

@@ -169,8 +169,8 @@ class DlperfSession:
         from pytest_dlperf.plugin.suite import Suite, SuiteError
 
         if self._from_controller is not None:
-            folder = Path(os.fsdecode(self._from_controller["run_directory"]))
-            self._settings = replace(self._settings, run_directory=folder)
+            folder = Path(os.fsdecode(self._from_controller["session_dir"]))
+            self._settings = replace(self._settings, session_dir=folder)
         try:
             hook = self._config.hook
             with _collector_resting():
@@ -197,7 +197,7 @@ class DlperfSession:
         elif self._settings.log_sources:
             self._index = suite.index_logs()
         elif not self._settings.dry_run:
-            suite.claim_run_directory()
+            suite.claim_session_dir()
         if self._index is not None:
             suite.measure_from_logs(self._index, measurements)
             return
@@ -218,7 +218,7 @@ class DlperfSession:
 
         return (
             f"dlperf: launched {suite.launch_description}\n"
-            f"dlperf: progress without a terminal: {self._settings.run_directory / FILE}"
+            f"dlperf: progress without a terminal: {self._settings.session_dir / FILE}"
         )
 
     def _live_report(self) -> LiveReport:
@@ -229,7 +229,7 @@ class DlperfSession:
         has_terminal = self._config.pluginmanager.has_plugin("terminalreporter")
         return LiveReport(
             self._uncaptured if has_terminal and not self._is_worker else None,
-            ProgressFile(self._settings.run_directory, who),
+            ProgressFile(self._settings.session_dir, who),
         )
 
     @contextmanager
@@ -311,7 +311,7 @@ class DlperfSession:
         if self._shared_folder is None:
             self._shared_folder = Path(tempfile.mkdtemp(prefix="pytest-dlperf-"))
         node.workerinput[_WORKER_KEY] = {
-            "run_directory": os.fsencode(self._settings.run_directory),
+            "session_dir": os.fsencode(self._settings.session_dir),
             "shared_folder": os.fsencode(self._shared_folder),
             "logs": _index_to_plain(self._index),
         }

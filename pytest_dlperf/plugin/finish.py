@@ -13,17 +13,17 @@ from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
-    LEAST_BASELINE_RUNS,
-    LEAST_BASELINE_SESSIONS,
+    MIN_BASELINE_RUNS,
+    MIN_BASELINE_SESSIONS,
 )
 from pytest_dlperf.model.baseline import ROLLING_SESSIONS
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.reports.accepted import change_lines
+from pytest_dlperf.reports.case_status import headline
 from pytest_dlperf.reports.note import Note
 from pytest_dlperf.reports.publish import publish
-from pytest_dlperf.reports.standing import headline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -90,8 +90,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         baseline_changes=tuple(changes),
     )
     yield from publish(settings, whole, any_report=any_report)
-    if settings.run_directory.exists() and not settings.log_sources:
-        yield Note(f"logs: {settings.run_directory}")
+    if settings.session_dir.exists() and not settings.log_sources:
+        yield Note(f"logs: {settings.session_dir}")
 
 
 def _change_baselines(
@@ -209,10 +209,10 @@ def _grown(extended: Iterable[Change]) -> Iterator[Note]:
         whole = [runs for runs in sessions if len(runs) >= FIRST_LOOK]
         sizes.append((sum(map(len, whole)), len(whole)))
     runs, sessions_count = min(sizes)
-    if runs < LEAST_BASELINE_RUNS or sessions_count < LEAST_BASELINE_SESSIONS:
+    if runs < MIN_BASELINE_RUNS or sessions_count < MIN_BASELINE_SESSIONS:
         yield Note(
             f"they rest on {runs} runs of {sessions_count} sessions and more; from "
-            f"{LEAST_BASELINE_RUNS} runs of {LEAST_BASELINE_SESSIONS} sessions on the sequential "
+            f"{MIN_BASELINE_RUNS} runs of {MIN_BASELINE_SESSIONS} sessions on the sequential "
             "rule judges"
         )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import InTurn, Measurement
+    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
     from pytest_dlperf.plugin.suite import Suite
 
 SUITE: Final = pytest.StashKey["Suite"]()
@@ -81,7 +81,8 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
     A case that cannot be measured here skips the test and says what is missing.
     """
     from pytest_dlperf.files.locks import LockError
-    from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
+    from pytest_dlperf.measure.cannot import HostUnusableError
+    from pytest_dlperf.model.errors import CannotMeasureError
     from pytest_dlperf.plugin.suite import SuiteError
 
     suite = _suite(request)
@@ -93,7 +94,7 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
             # A baseline that cannot be read is told before hours of training, not after.
             suite.baseline(case)
             measurement = suite.measure(case)
-        except (CannotMeasureError, UnfitError, LockError, SuiteError) as error:
+        except (CannotMeasureError, HostUnusableError, LockError, SuiteError) as error:
             problem = error
         else:
             if record is not None:
@@ -172,7 +173,7 @@ class Gate:
             repeats=self._suite.fixed_repeats,
         )
         if self._suite.asks_control(judgement):
-            arms, problem = self._in_turn(measurement)
+            arms, problem = self._interleaved(measurement)
             judgement = self._without_comparison(judgement, arms, problem) or confirm_throughput(
                 judgement, arms[0], baseline
             )
@@ -209,7 +210,7 @@ class Gate:
             repeats=self._suite.fixed_repeats,
         )
         if self._suite.asks_control(judgement):
-            arms, problem = self._in_turn(measurement, single_device)
+            arms, problem = self._interleaved(measurement, single_device)
             judgement = self._without_comparison(judgement, arms, problem) or confirm_speedup(
                 judgement, arms[0], arms[1], baseline, single_baseline
             )
@@ -231,24 +232,25 @@ class Gate:
         if is_held_against:
             self._record.accepted = known if is_speedup else replace(known, speedup=None)
 
-    def _in_turn(self, *measurements: Measurement) -> tuple[list[InTurn], str | None]:
+    def _interleaved(self, *measurements: Measurement) -> tuple[list[InterleavedRuns], str | None]:
         """Runs of each case and of the accepted software in turn, or why there are fewer."""
         from pytest_dlperf.files.locks import LockError
-        from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
+        from pytest_dlperf.measure.cannot import HostUnusableError
+        from pytest_dlperf.model.errors import CannotMeasureError
 
-        taken: list[InTurn] = []
+        taken: list[InterleavedRuns] = []
         try:
             for measurement in measurements:
-                both = self._suite.in_turn(measurement)
+                both = self._suite.interleaved(measurement)
                 taken.append(both)
                 if self._record is not None:
-                    self._record.in_turn[measurement.case_id] = both
-        except (CannotMeasureError, UnfitError, LockError) as error:
+                    self._record.interleaved[measurement.case_id] = both
+        except (CannotMeasureError, HostUnusableError, LockError) as error:
             return taken, f"the accepted software could not be run beside it: {error}"
         return taken, None
 
     def _without_comparison(
-        self, judgement: Judgement, arms: Sequence[InTurn], problem: str | None
+        self, judgement: Judgement, arms: Sequence[InterleavedRuns], problem: str | None
     ) -> Judgement | None:
         """The judgement where the two could not be compared; ``None`` where they can be."""
         for both in arms:
@@ -277,7 +279,7 @@ class Gate:
     ) -> Judgement:
         suite = self._suite
         case = Case.parse(measurement.case_id)
-        judgement = suite.marked(judgement, measurement, case, single_device)
+        judgement = suite.with_acceptance(judgement, measurement, case, single_device)
         if self._record is not None:
             self._record.judge(judgement)
         if not judgement.passes(strict=suite.settings.strict):
@@ -289,7 +291,7 @@ class Gate:
                 single_device,
                 cluster=suite.cluster.name,
                 other_clusters=suite.other_clusters_with(case),
-                in_turn=self._record.in_turn if self._record is not None else {},
+                interleaved=self._record.interleaved if self._record is not None else {},
             )
             pytest.fail(message, pytrace=False)
         return judgement

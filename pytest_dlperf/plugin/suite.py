@@ -17,8 +17,9 @@ from pytest_dlperf.files.yamlfile import YamlError, nearest
 from pytest_dlperf.logs.formats import merged_formats
 from pytest_dlperf.logs.tree import LogIndex, index_logs
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import InTurn, Measurement
+from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
 from pytest_dlperf.model.repeats import FixedRepeats
 
 if TYPE_CHECKING:
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.repeats import Repeats
 
 
-LEAST_PAIRS: Final = 4
+MIN_PAIRS: Final = 4
 """Runs of the accepted software at least, and as many beside them of what is tested. The number is
 even: then what gets slower and slower in A B B A weighs on both alike."""
 RUN_DIRECTORY_MARK: Final = ".dlperf-session"
 """The file by which a session claims a run directory that the user named."""
 
 
-class SuiteError(Exception):
+class SuiteError(UsageError):
     """The suite cannot be used as it is declared or asked for; the message says what to mend."""
 
 
@@ -160,14 +161,14 @@ class Suite:
             raise SuiteError(f"{given}: there is no *.log file below {source.directory}")
         return index
 
-    def claim_run_directory(self) -> None:
+    def claim_session_dir(self) -> None:
         """Take a folder that the user named for the logs of this session alone.
 
         Raises:
             SuiteError: It holds something already, or cannot be written.
         """
-        folder = self.settings.run_directory
-        if not self.settings.run_directory_given:
+        folder = self.settings.session_dir
+        if not self.settings.session_dir_given:
             return  # its name holds this process' number
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -230,7 +231,7 @@ class Suite:
             self.systems,
             self.cluster.estimator,
             assignments=(self.settings.assignments, self.cluster.assignments),
-            session_directory=self.settings.run_directory,
+            session_dir=self.settings.session_dir,
             repeats=self._repeats,
             say=say,
             show=show,
@@ -245,12 +246,12 @@ class Suite:
         """How many runs of a case are launched: the rule says it that will judge them."""
         from pytest_dlperf.baselines.accepting import ADDED_RUNS
         from pytest_dlperf.gate.rules import repeats_for, tolerance_of
-        from pytest_dlperf.model.baseline import MOST_TOLERANCE_PERCENT
+        from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
 
         system, baseline = self.system_of(case), self.baseline(case)
         # Where the tolerance is the rule for good, more runs would be for nothing.
         tolerance = tolerance_of(baseline, system.tolerance_percent)
-        may_extend = self.settings.records_baselines and tolerance <= MOST_TOLERANCE_PERCENT
+        may_extend = self.settings.records_baselines and tolerance <= MAX_TOLERANCE_PERCENT
         return repeats_for(
             baseline,
             tolerance_percent=system.tolerance_percent,
@@ -283,7 +284,7 @@ class Suite:
 
         Raises:
             CannotMeasureError: The case cannot be launched here.
-            UnfitError: What it needs is here, and broken.
+            HostUnusableError: What it needs is here, and broken.
         """
         if self._launching is None:
             raise AssertionError("it is not said that cases are launched")
@@ -309,7 +310,7 @@ class Suite:
 
         Raises:
             CannotMeasureError: The case cannot be measured here.
-            UnfitError: What it needs is here, and broken.
+            HostUnusableError: What it needs is here, and broken.
         """
         measurer, measurements = self._measurer, self._measurements
         if measurer is None or measurements is None:
@@ -330,12 +331,12 @@ class Suite:
         judged = (Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED)
         return when is ControlArm.ALWAYS and judgement.verdict in judged
 
-    def in_turn(self, measurement: Measurement) -> InTurn:
+    def interleaved(self, measurement: Measurement) -> InterleavedRuns:
         """Runs of a measured case and of the accepted software in turn, once per session.
 
         Raises:
             CannotMeasureError: The accepted software cannot be launched here.
-            UnfitError: What it needs is here, and broken.
+            HostUnusableError: What it needs is here, and broken.
         """
         launching, measurements, control = (
             self._launching,
@@ -346,19 +347,19 @@ class Suite:
             raise AssertionError("there is nothing to run in turn")
         taken_on = measurement.fingerprint
         return measurements.once(
-            InTurn,
+            InterleavedRuns,
             measurement.case_id,
-            lambda: launching.in_turn(
+            lambda: launching.interleaved(
                 Case.parse(measurement.case_id),
                 hosts=taken_on.hosts if taken_on else (),
-                pairs=max(LEAST_PAIRS, len(measurement.runs) + len(measurement.runs) % 2),
+                pairs=max(MIN_PAIRS, len(measurement.runs) + len(measurement.runs) % 2),
                 control=control.assignments,
             ),
         )
 
     # ------------------------------------------------------------------ baselines
 
-    def marked(
+    def with_acceptance(
         self,
         judgement: Judgement,
         measurement: Measurement,
@@ -368,11 +369,11 @@ class Suite:
         """The judgement, marked as recorded where the session accepts its number."""
         if not self.settings.records_baselines:
             return judgement
-        from pytest_dlperf.baselines.accepting import marked
+        from pytest_dlperf.baselines.accepting import with_acceptance
         from pytest_dlperf.gate.judge import judge_throughput
 
         tolerance_percent = self.system_of(case).tolerance_percent
-        return marked(
+        return with_acceptance(
             judgement,
             measurement,
             self.baseline(case),

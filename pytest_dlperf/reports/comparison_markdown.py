@@ -44,13 +44,13 @@ def _parts(comparison: Comparison, names: Names) -> Iterator[str]:
         right="  rrrrrr",
     )
     yield from words.remarks(comparison)
-    if comparison.contrasts:
+    if comparison.differences:
         yield "## What else differs"
         yield table(
             ("", *headings),
             [
                 (inline(fact.name), *map(_shown, map(words.known, (fact.first, fact.second))))
-                for fact in comparison.contrasts
+                for fact in comparison.differences
             ],
         )
     for (first, second), case_ids in words.groups(comparison.left_out).items():

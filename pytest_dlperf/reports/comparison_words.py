@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.results.comparing import LEAST_RUNS, ComparedCase, Difference
+from pytest_dlperf.results.comparing import MIN_RUNS, ComparedCase, Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def remarks(comparison: Comparison) -> Iterator[str]:
             "night down is in all cases, and no number of them takes it away."
         )
     if comparison.count(Difference.TOO_FEW):
-        yield f"An interval needs {LEAST_RUNS} runs on both sides."
+        yield f"An interval needs {MIN_RUNS} runs on both sides."
     if comparison.count(Difference.BROKEN):
         yield (
             "Broken runs: a side was not measured whole. The ratio is that of the runs that were "

@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.launch.secrets import masked_arguments, masked_environment
-from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
+from pytest_dlperf.measure.cannot import HostUnusableError
+from pytest_dlperf.model.errors import CannotMeasureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ def dry_run_lines(
         yield case.id
         try:
             commands = planned(case)
-        except (CannotMeasureError, UnfitError) as error:
+        except (CannotMeasureError, HostUnusableError) as error:
             yield f"  cannot be launched: {error}"
         else:
             launched += 1

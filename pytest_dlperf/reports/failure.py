@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import InTurn, Measurement
+    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
     *,
     cluster: str,
     other_clusters: Sequence[str],
-    in_turn: Mapping[str, InTurn],
+    interleaved: Mapping[str, InterleavedRuns],
 ) -> str:
     """All that a reader needs to act on a verdict, without ``-vv`` and without other files."""
     subject = f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"
@@ -77,7 +77,7 @@ def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
     lines += _way_out(judgement)
     for measured in filter(None, (measurement, single_device)):
         lines += _runs(measured, measured.case_id, told=judgement.reason or "")
-        both = in_turn.get(measured.case_id)
+        both = interleaved.get(measured.case_id)
         if both is not None:
             lines += _runs(both.candidate, "what is tested, in turn", told="")
             lines += _runs(both.control, "the accepted software, in turn", told="")
@@ -120,8 +120,8 @@ def _judged(
     limit = "" if view else tolerance
     yield f"  baseline   {written(held)}{unit} of cluster {cluster}{of}: {difference}{limit}"
     if reference is not None:
-        from_pinned = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
-        yield f"  pinned     {written(accepted)}{unit}: {from_pinned}"
+        from_accepted = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
+        yield f"  accepted     {written(accepted)}{unit}: {from_accepted}"
     if view is not None:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""
@@ -132,7 +132,7 @@ def _judged(
 
 def sees(judgement: Judgement) -> str:
     """The smallest loss that the gate finds."""
-    visible = judgement.smallest_visible_percent
+    visible = judgement.min_detectable_percent
     if visible is None:
         return "what it sees cannot be said from so few runs"
     if visible >= 100:  # noqa: PLR2004 - percent

@@ -35,7 +35,7 @@ def held_against(result: CaseResult, quantity: Quantity) -> float | None:
     return accepted.throughput if quantity is Quantity.THROUGHPUT else accepted.speedup
 
 
-def pinned(result: CaseResult, quantity: Quantity) -> float | None:
+def accepted(result: CaseResult, quantity: Quantity) -> float | None:
     """The accepted number, where tonight was held against another one."""
     judgement = result.judgements.get(quantity)
     if judgement is None or judgement.reference is None:
@@ -73,16 +73,16 @@ def rule_view(judgement: Judgement) -> str | None:
     return f"the runs that count lie at {place}: {numbers.signed_percent(percent)}{interval}"
 
 
-def visible_losses(results: Iterable[CaseResult]) -> str | None:
+def detectable_losses(results: Iterable[CaseResult]) -> str | None:
     """The smallest losses that the gate sees, from the best case to the worst.
 
     ``2.1 to 66.0 %``; ``None`` where nothing tells.
     """
     found = [
-        judgement.smallest_visible_percent
+        judgement.min_detectable_percent
         for result in results
         for judgement in result.judgements.values()
-        if judgement.smallest_visible_percent is not None
+        if judgement.min_detectable_percent is not None
     ]
     if not found:
         return None

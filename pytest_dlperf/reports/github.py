@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.files.locks import is_stream, write_into
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import difference_percent, held_against, rule_view
-from pytest_dlperf.reports.markdown import markdown_page
-from pytest_dlperf.reports.standing import (
+from pytest_dlperf.reports.case_status import (
     INTERRUPTED,
-    Standing,
+    CaseStatus,
     headline,
     of_judgement,
     standing_of,
     word_of,
     worst_first,
 )
+from pytest_dlperf.reports.figures import difference_percent, held_against, rule_view
+from pytest_dlperf.reports.markdown import markdown_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ MESSAGE_LENGTH: Final = 2000
 """Characters of a message that are told."""
 _CASES_NAMED: Final = 20
 
-_ABSENCES: Final = (Standing.NOT_JUDGED, Standing.NOT_MEASURED, Standing.SKIPPED)
+_ABSENCES: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
 
 
 def append_step_summary(file: Path, results: Results) -> bool:
@@ -47,7 +47,7 @@ def append_step_summary(file: Path, results: Results) -> bool:
         OSError: The file cannot be written.
     """
     if is_stream(file):
-        page = markdown_page(results, at_most_bytes=SUMMARY_BYTES)
+        page = markdown_page(results, max_bytes=SUMMARY_BYTES)
         write_into(file, page)
         return bool(page)
     with file.open("ab+") as opened:
@@ -57,7 +57,7 @@ def append_step_summary(file: Path, results: Results) -> bool:
             opened.seek(size - 1)
             # The page must not go on a line, a list or a table that stands there.
             before = b"\n" if opened.read(1) == b"\n" else b"\n\n"
-        page = markdown_page(results, at_most_bytes=SUMMARY_BYTES - size - len(before))
+        page = markdown_page(results, max_bytes=SUMMARY_BYTES - size - len(before))
         if page:
             # In one piece: a step may run several sessions at once.
             opened.write(before + page.encode())
@@ -80,7 +80,9 @@ def annotation_lines(
     errors = [_of_case(result) for result in results if standing_of(result).is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = [
-        _of_case(result) for result in results if standing_of(result) is Standing.ENVIRONMENT_SHIFT
+        _of_case(result)
+        for result in results
+        if standing_of(result) is CaseStatus.ENVIRONMENT_SHIFT
     ]
     absences = list(_absences(results))
     cut_short = []

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
         AcceptedChange,
         CaseHistory,
         ChangePoint,
-        Creep,
+        Drift,
         OtherMachine,
     )
 
 _FIRST: Final = "first number"
 
 
-def creep(known: Creep, percent: Callable[[float], str] = numbers.signed_percent) -> str:
+def drift(known: Drift, percent: Callable[[float], str] = numbers.signed_percent) -> str:
     """A slow change, as what follows the name of a case; ``percent`` writes a difference."""
     days = "1 day" if known.nights == 1 else f"{known.nights} days"
     return (
-        f"creeps {percent(known.percent_per_week)} a week since {known.since[:10]} ({days}), "
+        f"drifts {percent(known.percent_per_week)} a week since {known.since[:10]} ({days}), "
         f"{percent(known.percent)} in all"
     )
 
@@ -59,4 +59,4 @@ def other_machine(known: OtherMachine) -> str:
     first, last = known.first[:10], known.last[:10]
     dates = f"on {first}" if first == last else f"from {first} to {last}"
     count = "1 session" if known.sessions == 1 else f"{known.sessions} sessions"
-    return f"{count} {dates} on another machine ({facts}): in no level, creep or noise"
+    return f"{count} {dates} on another machine ({facts}): in no level, drift or noise"

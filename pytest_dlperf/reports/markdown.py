@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.times import elapsed, parse_time
 from pytest_dlperf.reports.accepted import HEADINGS, change_row
-from pytest_dlperf.reports.figures import visible_losses
+from pytest_dlperf.reports.case_status import (
+    INTERRUPTED,
+    CaseStatus,
+    counts,
+    headline,
+    standing_of,
+    worst_first,
+)
+from pytest_dlperf.reports.figures import detectable_losses
 from pytest_dlperf.reports.markdown_alarms import alarm
 from pytest_dlperf.reports.markdown_matrix import matrix
 from pytest_dlperf.reports.markdown_parts import Part, Weight, assembled
 from pytest_dlperf.reports.markdown_text import code, inline, table
 from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.remarks import remark_lines
-from pytest_dlperf.reports.standing import (
-    INTERRUPTED,
-    Standing,
-    counts,
-    headline,
-    standing_of,
-    worst_first,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,20 +39,20 @@ CASES_SHOWN: Final = 10
 """Cases that it names for one such reason."""
 
 _ABSENT: Final = (
-    Standing.LOST,
-    Standing.SKIPPED,
-    Standing.NOT_MEASURED,
-    Standing.NOT_JUDGED,
+    CaseStatus.LOST,
+    CaseStatus.SKIPPED,
+    CaseStatus.NOT_MEASURED,
+    CaseStatus.NOT_JUDGED,
 )
 
 
-def markdown_page(results: Results, *, at_most_bytes: int | None = None) -> str:
+def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
     """The page, in UTF-8 at most so many bytes long.
 
     Where that is too little, what matters least is left out as a whole, and the page says so. It
     is empty where not even its head has room.
     """
-    return assembled(_head(results), _parts(results), at_most_bytes=at_most_bytes)
+    return assembled(_head(results), _parts(results), max_bytes=max_bytes)
 
 
 def _head(results: Results) -> str:
@@ -68,7 +68,7 @@ def _head(results: Results) -> str:
 
 
 def _seen(results: Results) -> str:
-    losses = visible_losses(results.cases)
+    losses = detectable_losses(results.cases)
     return "" if losses is None else f" Smallest loss that the gate sees: {losses}."
 
 
@@ -94,7 +94,7 @@ def _parts(results: Results) -> Iterator[Part]:
         if standing.fails(strict=results.strict) and standing not in _ABSENT:
             yield from alarm(result, results.unit_of(result), section="Regressions and failures")
     for result in cases:
-        if standing_of(result) is Standing.ENVIRONMENT_SHIFT and not results.strict:
+        if standing_of(result) is CaseStatus.ENVIRONMENT_SHIFT and not results.strict:
             section = "No slower than the accepted software tonight"
             yield from alarm(result, results.unit_of(result), section=section)
     yield from _verdicts(results.cases)

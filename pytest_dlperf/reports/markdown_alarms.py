@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import of_judgement, standing_of, word_of
 from pytest_dlperf.reports.figures import difference_percent, named_runs, rule_view, summed_up
 from pytest_dlperf.reports.markdown_parts import Part, Weight
 from pytest_dlperf.reports.markdown_text import code, details, fenced, inline, table, verdict
-from pytest_dlperf.reports.standing import of_judgement, standing_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.records import CaseResult
 
-_HEADINGS = ("", "measured", "baseline", "diff", "pinned", "95 % interval", "gate sees", "verdict")
+_HEADINGS = (
+    "",
+    "measured",
+    "baseline",
+    "diff",
+    "accepted",
+    "95 % interval",
+    "gate sees",
+    "verdict",
+)
 
 
 def alarm(result: CaseResult, unit: str | None, *, section: str) -> Iterator[Part]:
@@ -64,7 +73,7 @@ def _row(judgement: Judgement, unit: str | None) -> Sequence[str]:
         written(None if judgement.reference is None else judgement.baseline),
         # Of another number than the median it stands below, with that.
         numbers.interval(None if rule_view(judgement) else judgement.interval_percent),
-        numbers.visible_loss(judgement.smallest_visible_percent),
+        numbers.detectable_loss(judgement.min_detectable_percent),
         verdict(word_of(judgement), of_judgement(judgement)),
     )
 
@@ -122,9 +131,9 @@ def _runs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:
     single = result.single_device
     if Quantity.SPEEDUP in result.judgements and single is not None:
         arms.append((single.case_id, single))
-    if result.in_turn is not None:
-        arms.append(("what is tested, in turn", result.in_turn.candidate))
-        arms.append(("the accepted software, in turn", result.in_turn.control))
+    if result.interleaved is not None:
+        arms.append(("what is tested, in turn", result.interleaved.candidate))
+        arms.append(("the accepted software, in turn", result.interleaved.control))
     for name, measurement in dict(arms).items():
         yield _table(name, measurement)
         for label, run in named_runs(measurement):

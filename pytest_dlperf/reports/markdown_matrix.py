@@ -8,6 +8,7 @@ from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import CaseStatus, standing_of, words_of
 from pytest_dlperf.reports.figures import (
     by_training,
     difference_percent,
@@ -17,7 +18,6 @@ from pytest_dlperf.reports.figures import (
 )
 from pytest_dlperf.reports.markdown_parts import Part, Weight
 from pytest_dlperf.reports.markdown_text import code, details, inline, table, verdict
-from pytest_dlperf.reports.standing import Standing, standing_of, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ def matrix(results: Results) -> Iterator[Part]:
 def _has_nothing(result: CaseResult) -> bool:
     """Whether a row of the case would say no more than that there is nothing."""
     is_absent = result.measurement is None and result.single_device is None
-    return is_absent and standing_of(result) in (Standing.SKIPPED, Standing.NOT_MEASURED)
+    return is_absent and standing_of(result) in (CaseStatus.SKIPPED, CaseStatus.NOT_MEASURED)
 
 
 def _topologies(members: Sequence[CaseResult]) -> str:
@@ -104,7 +104,7 @@ def _row(result: CaseResult) -> Sequence[str]:
         numbers.spread(measurement.spread if measurement else None),
         numbers.throughput(held_against(result, Quantity.THROUGHPUT)),
         numbers.signed_percent(difference_percent(judgement)),
-        numbers.visible_loss(judgement.smallest_visible_percent if judgement else None),
+        numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
         numbers.speedup(result.speedup),
         numbers.percent(efficiency_percent(result.speedup, case.topology.world_size)),
         ", ".join(verdict(word, standing) for word, standing in words_of(result)),

@@ -44,16 +44,16 @@ class Part:
     name: str
 
 
-def assembled(head: str, parts: Iterable[Part], *, at_most_bytes: int | None) -> str:
+def assembled(head: str, parts: Iterable[Part], *, max_bytes: int | None) -> str:
     """The page: its head and the parts in their order, as many as have room.
 
     Empty if not even the head has.
     """
     parts = list(parts)
     page = _joined(head, parts)
-    if at_most_bytes is None or _size(page) <= at_most_bytes:
+    if max_bytes is None or _size(page) <= max_bytes:
         return page
-    room = at_most_bytes - _size(head) - _ROOM_FOR_THE_NOTE
+    room = max_bytes - _size(head) - _ROOM_FOR_THE_NOTE
     if room < 0:
         return ""
     shown, left_out = _chosen(parts, room)

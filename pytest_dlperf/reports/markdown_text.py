@@ -14,7 +14,7 @@ from pytest_dlperf.reports import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_dlperf.reports.standing import Standing
+    from pytest_dlperf.reports.case_status import CaseStatus
 
 LONGEST: Final = 1000
 """Characters of one text that are shown."""
@@ -40,7 +40,7 @@ def inline(text: str) -> str:
     return _BLOCK_START.sub(r"\1\\", line, count=1) if _BLOCK_START.match(line) else line
 
 
-def verdict(word: str, standing: Standing) -> str:
+def verdict(word: str, standing: CaseStatus) -> str:
     """What is said of a verdict: in bold what is not good, above all what was not measured."""
     return inline(word) if standing.is_good else f"**{inline(word)}**"
 

@@ -46,7 +46,7 @@ def percent(value: float | None) -> str:
     return f"{value:.1f} %" if abs(value) < 1e9 else f"{value:.4g} %"  # noqa: PLR2004 - as above
 
 
-def visible_loss(value: float | None) -> str:
+def detectable_loss(value: float | None) -> str:
     """The smallest loss that is seen, in percent: nobody can lose more than all."""
     return percent(value) if value is None or value < 100 else "no loss"  # noqa: PLR2004 - percent
 

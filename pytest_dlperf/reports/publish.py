@@ -93,20 +93,20 @@ def _tables(folder: Path, results: Results) -> None:
 
 
 def _keep(file: Path, results: Results) -> Iterator[Note]:
-    """Put the session into the history, and tell what creeps.
+    """Put the session into the history, and tell what drifts.
 
     What cannot be kept is told; no verdict depends on it.
     """
     from pytest_dlperf.history.faults import HistoryError
     from pytest_dlperf.history.store import History
-    from pytest_dlperf.history.trends import creeps_of
+    from pytest_dlperf.history.trends import drifts_of
     from pytest_dlperf.reports import history_words
 
     try:
         with History.open(file) as history:
             history.add(results)
-            for case_id, creep in creeps_of(history, results):
-                yield Note(f"history: {case_id} {history_words.creep(creep)}")
+            for case_id, drift in drifts_of(history, results):
+                yield Note(f"history: {case_id} {history_words.drift(drift)}")
     except HistoryError as error:
         yield Note(f"the history was not kept: {error}")
     except Exception as error:  # noqa: BLE001 - as for the files

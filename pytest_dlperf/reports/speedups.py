@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Topology
     from pytest_dlperf.model.records import CaseResult
 
-_LEAST_TOPOLOGIES: Final = 2
+_MIN_TOPOLOGIES: Final = 2
 """With fewer the table says it all."""
 
 
@@ -26,7 +26,7 @@ def speedup_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]
             for result in members
             if result.speedup is not None and result.case.topology != SINGLE_DEVICE
         }
-        if len(speedups) >= _LEAST_TOPOLOGIES:
+        if len(speedups) >= _MIN_TOPOLOGIES:
             yield from _lines(name, speedups, width)
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import CaseStatus, of_judgement
 from pytest_dlperf.reports.figures import difference_percent
-from pytest_dlperf.reports.standing import Standing, of_judgement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     Status = tuple[str, str, str | tuple[str, dict[str, bool]]]
 
 LETTERS: Final = {
-    Standing.PASS: ".",
-    Standing.RECORDED: ".",
-    Standing.ACCEPTED: ".",
-    Standing.IMPROVED: "+",
-    Standing.ENVIRONMENT_SHIFT: "~",
-    Standing.REGRESSED: "R",
-    Standing.INCONCLUSIVE: "?",
-    Standing.NO_BASELINE: "N",
-    Standing.FAILED: "F",
-    Standing.HUNG: "H",
-    Standing.INVALID: "I",
+    CaseStatus.PASS: ".",
+    CaseStatus.RECORDED: ".",
+    CaseStatus.ACCEPTED: ".",
+    CaseStatus.IMPROVED: "+",
+    CaseStatus.ENVIRONMENT_SHIFT: "~",
+    CaseStatus.REGRESSED: "R",
+    CaseStatus.INCONCLUSIVE: "?",
+    CaseStatus.NO_BASELINE: "N",
+    CaseStatus.FAILED: "F",
+    CaseStatus.HUNG: "H",
+    CaseStatus.INVALID: "I",
 }
 """What ``-q`` shows of a test that ran, by how it stands."""
 
 _ITSELF: Final = "the test itself failed: "
 _REASON: Final = 48
 """Columns that a reason may have behind a word."""
-_LEAST_REASON, _WANTED_REASON = 10, 24
+_MIN_REASON, _WANTED_REASON = 10, 24
 _WORD, _VALUE, _UNIT, _DIFFERENCE = 10, 9, 11, 8
 _OURS: Final = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 _SKIP_MARGIN: Final = len(" [100%]") + 1 + len(" (..)")
@@ -121,11 +121,11 @@ def _word(judgement: Judgement | None, category: str, *, strict: bool) -> tuple[
     if judgement.passes(strict=strict) and category == "failed":
         return "FAILED", "red"
     standing = of_judgement(judgement)
-    word = "PASSED" if standing is Standing.PASS else standing.value.upper()
+    word = "PASSED" if standing is CaseStatus.PASS else standing.value.upper()
     if not judgement.passes(strict=strict):
         return word, "red"
     # A number that was given up for another is good, and still worth a look.
-    return word, "green" if standing.is_good and standing is not Standing.ACCEPTED else "yellow"
+    return word, "green" if standing.is_good and standing is not CaseStatus.ACCEPTED else "yellow"
 
 
 def decisive(record: TestRecord) -> Judgement | None:
@@ -182,7 +182,7 @@ def _line(told: _Told, case_id: str, room: int) -> str:
             break
         wanted = 0
     left = room - numbers.columns(text) - 2
-    if told.reason and left >= _LEAST_REASON:
+    if told.reason and left >= _MIN_REASON:
         text += f"  {numbers.cut(told.reason, left)}"
     return text
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import CaseStatus, words_of
 from pytest_dlperf.reports.figures import difference_percent, held_against, run_count
-from pytest_dlperf.reports.standing import Standing, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,13 +94,13 @@ def row_of(result: CaseResult, *, is_reference: bool = False) -> Row:
 
 
 def _sees(judgement: Judgement | None) -> str:
-    return numbers.visible_loss(judgement.smallest_visible_percent if judgement else None)
+    return numbers.detectable_loss(judgement.min_detectable_percent if judgement else None)
 
 
 def _verdict_words(result: CaseResult) -> list[str]:
     """The verdicts; of several, what is simply in order has no room here."""
     words = words_of(result)
-    return [word for word, standing in words if len(words) == 1 or standing is not Standing.PASS]
+    return [word for word, standing in words if len(words) == 1 or standing is not CaseStatus.PASS]
 
 
 class Table:

@@ -10,10 +10,10 @@ from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import pinned, rule_view
+from pytest_dlperf.reports.case_status import CaseStatus, counts, standing_of, worst_first
+from pytest_dlperf.reports.figures import accepted, rule_view
 from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.speedups import in_lines, speedup_lines
-from pytest_dlperf.reports.standing import Standing, counts, standing_of, worst_first
 from pytest_dlperf.reports.table import Table, row_of
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _has_broken(result: CaseResult) -> bool:
     return result.measurement is not None and bool(result.measurement.broken_runs)
 
 
-def _colour(standing: Standing, *, strict: bool) -> str:
+def _colour(standing: CaseStatus, *, strict: bool) -> str:
     if standing.fails(strict=strict):
         return "red"
     return "green" if standing.is_good else "yellow"
@@ -159,11 +159,11 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
 
 
 def _rule(judgement: Judgement, result: CaseResult, width: int) -> Iterator[str]:
-    """What the rule went by where that is another number than the table has, and the pinned one."""
+    """The rule's own number where the table shows another, and the accepted one."""
     written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
-    accepted = pinned(result, judgement.quantity)
+    number = accepted(result, judgement.quantity)
     told = [view] if (view := rule_view(judgement)) else []
-    told += [f"pinned {written(accepted)}"] if accepted is not None else []
+    told += [f"accepted {written(number)}"] if number is not None else []
     if told:
         text = f"    {judgement.quantity.value}: {'; '.join(told)}"
         yield from wrapped(text, width=width, indent=6)

@@ -12,8 +12,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Quantity
-from pytest_dlperf.results.contrasts import Contrast, contrasts
+from pytest_dlperf.results.differences import Contrast, differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
-LEAST_RUNS: Final = 3
+MIN_RUNS: Final = 3
 """Runs of either side that an interval takes; fewer do not tell how much they differ."""
 
 _NAMED: Final = 3
@@ -30,7 +31,7 @@ _LARGEST: Final = 1e60
 """What is larger, or smaller than its inverse, is no throughput, nor a ratio of any."""
 
 
-class IncomparableError(Exception):
+class IncomparableError(UsageError):
     """Two results have nothing that can be compared; the message says why."""
 
 
@@ -77,7 +78,7 @@ class ComparedCase:
     """One case with runs on both sides.
 
     ``ratio`` is the second median over the first, ``error`` its standard error on the scale of
-    logarithms: ``None`` with fewer than ``LEAST_RUNS`` runs on either side.
+    logarithms: ``None`` with fewer than ``MIN_RUNS`` runs on either side.
     """
 
     case_id: str
@@ -147,7 +148,7 @@ class Comparison:
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
-    contrasts: tuple[Contrast, ...]
+    differences: tuple[Contrast, ...]
 
     @property
     def is_of_one_session(self) -> bool:
@@ -175,7 +176,7 @@ class Comparison:
             return None
         ratio = math.exp(math.fsum([logarithm for logarithm, _ in known]) / len(known))
         whole = StandardError.of_both([error for _, error in known])
-        error = StandardError(value=whole.value / len(known), freedom=whole.freedom)
+        error = StandardError(value=whole.value / len(known), dof=whole.dof)
         return MeanRatio(ratio=ratio, interval=_interval(ratio, error), cases=len(known))
 
     def count(self, difference: Difference) -> int:
@@ -217,7 +218,7 @@ def compare_results(first: Results, second: Results) -> Comparison:
         only_first=tuple(case_id for case_id in ours if case_id not in theirs),
         only_second=tuple(case_id for case_id in theirs if case_id not in ours),
         left_out=left_out,
-        contrasts=tuple(contrasts(first, second, {case.case_id for case in compared})),
+        differences=tuple(differences(first, second, {case.case_id for case in compared})),
     )
 
 
@@ -225,7 +226,7 @@ def ratio_interval(first: Sequence[float], second: Sequence[float]) -> tuple[flo
     """How far the 95 % interval of the ratio of two medians reaches, as factors of the ratio.
 
     Each side tells its own noise, for another framework may be noisier; so both need
-    ``LEAST_RUNS`` runs. The freedom of both together is by Welch and Satterthwaite, on the scale
+    ``MIN_RUNS`` runs. The freedom of both together is by Welch and Satterthwaite, on the scale
     of logarithms. ``None`` with fewer.
     """
     error = _ratio_error(first, second)
@@ -233,7 +234,7 @@ def ratio_interval(first: Sequence[float], second: Sequence[float]) -> tuple[flo
 
 
 def _ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardError | None:
-    if min(len(first), len(second)) < LEAST_RUNS:
+    if min(len(first), len(second)) < MIN_RUNS:
         return None
     errors = []
     for runs in (first, second):
@@ -243,7 +244,7 @@ def _ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardErr
         error = noise.deviation * math.sqrt(median_variance(len(runs)))
         # What is surer of nothing than of anything could not be squared twice.
         error = min(error, math.log(_LARGEST))
-        errors.append(StandardError(value=error, freedom=noise.freedom))
+        errors.append(StandardError(value=error, dof=noise.dof))
     return StandardError.of_both(errors)
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.times import parse_time
 from pytest_dlperf.results.rebuilding import FormError, rebuild, shown, where
 from pytest_dlperf.results.writing import SCHEMA
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.results import Results
 
-MOST_BYTES: Final = 64 * 2**20
+MAX_BYTES: Final = 64 * 2**20
 """What is larger is no results file: ten thousand failed cases with their reasons fit."""
 
 _DEEPEST: Final = 64
@@ -29,7 +30,7 @@ _SHOWN: Final = 3
 _SCHEMA_FILE: Final = Path(__file__).parent / "schema.json"
 
 
-class ResultsFileError(Exception):
+class ResultsFileError(UsageError):
     """A file holds no results of a schema that is known; the message names file and place."""
 
 
@@ -58,13 +59,13 @@ def _content(file: Path) -> bytes:
     try:
         # Not by its size: a pipe has none.
         with file.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
+            content = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         told = (error.strerror if isinstance(error, OSError) else None) or error
         raise FormError(f"cannot be read: {told}") from error
-    if len(content) > MOST_BYTES:
+    if len(content) > MAX_BYTES:
         raise FormError(
-            f"is larger than {MOST_BYTES // 2**20} MiB, which no results file is; name the file "
+            f"is larger than {MAX_BYTES // 2**20} MiB, which no results file is; name the file "
             "that --dlperf-json wrote"
         )
     if not content.strip():

@@ -10,7 +10,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity
-from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run
+from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import IgnoredLog, Results
 
@@ -111,11 +111,11 @@ def _case_result(item: dict[str, Any], estimator: Estimator, index: int) -> Case
     place = f"$.cases[{index}]"
     case = _case(item, place)
     accepted = item["baseline"]
-    both = item.get("in_turn")
+    both = item.get("interleaved")
     result = CaseResult(
         case=case,
         measurement=_measurement(item, estimator, case, place),
-        in_turn=InTurn.from_plain(both) if both else None,
+        interleaved=InterleavedRuns.from_plain(both) if both else None,
         is_whole=item.get("whole", True),
         unfinished=tuple(map(Quantity, item.get("unfinished", ()))),
         speedup=item["speedup"],

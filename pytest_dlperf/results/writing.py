@@ -101,7 +101,7 @@ def _case(result: CaseResult, results: Results) -> dict[str, Any]:
         # What is usual is not said.
         **({} if result.is_whole else {"whole": False}),
         **({"unfinished": [q.value for q in result.unfinished]} if result.unfinished else {}),
-        **({"in_turn": result.in_turn.to_plain()} if result.in_turn else {}),
+        **({"interleaved": result.interleaved.to_plain()} if result.interleaved else {}),
     }
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_dlperf.reports.standing import Standing
+from pytest_dlperf.reports.case_status import CaseStatus
 
 _SIGNS: Final = {
-    Standing.FAILED: "✕",
-    Standing.HUNG: "■",
-    Standing.INVALID: "!",
-    Standing.REGRESSED: "▼",
-    Standing.INCONCLUSIVE: "?",
-    Standing.NO_BASELINE: "○",
-    Standing.LOST: "∅",
-    Standing.ENVIRONMENT_SHIFT: "≈",
-    Standing.NOT_JUDGED: "·",
-    Standing.NOT_MEASURED: "·",
-    Standing.SKIPPED: "–",  # noqa: RUF001 - a sign, no hyphen
-    Standing.EXPECTED: "◇",
-    Standing.ACCEPTED: "✎",
-    Standing.RECORDED: "✎",
-    Standing.IMPROVED: "▲",
-    Standing.PASS: "✓",
+    CaseStatus.FAILED: "✕",
+    CaseStatus.HUNG: "■",
+    CaseStatus.INVALID: "!",
+    CaseStatus.REGRESSED: "▼",
+    CaseStatus.INCONCLUSIVE: "?",
+    CaseStatus.NO_BASELINE: "○",
+    CaseStatus.LOST: "∅",
+    CaseStatus.ENVIRONMENT_SHIFT: "≈",
+    CaseStatus.NOT_JUDGED: "·",
+    CaseStatus.NOT_MEASURED: "·",
+    CaseStatus.SKIPPED: "–",  # noqa: RUF001 - a sign, no hyphen
+    CaseStatus.EXPECTED: "◇",
+    CaseStatus.ACCEPTED: "✎",
+    CaseStatus.RECORDED: "✎",
+    CaseStatus.IMPROVED: "▲",
+    CaseStatus.PASS: "✓",
 }
 
 
@@ -41,7 +41,7 @@ class Badge:
     is_bad: bool = False
 
 
-def badge_of(standing: Standing, *, strict: bool = False) -> Badge:
+def badge_of(standing: CaseStatus, *, strict: bool = False) -> Badge:
     """The badge of what stands so; in a ``strict`` session more is bad."""
     return Badge(
         word=standing.value,

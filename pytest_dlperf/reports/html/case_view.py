@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.model.judgement import Judgement, Quantity
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import of_judgement, standing_of, word_of
 from pytest_dlperf.reports.failure import sees
 from pytest_dlperf.reports.figures import (
     difference_percent,
@@ -22,7 +23,6 @@ from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.environment_view import Surroundings, surroundings_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
 from pytest_dlperf.reports.html.runs_chart import RunsChart, runs_chart
-from pytest_dlperf.reports.standing import of_judgement, standing_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +118,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     median = measured.median if measured else None
     spread = measured.spread if measured else None
     difference = difference_percent(judged)
-    visible = judged.smallest_visible_percent if judged else None
+    visible = judged.min_detectable_percent if judged else None
     efficiency = efficiency_percent(result.speedup, result.case.topology.world_size)
     return CaseView(
         number=number,
@@ -132,7 +132,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         speedup=Cell(text=numbers.speedup(result.speedup), value=result.speedup),
         efficiency=Cell(text=numbers.percent(efficiency), value=efficiency),
         spread=Cell(text=numbers.spread(spread), value=spread),
-        sees=Cell(text=numbers.visible_loss(visible), value=visible),
+        sees=Cell(text=numbers.detectable_loss(visible), value=visible),
         judgements=tuple(_judgements(result)),
         chart=runs_chart(result),
         arms=tuple(_arms(result)),
@@ -178,7 +178,7 @@ def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]
     yield "baseline", _with_unit(written(held), unit)
     yield "difference", numbers.signed_percent(difference_percent(judgement))
     if judgement.reference is not None:
-        yield "pinned", _with_unit(written(judgement.baseline), unit)
+        yield "accepted", _with_unit(written(judgement.baseline), unit)
     view = rule_view(judgement)
     if view is not None:
         yield "compared", view
@@ -203,9 +203,9 @@ def _share(probability: float) -> str:
 def _arms(result: CaseResult) -> Iterator[Arm]:
     if result.measurement is not None:
         yield _arm("Runs", result.measurement)
-    if result.in_turn is not None:
-        yield _arm("What is tested, in turn", result.in_turn.candidate)
-        yield _arm("The accepted software, in turn", result.in_turn.control)
+    if result.interleaved is not None:
+        yield _arm("What is tested, in turn", result.interleaved.candidate)
+        yield _arm("The accepted software, in turn", result.interleaved.control)
 
 
 def _arm(name: str, measured: Measurement) -> Arm:

@@ -20,7 +20,7 @@ WIDTH: Final = 220
 """Pixels of a picture."""
 
 _MARGIN: Final = 18
-_LEAST_REACH: Final = 0.02
+_MIN_REACH: Final = 0.02
 """Ratios that lie nearer together than this are not blown up to look like differences."""
 _LARGEST_RATIO: Final = 8.0
 """A ratio beyond it, or its inverse, lies at the edge of its picture."""
@@ -68,9 +68,9 @@ def comparison_page(comparison: Comparison, names: Names) -> str:
         ticks=scale.ticks(4),
         one=scale.at(1.0),
         width=WIDTH,
-        contrasts=[
+        differences=[
             (fact.name, words.known(fact.first), words.known(fact.second))
-            for fact in comparison.contrasts
+            for fact in comparison.differences
         ],
         lists=_lists(comparison),
         remarks=list(words.remarks(comparison)),
@@ -79,7 +79,7 @@ def comparison_page(comparison: Comparison, names: Names) -> str:
 
 def _scale(comparison: Comparison) -> Scale:
     """One scale for all pictures, so that they can be read against each other."""
-    values = [1 - _LEAST_REACH, 1 + _LEAST_REACH]
+    values = [1 - _MIN_REACH, 1 + _MIN_REACH]
     for case in comparison.cases:
         values += [case.ratio, *(case.interval or ())]
     low = max(min(values), 1 / _LARGEST_RATIO)

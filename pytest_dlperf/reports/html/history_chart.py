@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.history.series import Point
 from pytest_dlperf.model.times import parse_time
 from pytest_dlperf.reports import history_words
+from pytest_dlperf.reports.case_status import CaseStatus
 from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.scales import Scale, Tick, bars, dots, limits, path
-from pytest_dlperf.reports.standing import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -206,12 +206,12 @@ def _steps(points: Sequence[Point], xs: Sequence[int], up: Scale) -> str:
 
 
 def _marks(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[Mark]:
-    marked: dict[Standing, list[int]] = {}
+    with_acceptance: dict[CaseStatus, list[int]] = {}
     for night, point in enumerate(points):
         standing = _standing(point)
-        if standing is not Standing.PASS:
-            marked.setdefault(standing, []).append(night)
-    for standing, nights in marked.items():
+        if standing is not CaseStatus.PASS:
+            with_acceptance.setdefault(standing, []).append(night)
+    for standing, nights in with_acceptance.items():
         yield Mark(
             standing=badge_of(standing),
             path=dots((xs[night], up.within(points[night].median)) for night in nights),
@@ -219,10 +219,10 @@ def _marks(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[Ma
         )
 
 
-def _standing(point: Point) -> Standing:
+def _standing(point: Point) -> CaseStatus:
     """How a night came out; what was not judged is not marked."""
-    verdict = Standing.PASS if point.verdict is None else Standing(point.verdict.value)
-    return Standing.LOST if point.is_lost and not verdict.is_alarm else verdict
+    verdict = CaseStatus.PASS if point.verdict is None else CaseStatus(point.verdict.value)
+    return CaseStatus.LOST if point.is_lost and not verdict.is_alarm else verdict
 
 
 def _days(points: Iterable[Point]) -> str:
@@ -243,8 +243,8 @@ def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
     noise = history_words.noise(history)
     if noise is not None:
         yield noise
-    if history.creep is not None:
-        yield history_words.creep(history.creep)
+    if history.drift is not None:
+        yield history_words.drift(history.drift)
     yield from map(history_words.other_machine, history.other_machines)
     if history.change_points is None:
         yield "change points were not looked for"

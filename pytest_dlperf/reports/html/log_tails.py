@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.measure.log_tail import last_lines
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.reports.standing import standing_of
+from pytest_dlperf.reports.case_status import standing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.records import CaseResult
 
 LINES: Final = 15
-MOST_OF_A_CASE: Final = 3
-MOST_CHARACTERS: Final = 400_000
+MAX_OF_A_CASE: Final = 3
+MAX_CHARACTERS: Final = 400_000
 """Of all tails of a page; beyond, only the places of the logs are told."""
 
 
@@ -41,7 +41,7 @@ class LogTails:
 
     def of(self, result: CaseResult) -> tuple[LogTail, ...]:
         """The ends of a case's broken runs; of a case that is bad otherwise, that of its last."""
-        chosen = list(_broken(result))[:MOST_OF_A_CASE]
+        chosen = list(_broken(result))[:MAX_OF_A_CASE]
         if not chosen and result.measurement is not None and standing_of(result).is_alarm:
             chosen = [
                 (f"run {run.run}", run) for run in reversed(result.measurement.runs) if run.log
@@ -51,7 +51,7 @@ class LogTails:
     def _tail(self, name: str, run: Run) -> LogTail:
         if run.log is None:
             return LogTail(name=name, log="", text="", missing="It has no log.")
-        if self._characters > MOST_CHARACTERS:
+        if self._characters > MAX_CHARACTERS:
             missing = "Its end is not shown: the page has enough of them."
             return LogTail(name=name, log=run.log, text="", missing=missing)
         text = "\n".join(last_lines(Path(run.log), LINES))
@@ -62,9 +62,9 @@ class LogTails:
 
 def _broken(result: CaseResult) -> Iterator[tuple[str, Run]]:
     measurements = [("", result.measurement)]
-    if result.in_turn is not None:
-        measurements.append(("tested, in turn: ", result.in_turn.candidate))
-        measurements.append(("accepted, in turn: ", result.in_turn.control))
+    if result.interleaved is not None:
+        measurements.append(("tested, in turn: ", result.interleaved.candidate))
+        measurements.append(("accepted, in turn: ", result.interleaved.control))
     for arm, measured in measurements:
         for run in measured.runs if measured is not None else ():
             if run.status is not RunStatus.OK:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.times import elapsed
 from pytest_dlperf.reports.accepted import change_row
-from pytest_dlperf.reports.figures import visible_losses
+from pytest_dlperf.reports.case_status import INTERRUPTED, counts, headline, worst_first
+from pytest_dlperf.reports.figures import detectable_losses
 from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.case_view import CaseView, case_view
 from pytest_dlperf.reports.html.environment_view import session_facts
@@ -16,7 +17,6 @@ from pytest_dlperf.reports.html.recent import recent_lines
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scaling_chart import scaling_charts
 from pytest_dlperf.reports.remarks import remark_lines
-from pytest_dlperf.reports.standing import INTERRUPTED, counts, headline, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.results import Results
 
-MOST_POINTS: Final = 60_000
+MAX_POINTS: Final = 60_000
 """Points of all histories of a page: 10 bytes each. Beyond, nights are merged."""
 OPENED: Final = 3
 """Cases that stand open from the start, the worst."""
@@ -84,7 +84,7 @@ def _merged(results: Results, histories: Mapping[str, CaseHistory]) -> int:
         for result in results.cases
         if (history := histories.get(result.case.id)) is not None
     )
-    return -(-points // MOST_POINTS) or 1
+    return -(-points // MAX_POINTS) or 1
 
 
 def _recent(results: Results, histories: Mapping[str, CaseHistory]) -> list[str]:
@@ -101,7 +101,7 @@ def _session(results: Results) -> list[tuple[str, str]]:
     took = elapsed(results.started, results.ended)
     if took is not None:
         facts.append(("took", _duration(took)))
-    losses = visible_losses(results.cases)
+    losses = detectable_losses(results.cases)
     if losses is not None:
         facts.append(("smallest visible loss", losses))
     facts.append(("session", results.session))

@@ -20,9 +20,9 @@ SHOWN: Final = 10
 
 
 def recent_lines(histories: Iterable[CaseHistory], started: str) -> list[str]:
-    """Levels that changed in the last weeks before ``started``, the newest first, then creep."""
+    """Levels that changed in the last weeks before ``started``, the newest first, then drift."""
     histories = list(histories)
-    lines = [*_changes(histories, started), *_creep(histories)]
+    lines = [*_changes(histories, started), *_drift(histories)]
     more = len(lines) - SHOWN
     return [*lines[:SHOWN], f"and {more} more"] if more > 0 else lines
 
@@ -42,7 +42,7 @@ def _changes(histories: Iterable[CaseHistory], started: str) -> Iterator[str]:
         yield f"{case_id}: level changed on {at} by {numbers.signed_percent(percent)}"
 
 
-def _creep(histories: Iterable[CaseHistory]) -> Iterator[str]:
+def _drift(histories: Iterable[CaseHistory]) -> Iterator[str]:
     for history in histories:
-        if history.creep is not None:
-            yield f"{history.case_id} {history_words.creep(history.creep)}"
+        if history.drift is not None:
+            yield f"{history.case_id} {history_words.drift(history.drift)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import held_against, pinned
+from pytest_dlperf.reports.figures import accepted, held_against
 from pytest_dlperf.reports.html.scales import Scale, Tick, limits
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class RunsChart:
     allowed: Span | None
     interval: Span | None
     baseline_x: int | None
-    pinned_x: int | None
+    accepted_x: int | None
     visible_x: int | None
     keys: tuple[Key, ...]
 
@@ -91,17 +91,17 @@ def runs_chart(result: CaseResult) -> RunsChart | None:
         return None
     judged = result.judgements.get(Quantity.THROUGHPUT)
     held = held_against(result, Quantity.THROUGHPUT)
-    accepted = pinned(result, Quantity.THROUGHPUT)
-    lost = _after_loss(held, judged.smallest_visible_percent if judged else None)
+    agreed = accepted(result, Quantity.THROUGHPUT)
+    lost = _after_loss(held, judged.min_detectable_percent if judged else None)
     passing = _after_loss(held, judged.tolerance_percent if judged else None)
     left = LEFT_OF_NAMES if len(arms) > 1 else LEFT
-    scale = _scale(arms[0][1], arms, (held, accepted, lost, passing), left)
+    scale = _scale(arms[0][1], arms, (held, agreed, lost, passing), left)
     axis_y = 40 + ROW * len(arms) + 20
     rows = tuple(
         _row(name, measured, 40 + ROW * number + ROW // 2, scale)
         for number, (name, measured) in enumerate(arms)
     )
-    keys = tuple(_keys(result, judged, held, accepted))
+    keys = tuple(_keys(result, judged, held, agreed))
     unit = arms[0][1].unit
     return RunsChart(
         title=f"Runs of {result.case.id} in {unit}",
@@ -114,7 +114,7 @@ def runs_chart(result: CaseResult) -> RunsChart | None:
         allowed=_span(scale, passing, held),
         interval=_interval(scale, judged, held, rows[0].y),
         baseline_x=_place(scale, held),
-        pinned_x=_place(scale, accepted),
+        accepted_x=_place(scale, agreed),
         visible_x=_place(scale, lost),
         keys=keys,
     )
@@ -123,9 +123,9 @@ def runs_chart(result: CaseResult) -> RunsChart | None:
 def _arms(result: CaseResult) -> Iterator[tuple[str, Measurement]]:
     if result.measurement is not None:
         yield "measured", result.measurement
-    if result.in_turn is not None:
-        yield "in turn: tested", result.in_turn.candidate
-        yield "in turn: accepted", result.in_turn.control
+    if result.interleaved is not None:
+        yield "in turn: tested", result.interleaved.candidate
+        yield "in turn: accepted", result.interleaved.control
 
 
 def _after_loss(held: float | None, percent: float | None) -> float | None:
@@ -199,14 +199,14 @@ def _keys(
     if held is not None:
         yield Key(style="baseline", text=f"baseline: {numbers.throughput(held)}")
     if accepted is not None:
-        yield Key(style="pinned", text=f"pinned: {numbers.throughput(accepted)}")
+        yield Key(style="accepted", text=f"accepted: {numbers.throughput(accepted)}")
     if judged is None:
         return
     if judged.tolerance_percent is not None:
         told = f"a loss that passes: up to {numbers.percent(judged.tolerance_percent)}"
         yield Key(style="allowed", text=told)
-    if judged.smallest_visible_percent is not None:
-        sees = numbers.visible_loss(judged.smallest_visible_percent)
+    if judged.min_detectable_percent is not None:
+        sees = numbers.detectable_loss(judged.min_detectable_percent)
         yield Key(style="visible", text=f"the smallest loss that is seen: {sees}")
     if judged.interval_percent is not None:
         interval = numbers.interval(judged.interval_percent)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import standing_of
 from pytest_dlperf.reports.figures import by_training, efficiency_percent, held_against
 from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.scales import Scale, Tick, dots, path
-from pytest_dlperf.reports.standing import standing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

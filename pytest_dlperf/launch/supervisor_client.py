@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from pytest_dlperf.launch import supervisor
 from pytest_dlperf.launch.launcher import sent_program, source_of
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
 
-LEASE_S: Final = 5.0
+HEARTBEAT_TIMEOUT_S: Final = 5.0
 """Seconds of silence, where a network lies between, after which each side gives the other up."""
 TERMINATION_GRACE_S: Final = 3.0
 """How long the processes of a run may take to end after SIGTERM.
@@ -57,7 +58,7 @@ _FOREIGN_NAMES: Final = (
 )
 
 
-class LaunchError(Exception):
+class LaunchError(BrokenError):
     """A run cannot be started or recorded; the message says what and where."""
 
 
@@ -78,7 +79,7 @@ class Place:
 
 
 @final
-class Agent:
+class SupervisorClient:
     """One node's program and the supervisor that it runs under."""
 
     __slots__ = (
@@ -140,7 +141,9 @@ class Agent:
         self.lost: str | None = None
         """Why it is out of reach."""
         source = source_of(supervisor.__file__)
-        program = sent_program(launcher.python, source, str(LEASE_S if launcher.remote else 0.0))
+        program = sent_program(
+            launcher.python, source, str(HEARTBEAT_TIMEOUT_S if launcher.remote else 0.0)
+        )
         command = launcher.command(place.host, program)
         with _opened(place.log, again=again) as log:
             self._process = _started(command, log)
@@ -277,8 +280,8 @@ class Agent:
             return
         if not self.ready:
             self._heard_at = now  # connecting has a limit of its own
-        if now - self._heard_at > LEASE_S and not self._has_news():
-            self.give_up(f"no sign of life for {LEASE_S:g} s: the connection is lost")
+        if now - self._heard_at > HEARTBEAT_TIMEOUT_S and not self._has_news():
+            self.give_up(f"no sign of life for {HEARTBEAT_TIMEOUT_S:g} s: the connection is lost")
 
     def _has_news(self) -> bool:
         """Whether something has come in meanwhile: it may be this process that stood still."""
@@ -329,8 +332,8 @@ class Agent:
         self.kept = report.get("kept", self.kept)
         if "deserted" in report:
             self.lost = (
-                f"it was told nothing for {LEASE_S:g} s, as when the network is cut or the tests "
-                "are stopped, and ended the run"
+                f"it was told nothing for {HEARTBEAT_TIMEOUT_S:g} s, as when the network is cut or "
+                "the tests are stopped, and ended the run"
             )
 
     def close(self) -> list[str]:
@@ -369,7 +372,7 @@ class Agent:
     def _exit_code_of_way(self) -> int:
         """The exit code of the launcher's command, which has ended or is about to."""
         try:
-            return self._process.wait(LEASE_S)
+            return self._process.wait(HEARTBEAT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             # Its output has ended, but the command itself goes on.
             self._process.kill()

@@ -22,7 +22,7 @@ class Contrast:
     second: str | None
 
 
-def contrasts(first: Results, second: Results, case_ids: set[str]) -> Iterator[Contrast]:
+def differences(first: Results, second: Results, case_ids: set[str]) -> Iterator[Contrast]:
     """What else differs: clusters, pytest's machine, and what the compared cases were taken on."""
     sides = [{**_of_pytest(one), **_of_cases(one, case_ids)} for one in (first, second)]
     yield from _different({"cluster": first.cluster}, {"cluster": second.cluster})

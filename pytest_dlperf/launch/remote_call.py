@@ -40,7 +40,7 @@ _be_watched({orders!r})
 
 
 @final
-class Errand:
+class RemoteCall:
     """A program on its way; several of them run at once."""
 
     __slots__ = ("_errors", "_let_go_at", "_output", "_process", "_started_at", "host")
@@ -103,7 +103,9 @@ class Errand:
             self._process.wait()
 
 
-def sent(launcher: Launcher, host: Host, file: str, orders: bytes, *arguments: str) -> Errand:
+def start_remote(
+    launcher: Launcher, host: Host, file: str, orders: bytes, *arguments: str
+) -> RemoteCall:
     """Send the module ``file`` to a host, to run there with ``orders`` as its standard input.
 
     It ends at once, with its process group, when this process does or stops waiting for it.
@@ -129,4 +131,4 @@ def sent(launcher: Launcher, host: Host, file: str, orders: bytes, *arguments: s
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(source)
             process.stdin.flush()
-    return Errand(host, process, output, errors)
+    return RemoteCall(host, process, output, errors)

@@ -15,10 +15,11 @@ from pytest_dlperf.config.variables import Assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.ssh import SshLauncher
 from pytest_dlperf.logs.tree import CONTROL_ARM, LogSource, index_logs
-from pytest_dlperf.measure.cannot import CannotMeasureError, UnfitError
+from pytest_dlperf.measure.cannot import HostUnusableError
 from pytest_dlperf.measure.once import Measurements
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, InTurn, Measurement, Run, RunStatus
+from pytest_dlperf.model.errors import CannotMeasureError
+from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.reports.progress import ProgressFile, progress_line
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ def test_the_order_turns_round_with_each_pair(suite: Suite) -> None:
     """Whatever gets slower during the runs then weighs on both alike."""
     tiny = TinySystem(suite)
     shown: list[RunProgress] = []
-    in_turn = measurer(suite, show=shown.append).in_turn(
+    interleaved = measurer(suite, show=shown.append).interleaved(
         ONE_DEVICE, hosts=HERE, pairs=3, control=slower_by("1.25")
     )
     assert arms(tiny) == "ABBAAB"
-    assert numbered(in_turn.candidate) == numbered(in_turn.control) == [1, 2, 3]
-    assert in_turn.candidate.median == pytest.approx(400.0)
-    assert in_turn.control.median == pytest.approx(320.0)
+    assert numbered(interleaved.candidate) == numbered(interleaved.control) == [1, 2, 3]
+    assert interleaved.candidate.median == pytest.approx(400.0)
+    assert interleaved.control.median == pytest.approx(320.0)
     first, *_, last = map(progress_line, shown)
     assert first.startswith(f"{CASES[0]}  run 1 of 3 of what is tested, step ")
     assert last.startswith(f"{CASES[0]}  run 3 of 3 of accepted software, step 10 of 10")
@@ -59,7 +60,7 @@ def test_the_order_turns_round_with_each_pair(suite: Suite) -> None:
 def test_each_run_of_both_is_written_down(suite: Suite) -> None:
     TinySystem(suite)
     file = ProgressFile(suite.path, "gw0")
-    measurer(suite, show=file.show).in_turn(
+    measurer(suite, show=file.show).interleaved(
         ONE_DEVICE, hosts=HERE, pairs=2, control=slower_by("1.25")
     )
     lines = (suite.path / "progress.txt").read_text(encoding="utf-8").splitlines()
@@ -70,14 +71,16 @@ def test_each_run_of_both_is_written_down(suite: Suite) -> None:
 
 def test_it_passes_between_processes_whole(suite: Suite) -> None:
     TinySystem(suite)
-    in_turn = measurer(suite).in_turn(ONE_DEVICE, hosts=HERE, pairs=1, control=slower_by("1.25"))
-    assert in_turn.control.fingerprint is not None
-    assert InTurn.from_plain(in_turn.to_plain()) == in_turn
+    interleaved = measurer(suite).interleaved(
+        ONE_DEVICE, hosts=HERE, pairs=1, control=slower_by("1.25")
+    )
+    assert interleaved.control.fingerprint is not None
+    assert InterleavedRuns.from_plain(interleaved.to_plain()) == interleaved
 
 
 def test_the_control_goes_before_all_that_the_user_has_set(suite: Suite) -> None:
     tiny = TinySystem(suite)
-    measurer(suite, assignments=slower_by("3")).in_turn(
+    measurer(suite, assignments=slower_by("3")).interleaved(
         ONE_DEVICE, hosts=HERE, pairs=1, control=slower_by("2")
     )
     assert tiny.slower() == ["1n1g 0 1 3", "1n1g 0 1 2"]
@@ -86,10 +89,12 @@ def test_the_control_goes_before_all_that_the_user_has_set(suite: Suite) -> None
 def test_the_first_broken_run_ends_it_and_is_shown(suite: Suite) -> None:
     tiny = TinySystem(suite)
     tiny.behave("0.01 die-at-3-if-1.25")
-    in_turn = measurer(suite).in_turn(ONE_DEVICE, hosts=HERE, pairs=3, control=slower_by("1.25"))
+    interleaved = measurer(suite).interleaved(
+        ONE_DEVICE, hosts=HERE, pairs=3, control=slower_by("1.25")
+    )
     assert arms(tiny) == "AB"
-    assert [run.status for run in in_turn.candidate.runs] == [RunStatus.OK]
-    (broken,) = in_turn.control.runs
+    assert [run.status for run in interleaved.candidate.runs] == [RunStatus.OK]
+    (broken,) = interleaved.control.runs
     assert broken.status is RunStatus.FAILED
     assert "exit code 7" in str(broken.reason)
 
@@ -97,7 +102,7 @@ def test_the_first_broken_run_ends_it_and_is_shown(suite: Suite) -> None:
 def test_between_two_runs_is_the_usual_pause(suite: Suite) -> None:
     TinySystem(suite, launch=["pause_s: 1.0"])
     started = time.monotonic()
-    measurer(suite).in_turn(ONE_DEVICE, hosts=HERE, pairs=2, control=slower_by("1.25"))
+    measurer(suite).interleaved(ONE_DEVICE, hosts=HERE, pairs=2, control=slower_by("1.25"))
     assert time.monotonic() - started >= 3.0
 
 
@@ -105,7 +110,7 @@ def test_logs_lie_apart_and_are_none_of_the_cases_own(suite: Suite) -> None:
     TinySystem(suite)
     here = measurer(suite)
     here.measure(ONE_DEVICE)
-    here.in_turn(ONE_DEVICE, hosts=HERE, pairs=2, control=slower_by("1.25"))
+    here.interleaved(ONE_DEVICE, hosts=HERE, pairs=2, control=slower_by("1.25"))
     night = suite.path / "night"
 
     def found(folder: Path) -> list[str]:
@@ -126,12 +131,12 @@ def test_it_runs_on_the_hosts_that_are_asked_for_in_their_order(
     hosts = [Host(name=name, address=name, devices=2) for name in over_ssh.names]
     launcher = SshLauncher(shlex.split(over_ssh.ssh_command))
     asked = [over_ssh.names[2], over_ssh.names[1]]
-    in_turn = measurer(suite, hosts=hosts, launcher=launcher).in_turn(
+    interleaved = measurer(suite, hosts=hosts, launcher=launcher).interleaved(
         TWO_NODES, hosts=asked, pairs=2, control=slower_by("1.25")
     )
     by_rank = sorted({(line.split()[1], line.split()[3]) for line in tiny.hosts()})
     assert by_rank == [("0", asked[0]), ("1", asked[1])]
-    for arm in (in_turn.candidate, in_turn.control):
+    for arm in (interleaved.candidate, interleaved.control):
         assert arm.fingerprint is not None
         assert list(arm.fingerprint.hosts) == asked
 
@@ -139,14 +144,14 @@ def test_it_runs_on_the_hosts_that_are_asked_for_in_their_order(
 def test_a_host_that_is_not_there_is_named(suite: Suite) -> None:
     tiny = TinySystem(suite)
     with pytest.raises(CannotMeasureError, match="has no host node7; it has localhost"):
-        measurer(suite).in_turn(ONE_DEVICE, hosts=["node7"], pairs=1, control=slower_by("1.25"))
+        measurer(suite).interleaved(ONE_DEVICE, hosts=["node7"], pairs=1, control=slower_by("1.25"))
     assert tiny.starts() == []
 
 
 def test_somebody_has_to_say_on_which_hosts(suite: Suite) -> None:
     TinySystem(suite)
     with pytest.raises(CannotMeasureError, match="that nobody has named"):
-        measurer(suite).in_turn(ONE_DEVICE, hosts=(), pairs=1, control=slower_by("1.25"))
+        measurer(suite).interleaved(ONE_DEVICE, hosts=(), pairs=1, control=slower_by("1.25"))
 
 
 def test_what_only_the_accepted_software_needs_is_looked_at_before_anything_runs(
@@ -154,19 +159,19 @@ def test_what_only_the_accepted_software_needs_is_looked_at_before_anything_runs
 ) -> None:
     tiny = TinySystem(suite)
     elsewhere = Assignment(system="*", name="python", value="/no/python", place="control")
-    with pytest.raises(UnfitError, match="trainer's Python '/no/python' does not run there"):
-        measurer(suite).in_turn(ONE_DEVICE, hosts=HERE, pairs=1, control=[elsewhere])
+    with pytest.raises(HostUnusableError, match="trainer's Python '/no/python' does not run there"):
+        measurer(suite).interleaved(ONE_DEVICE, hosts=HERE, pairs=1, control=[elsewhere])
     assert tiny.starts() == []
 
 
 def take(folder: str, suite: Path) -> None:
     """In a process of its own: ask for a case's runs in turn, and note who has to take them."""
 
-    def run() -> InTurn:
+    def run() -> InterleavedRuns:
         with (suite / "taken.txt").open("a", encoding="utf-8") as file:
             file.write("taken\n")
         time.sleep(0.3)
-        return InTurn(candidate=one(2.0), control=one(3.0))
+        return InterleavedRuns(candidate=one(2.0), control=one(3.0))
 
     def one(throughput: float) -> Measurement:
         sound = Run(run=1, throughput=throughput, status=RunStatus.OK)
@@ -176,7 +181,7 @@ def take(folder: str, suite: Path) -> None:
 
     shared = Measurements(Path(folder))
     assert shared.once(Measurement, CASES[0], lambda: one(1.0)).median == 1.0
-    assert shared.once(InTurn, CASES[0], run).control.median == 3.0
+    assert shared.once(InterleavedRuns, CASES[0], run).control.median == 3.0
 
 
 def test_the_processes_of_a_session_share_one(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import median, normal_tail
-from pytest_dlperf.history.series import Creep
+from pytest_dlperf.gate.noise import median, norm_sf
+from pytest_dlperf.history.series import Drift
 from pytest_dlperf.history.smoothing import without_accidents
-from pytest_dlperf.history.swings import inflation
+from pytest_dlperf.history.swings import variance_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 LENGTHS: Final = (90, 64, 45, 32, 22, 15)
 """Nights that are looked at, the last so many each time."""
 
-LEAST_CHANGE: Final = 0.01
+MIN_CHANGE: Final = 0.01
 """Smaller changes in all, as a part of the level, are not told."""
 
-LEAST_LINE: Final = 5
+MIN_LINE: Final = 5
 """As many values are a line, or two steps, as one likes."""
 
-_MOST_P: Final = 0.0002
+_MAX_P: Final = 0.0002
 _PROMISING: Final = 2.5
 _WEEK_S: Final = 7 * 24 * 3600.0
 
 
-def creep_of(throughputs: Sequence[float], nights: Sequence[tuple[float, str]]) -> Creep | None:
+def drift_of(throughputs: Sequence[float], nights: Sequence[tuple[float, str]]) -> Drift | None:
     """The slow change that the last nights show, if they do.
 
     ``nights`` are, for each of the throughputs, when the session began: seconds of the Unix epoch,
@@ -39,7 +39,7 @@ def creep_of(throughputs: Sequence[float], nights: Sequence[tuple[float, str]]) 
     The longest of a few periods that end tonight counts, in which Mann and Kendall's test finds a
     trend (p below 0.0002, both sides, with nights that hang together counted for fewer), the slope
     of Theil and Sen makes 1 % at least, and a line fits better than one change of the level, or
-    two. What fits those is no creep.
+    two. What fits those is no drift.
     """
     if len(throughputs) < LENGTHS[-1]:
         return None
@@ -51,19 +51,19 @@ def creep_of(throughputs: Sequence[float], nights: Sequence[tuple[float, str]]) 
         if not _is_promising(part):
             continue
         # What lies before may have steps, which a line would only smear.
-        hanging = inflation([*values[:-length], *_level(part)])
-        if _kendall_p(part, hanging) > _MOST_P:
+        autocorrelation = variance_inflation([*values[:-length], *_level(part)])
+        if _kendall_p(part, autocorrelation) > _MAX_P:
             continue
         slope = _theil_sen(part)
         level = median(part) - slope * (length - 1) / 2
         change = slope * (length - 1) / level
-        if abs(change) < LEAST_CHANGE or not _is_a_line(part, slope):
+        if abs(change) < MIN_CHANGE or not _is_a_line(part, slope):
             continue
         since_s, since = nights[-length]
         weeks = (nights[-1][0] - since_s) / _WEEK_S
         if weeks < 1:
             continue  # many sessions of some days: whatever that is, it is nothing over weeks
-        return Creep(
+        return Drift(
             since=since, nights=length, percent=100 * change, percent_per_week=100 * change / weeks
         )
     return None
@@ -89,17 +89,17 @@ def _level(values: Sequence[float]) -> list[float]:
     return [value - slope * k for k, value in enumerate(values)]
 
 
-def _kendall_p(values: Sequence[float], hanging: float) -> float:
+def _kendall_p(values: Sequence[float], autocorrelation: float) -> float:
     """The two-sided p-value of Mann and Kendall's test for a trend, by its normal approximation."""
     count, score = len(values), 0
     for k, value in enumerate(values):
         for later in values[k + 1 :]:
             score += (later > value) - (later < value)
     tied = sum(n * (n - 1) * (2 * n + 5) for n in _repeated(values))
-    variance = hanging * (count * (count - 1) * (2 * count + 5) - tied) / 18
+    variance = autocorrelation * (count * (count - 1) * (2 * count + 5) - tied) / 18
     if variance <= 0:
         return 1.0
-    return min(1.0, 2 * normal_tail(max(abs(score) - 1, 0) / math.sqrt(variance)))
+    return min(1.0, 2 * norm_sf(max(abs(score) - 1, 0) / math.sqrt(variance)))
 
 
 def _repeated(values: Sequence[float]) -> list[int]:
@@ -122,7 +122,7 @@ def _theil_sen(values: Sequence[float]) -> float:
 
 def is_a_line(values: Sequence[float]) -> bool:
     """Whether a line explains the values better than one or two changes of the level do."""
-    return len(values) > LEAST_LINE and _is_a_line(values, _theil_sen(values))
+    return len(values) > MIN_LINE and _is_a_line(values, _theil_sen(values))
 
 
 def _is_a_line(values: Sequence[float], slope: float) -> bool:

@@ -14,46 +14,46 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creep:
+class Drift:
     """How far tonight may lie below the accepted number.
 
-    ``what`` was accepted (a number, a speedup) as ``pinned`` at ``pinned_at``; ``sessions`` is how
-    many were accepted last. ``allowed`` is a part of the pinned number, ``error`` that of
+    ``what`` (a number, a speedup) was ``accepted`` at ``accepted_at``; ``sessions`` is how many
+    were accepted last. ``allowed`` is a part of the accepted number, ``error`` that of
     tonight's difference from it.
     """
 
     what: str
-    pinned: float
-    pinned_at: str | None
+    accepted: float
+    accepted_at: str | None
     sessions: int
     allowed: float
     error: StandardError
 
     @property
     def false_alarm(self) -> float:
-        """Probability that one look calls it creep when nothing has changed."""
+        """Probability that one look calls it drift when nothing has changed."""
         return self.error.false_alarm(self.allowed)
 
     def is_seen(self, measured: float) -> bool:
         """Whether tonight lies too far below the accepted number."""
-        return (self.pinned - measured) / self.pinned > self.allowed
+        return (self.accepted - measured) / self.accepted > self.allowed
 
     def told(self, decision: Decision, measured: float) -> Decision:
-        """The decision with the numbers that creep rests on: those against the accepted number."""
-        difference = measured / self.pinned - 1
+        """The decision with the numbers that drift rests on: those against the accepted number."""
+        difference = measured / self.accepted - 1
         radius = self.error.interval
-        since = f" {self.pinned_at}" if self.pinned_at else ""
+        since = f" {self.accepted_at}" if self.accepted_at else ""
         return replace(
             decision,
             verdict=Verdict.REGRESSED,
             difference_percent=100 * difference,
-            reference=self.pinned,
+            reference=self.accepted,
             threshold_percent=100 * self.allowed,
-            smallest_visible_percent=100 * (self.allowed + self.error.seen),
+            min_detectable_percent=100 * (self.allowed + self.error.seen),
             interval_percent=(100 * (difference - radius), 100 * (difference + radius)),
             reason=(
-                f"creep: the last {self.sessions} sessions pass, but the {self.what} accepted"
-                f"{since}, {wording.number(self.pinned)}, does not: tonight lies "
+                f"drift: the last {self.sessions} sessions pass, but the {self.what} accepted"
+                f"{since}, {wording.number(self.accepted)}, does not: tonight lies "
                 f"{-100 * difference:.1f} % below it, allowed are {100 * self.allowed:.1f} %"
             ),
         )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = "The session was interrupted: it says nothing of what is missing."
 
 
-class Standing(str, Enum):
+class CaseStatus(str, Enum):
     """What became of a case, over all that was judged of it, the worst first.
 
     The value is the word that every report has for it.
@@ -53,64 +53,64 @@ class Standing(str, Enum):
     @property
     def is_alarm(self) -> bool:
         """Whether a test of the case failed, and somebody has to look."""
-        return self.rank <= Standing.LOST.rank
+        return self.rank <= CaseStatus.LOST.rank
 
     @property
     def is_good(self) -> bool:
         """Whether the case was measured and all that was judged of it is in order."""
-        return self.rank >= Standing.ACCEPTED.rank
+        return self.rank >= CaseStatus.ACCEPTED.rank
 
     def fails(self, *, strict: bool) -> bool:
         """Whether a test of the case failed; in a ``strict`` session some more do."""
-        not_if_strict = (Standing.ENVIRONMENT_SHIFT, Standing.SKIPPED)
+        not_if_strict = (CaseStatus.ENVIRONMENT_SHIFT, CaseStatus.SKIPPED)
         return self.is_alarm or (strict and self in not_if_strict)
 
 
-_RANKS: Final = {standing: rank for rank, standing in enumerate(Standing)}
+_RANKS: Final = {standing: rank for rank, standing in enumerate(CaseStatus)}
 
 # What is said of one case, and of several.
 _SAID: Final = {
-    Standing.FAILED: ("failed", "failed"),
-    Standing.HUNG: ("hung", "hung"),
-    Standing.INVALID: ("is invalid", "are invalid"),
-    Standing.REGRESSED: ("regressed", "regressed"),
-    Standing.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
-    Standing.NO_BASELINE: ("has no baseline", "have no baseline"),
-    Standing.LOST: ("was lost with its worker", "were lost with their workers"),
-    Standing.ENVIRONMENT_SHIFT: (
+    CaseStatus.FAILED: ("failed", "failed"),
+    CaseStatus.HUNG: ("hung", "hung"),
+    CaseStatus.INVALID: ("is invalid", "are invalid"),
+    CaseStatus.REGRESSED: ("regressed", "regressed"),
+    CaseStatus.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
+    CaseStatus.NO_BASELINE: ("has no baseline", "have no baseline"),
+    CaseStatus.LOST: ("was lost with its worker", "were lost with their workers"),
+    CaseStatus.ENVIRONMENT_SHIFT: (
         "is as slow as the accepted software",
         "are as slow as the accepted software",
     ),
-    Standing.NOT_JUDGED: ("was not judged", "were not judged"),
-    Standing.NOT_MEASURED: ("was not measured", "were not measured"),
-    Standing.SKIPPED: ("was skipped", "were skipped"),
-    Standing.EXPECTED: ("failed as expected", "failed as expected"),
-    Standing.ACCEPTED: ("has a newly accepted number", "have newly accepted numbers"),
-    Standing.RECORDED: ("got its first baseline", "got their first baselines"),
-    Standing.IMPROVED: ("improved", "improved"),
-    Standing.PASS: ("holds its baseline", "hold their baseline"),
+    CaseStatus.NOT_JUDGED: ("was not judged", "were not judged"),
+    CaseStatus.NOT_MEASURED: ("was not measured", "were not measured"),
+    CaseStatus.SKIPPED: ("was skipped", "were skipped"),
+    CaseStatus.EXPECTED: ("failed as expected", "failed as expected"),
+    CaseStatus.ACCEPTED: ("has a newly accepted number", "have newly accepted numbers"),
+    CaseStatus.RECORDED: ("got its first baseline", "got their first baselines"),
+    CaseStatus.IMPROVED: ("improved", "improved"),
+    CaseStatus.PASS: ("holds its baseline", "hold their baseline"),
 }
 
 
-def of_judgement(judgement: Judgement) -> Standing:
+def of_judgement(judgement: Judgement) -> CaseStatus:
     """How a case stands by one judgement; what is accepted is none to worry about any more."""
     if judgement.recorded:
         is_first = judgement.verdict is Verdict.PASS
-        return Standing.RECORDED if is_first else Standing.ACCEPTED
-    return Standing.EXPECTED if judgement.excused else Standing(judgement.verdict.value)
+        return CaseStatus.RECORDED if is_first else CaseStatus.ACCEPTED
+    return CaseStatus.EXPECTED if judgement.excused else CaseStatus(judgement.verdict.value)
 
 
-def standing_of(result: CaseResult) -> Standing:
+def standing_of(result: CaseResult) -> CaseStatus:
     """How a case stands. What was not measured never stands well, whatever a verdict says."""
     standings = map(of_judgement, result.judgements.values())
-    worst = min(standings, key=_RANKS.__getitem__, default=Standing.NOT_JUDGED)
+    worst = min(standings, key=_RANKS.__getitem__, default=CaseStatus.NOT_JUDGED)
     if worst.is_good and not is_measured(result):
-        worst = Standing.NOT_MEASURED
+        worst = CaseStatus.NOT_MEASURED
     if worst.is_alarm:
         return worst
     if not result.is_whole:
-        return Standing.LOST
-    return Standing.NOT_JUDGED if result.unfinished and worst.is_good else worst
+        return CaseStatus.LOST
+    return CaseStatus.NOT_JUDGED if result.unfinished and worst.is_good else worst
 
 
 def is_measured(result: CaseResult) -> bool:
@@ -136,17 +136,17 @@ def word_of(judgement: Judgement) -> str:
     return verdict if standing.value == verdict else f"{verdict}, {standing.value}"
 
 
-def words_of(result: CaseResult) -> list[tuple[str, Standing]]:
+def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
     """All verdicts of a case, each with how the case stands by it, the worst first.
 
     The quantity is named where there is another one with another verdict or without one, and
     where no test was about the throughput.
     """
     standing = standing_of(result)
-    lost = [] if result.is_whole else [(Standing.LOST.value, Standing.LOST)]
-    if standing in (Standing.LOST, Standing.NOT_MEASURED) or not result.judgements:
+    lost = [] if result.is_whole else [(CaseStatus.LOST.value, CaseStatus.LOST)]
+    if standing in (CaseStatus.LOST, CaseStatus.NOT_MEASURED) or not result.judgements:
         return lost or [(standing.value, standing)]
-    never = Standing.NOT_JUDGED
+    never = CaseStatus.NOT_JUDGED
     never_ran = [(f"{quantity.value} {never.value}", never) for quantity in result.unfinished]
     found = [result.judgements[quantity] for quantity in Quantity if quantity in result.judgements]
     if len({word_of(judgement) for judgement in found}) == 1 and not never_ran:
@@ -157,9 +157,9 @@ def words_of(result: CaseResult) -> list[tuple[str, Standing]]:
     return [*lost, *sorted([*told, *never_ran], key=lambda pair: pair[1].rank)]
 
 
-def counts(results: Iterable[CaseResult]) -> dict[Standing, int]:
+def counts(results: Iterable[CaseResult]) -> dict[CaseStatus, int]:
     """How many cases stand how, the worst first; what is no case's is left out."""
-    found = dict.fromkeys(Standing, 0)
+    found = dict.fromkeys(CaseStatus, 0)
     for result in results:
         found[standing_of(result)] += 1
     return {standing: count for standing, count in found.items() if count}
@@ -213,7 +213,7 @@ def headline(
     order = sorted(
         found,
         key=lambda standing: (
-            standing is not Standing.REGRESSED,
+            standing is not CaseStatus.REGRESSED,
             not standing.fails(strict=strict),
         ),
     )
@@ -229,7 +229,7 @@ def headline(
 
 
 def _counted(
-    order: Sequence[Standing], found: Mapping[Standing, int], *, strict: bool, so_far: bool
+    order: Sequence[CaseStatus], found: Mapping[CaseStatus, int], *, strict: bool, so_far: bool
 ) -> list[str]:
     total = sum(found.values())
     said = {standing: _SAID[standing][count > 1] for standing, count in found.items()}

@@ -1,0 +1,22 @@
+"""What can go wrong, by what follows from it. The plugin turns it into pytest's terms in one place.
+
+A message says what is wrong, where it stands (file and line, option, host) and what to do.
+"""
+
+from __future__ import annotations
+
+
+class DlperfError(Exception):
+    """The base of every error that a user may see."""
+
+
+class UsageError(DlperfError):
+    """The user made a mistake: in an option, a file or the environment. Nothing runs."""
+
+
+class CannotMeasureError(DlperfError):
+    """A case cannot be measured here, and nothing is broken: its test is skipped."""
+
+
+class BrokenError(DlperfError):
+    """What should work does not: a host, a lock, a disk, a database. The test fails."""
