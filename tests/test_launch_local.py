@@ -21,8 +21,9 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import agent, local, supervisor
+from pytest_dlperf.launch import local, supervisor
 from pytest_dlperf.launch import run as run_module
+from pytest_dlperf.launch import supervisor_client as agent
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
@@ -425,7 +426,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv.pop(1))
 from launches import run_commands
-from pytest_dlperf.launch import agent
+from pytest_dlperf.launch import supervisor_client as agent
 from pytest_dlperf.launch.plan import NodeCommand
 agent.TERMINATION_GRACE_S = float(sys.argv[2])
 command = NodeCommand(node_rank=0, host="localhost", address="127.0.0.1",

@@ -10,8 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch import agent as agent_module
 from pytest_dlperf.launch import supervisor
+from pytest_dlperf.launch import supervisor_client as agent_module
 from pytest_dlperf.launch.plan import scratch_directory
 from pytest_dlperf.launch.remote_call import start_remote
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
