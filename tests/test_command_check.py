@@ -366,6 +366,8 @@ def test_help_imports_nothing_but_the_command(command: list[str]) -> None:
         "pytest_dlperf.command",
         "pytest_dlperf.command.main",
         "pytest_dlperf.command.outcome",
+        "pytest_dlperf.model",
+        "pytest_dlperf.model.errors",
     }
 
 

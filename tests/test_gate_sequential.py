@@ -142,7 +142,7 @@ def test_the_pooled_noise_leaves_out_accidents_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (8, 2.306), (29, 2.045)]
+    ("dof", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (8, 2.306), (29, 2.045)]
 )
 def test_estimated_deviations_are_widened_as_in_the_tables(dof: int, quantile: float) -> None:
     assert t_sf(quantile, dof) == pytest.approx(0.025, rel=1e-3)

@@ -262,7 +262,7 @@ def drift(values: Sequence[float], *, noise: float = 0.01, seed: str = "drift") 
     ids=["from the start", "after a calm time", "very slow"],
 )
 def test_a_slow_loss_is_seen(file: Path, values: list[float], since: int) -> None:
-    last = fill(file, drawn(values, seed="drift"))
+    last = fill(file, drawn(values, seed="creep"))
     found = known(file, last).drift
     assert found is not None
     assert abs(len(values) - found.nights - since) <= 20
