@@ -1,0 +1,472 @@
+"""A session's part of the plugin: the suite, xdist's two sides, and the end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from datetime import datetime
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_dlperf.config.options import (
+    Settings,
+    check_places,
+    is_dlperf_option_given,
+    read_settings,
+)
+from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.records import SessionRecords
+from pytest_dlperf.plugin.fixtures import SUITE, case_of, is_about
+from pytest_dlperf.plugin.outcomes import Outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+
+    from pytest_dlperf.history.recorder import Recorder
+    from pytest_dlperf.logs.tree import LogIndex
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.records import TestRecord
+    from pytest_dlperf.plugin.suite import Suite
+    from pytest_dlperf.reports.live import LiveReport
+    from pytest_dlperf.reports.note import Note
+
+_WORKER_KEY: Final = "dlperf"
+_TESTS_KEY: Final = "dlperf_tests"
+_WHOLE: Final = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
+"""How a session ends that came to its end."""
+
+
+class DlperfSession:
+    """One session's part of the plugin, on a controller as on an xdist worker."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Read the settings; nothing else is read or imported before it is asked for."""
+        self._config = config
+        self._started = datetime.now().astimezone()
+        self._id = os.urandom(16).hex()
+        self._from_controller: dict[str, Any] | None = getattr(config, "workerinput", {}).get(
+            _WORKER_KEY
+        )
+        self._is_worker = hasattr(config, "workerinput")
+        self._settings: Settings = read_settings(config)
+        self._records = SessionRecords(strict=self._settings.strict)
+        self._outcomes = Outcomes(config, self._records, self._settings, keep=self._keep)
+        config.pluginmanager.register(self._outcomes, "dlperf-outcomes")
+        self._is_interrupted = False
+        self._index: LogIndex | None = None
+        self._shared_folder: Path | None = None
+        self._notes: list[Note] = []
+        self._recorder: Recorder | None = None
+        self._parameters: list[tuple[Case, Any]] = []
+        self._deselected: list[pytest.Item] = []
+        """What no selection has left, until it is known that something was left."""
+
+    # ------------------------------------------------------------------ the suite
+
+    @property
+    def _suite(self) -> Suite | None:
+        return self._config.stash.get(SUITE, None)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Read what the suite declares, so that mistakes come before anything runs."""
+        wanted = is_dlperf_option_given(self._config)
+        if not wanted and not any(d.is_dir() for d in self._settings.systems_directories):
+            return  # another project's tests: this plugin stays out of their way
+        from pytest_dlperf.plugin.suite import Suite, SuiteError
+
+        if self._from_controller is not None:
+            folder = Path(os.fsdecode(self._from_controller["session_dir"]))
+            self._settings = replace(self._settings, session_dir=folder)
+        try:
+            hook = self._config.hook
+            with _collector_resting():
+                suite = Suite(
+                    self._settings,
+                    more_files=_flat(hook.pytest_dlperf_system_files(config=self._config)),
+                    more_formats=_flat(hook.pytest_dlperf_log_formats(config=self._config)),
+                )
+            self._config.stash[SUITE] = suite
+            if not self._config.option.collectonly:
+                if not self._is_worker:
+                    check_places(self._config, self._settings, suite.systems)
+                self._prepare(suite)
+        except SuiteError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    def _prepare(self, suite: Suite) -> None:
+        from pytest_dlperf.measure.once import Measurements
+
+        measurements = Measurements(None)
+        if self._from_controller is not None:
+            self._index = _index_from_plain(self._from_controller["logs"])
+            measurements = Measurements(Path(os.fsdecode(self._from_controller["shared_folder"])))
+        elif self._settings.log_sources:
+            self._index = suite.index_logs()
+        elif not self._settings.dry_run:
+            suite.claim_session_dir()
+        if self._index is not None:
+            suite.measure_from_logs(self._index, measurements)
+            return
+        launchers = self._config.hook.pytest_dlperf_launchers(config=self._config)
+        live = self._outcomes.live = self._live_report()
+        suite.measure_by_launching(
+            measurements, more_launchers=_flat(launchers), say=live.say, show=live.show
+        )
+
+    # ------------------------------------------------------- what is told while a test runs
+
+    def pytest_report_header(self) -> str | None:
+        """Say where cases are launched, and where to look meanwhile."""
+        suite = self._suite
+        if suite is None or not suite.launches_on_hosts or self._settings.dry_run:
+            return None
+        from pytest_dlperf.reports.progress import FILE
+
+        return (
+            f"dlperf: launched {suite.launch_description}\n"
+            f"dlperf: progress without a terminal: {self._settings.session_dir / FILE}"
+        )
+
+    def _live_report(self) -> LiveReport:
+        from pytest_dlperf.reports.live import LiveReport
+        from pytest_dlperf.reports.progress import ProgressFile
+
+        who = os.environ.get("PYTEST_XDIST_WORKER", "main") if self._is_worker else "main"
+        has_terminal = self._config.pluginmanager.has_plugin("terminalreporter")
+        return LiveReport(
+            self._uncaptured if has_terminal and not self._is_worker else None,
+            ProgressFile(self._settings.session_dir, who),
+        )
+
+    @contextmanager
+    def _uncaptured(self) -> Iterator[Any]:
+        """The terminal reporter, free to print while a test runs."""
+        manager = self._config.pluginmanager
+        capture = manager.get_plugin("capturemanager")
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            yield manager.get_plugin("terminalreporter")
+
+    def parameters(self, fixture: str) -> list[Any]:
+        """The cases for a parametrised fixture, with their ids and marks, made once."""
+        suite = self._suite
+        if suite is None or not suite.cases:
+            folders = ", ".join(map(str, self._settings.systems_directories))
+            raise pytest.Collector.CollectError(
+                f"{fixture} has no cases: there is no system file (*.yaml) in {folders}; "
+                "--dlperf-systems or the ini key dlperf_systems names another folder"
+            )
+        if not self._parameters:
+            for name in {mark for system in suite.systems.values() for mark in system.marks}:
+                self._config.addinivalue_line("markers", f"{name}: set by a system file")
+            self._parameters = _parameters(suite)
+        return [parameter for case, parameter in self._parameters if is_about(fixture, case)]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Collect with the garbage collector at rest, where there is a suite to collect."""
+        if self._suite is None:
+            return (yield)
+        with _collector_resting():
+            return (yield)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put the largest gangs first, where cases are launched on hosts: that packs them best.
+
+        Speedups come behind all throughputs: by then what they need has mostly been measured.
+        """
+        if self._suite is None or not self._suite.launches_on_hosts:
+            return
+        items.sort(key=_launch_order)
+        workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
+        # Each worker is given two tests to begin with: its first is to be one of the largest.
+        items[: 2 * workers] = [
+            item
+            for pair in zip_longest(items[:workers], items[workers : 2 * workers])
+            for item in pair
+            if item is not None
+        ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Print plans instead of running tests, if that is what was asked for."""
+        suite = self._suite
+        if not self._settings.dry_run or suite is None or self._config.option.collectonly:
+            return None
+        from pytest_dlperf.reports.dry_run import dry_run_lines
+
+        cases = []
+        for item in session.items:
+            if (about := case_of(item)) is not None:
+                case, quantity = about
+                cases += [case, case.single_device] if quantity is Quantity.SPEEDUP else [case]
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(f"dlperf: launched {suite.launch_description}")
+            for line in dry_run_lines(list(dict.fromkeys(cases)), suite.planned):
+                reporter.write_line(line)
+        return True
+
+    # ------------------------------------------------------------- xdist's two sides
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a new worker what the controller has found out already."""
+        if self._suite is None:
+            return
+        if self._shared_folder is None:
+            self._shared_folder = Path(tempfile.mkdtemp(prefix="pytest-dlperf-"))
+        node.workerinput[_WORKER_KEY] = {
+            "session_dir": os.fsencode(self._settings.session_dir),
+            "shared_folder": os.fsencode(self._shared_folder),
+            "logs": _index_to_plain(self._index),
+        }
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Learn from a worker which cases were selected."""
+        tests = getattr(node, "workeroutput", {}).get(_TESTS_KEY, ())
+        self._records.select((case_id, Quantity(quantity)) for case_id, quantity in tests)
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Keep what was left out, in case that nothing else is there."""
+        if self._suite is not None:
+            self._deselected += items
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note the selected cases: each appears in the reports, whatever becomes of it."""
+        if session.items:
+            self._deselected.clear()
+        if self._config.option.collectonly:
+            return
+        found = map(case_of, session.items)
+        tests = dict.fromkeys((about[0].id, about[1]) for about in found if about is not None)
+        if self._is_worker:
+            plain = [(case_id, quantity.value) for case_id, quantity in tests]
+            self._config.workeroutput[_TESTS_KEY] = plain  # type: ignore[attr-defined]
+        else:
+            self._records.select(tests)
+
+    # --------------------------------------------------------------------- the end
+
+    def _keep(self, record: TestRecord) -> None:
+        """Put what was measured into the history at once: the session may be killed."""
+        suite, file = self._suite, self._settings.history_file
+        if suite is None or file is None or not record.measurements:
+            return
+        if self._recorder is None:
+            from pytest_dlperf.history.recorder import Recorder
+
+            self._recorder = Recorder(
+                file,
+                session=self._id,
+                cluster=suite.cluster.name,
+                started=self._started.isoformat(timespec="seconds"),
+                from_logs=bool(self._settings.log_sources),
+            )
+        self._recorder.note(record)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
+        self._is_interrupted = True
+
+    # Not the first of all wrappers: the terminal reporter's is around this one, which keeps what
+    # the reports of others raise from it, and with it the summary.
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
+        self._outcomes.all_told()
+        if self._shared_folder is not None:
+            shutil.rmtree(self._shared_folder, ignore_errors=True)
+        suite = self._suite
+        if self._is_worker or suite is None or self._config.option.collectonly:
+            return (yield)
+        if not self._settings.dry_run:
+            self._finish(session, suite)
+        try:
+            result = yield
+        except OSError as error:
+            if not self._config.pluginmanager.has_plugin("terminalreporter"):
+                raise
+            from pytest_dlperf.reports.publish import not_written_by_others
+
+            result = []
+            self._notes.append(not_written_by_others(error))
+        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return result
+
+    def _finish(self, session: pytest.Session, suite: Suite) -> None:
+        """Write what was asked for, after everything has been judged."""
+        if self._outcomes.any_report or any(map(case_of, self._deselected)):
+            from pytest_dlperf.reports.benchmark_bridge import hand_over
+
+            self._notes += hand_over(
+                self._config,
+                self._records.results(),
+                self._settings.cluster,
+                tell=self._notes.append,
+            )
+        from pytest_dlperf.plugin.finish import finish
+
+        self._is_interrupted |= session.exitstatus not in _WHOLE
+        self._notes += list(
+            finish(
+                suite,
+                self._records,
+                self._index.ignored if self._index else (),
+                started=self._started,
+                any_report=self._outcomes.any_report,
+                green_so_far=session.exitstatus == pytest.ExitCode.OK,
+                session=self._id,
+                interrupted=self._is_interrupted,
+            )
+        )
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the summary."""
+        suite = self._suite
+        if suite is not None and self._deselected:
+            self._tell_selection(suite, terminalreporter)
+        if suite is None:
+            return
+        if not self._outcomes.any_report:
+            self._tell_notes(terminalreporter)
+            return
+        results = self._records.results()
+        ignored = self._index.ignored if self._index else []
+        from pytest_dlperf.reports.remarks import remark_lines
+        from pytest_dlperf.reports.terminal import counts_line, summary_lines, wrapped
+
+        cluster = suite.cluster
+        width = self._config.get_terminal_writer().fullwidth
+        terminalreporter.write_sep(
+            "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
+        )
+        for line in summary_lines(
+            results,
+            ignored,
+            width=width,
+            verbosity=self._config.get_verbosity(),
+            strict=self._settings.strict,
+        ):
+            terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
+        if self._config.get_verbosity() >= 0:
+            for text in remark_lines(results):
+                for piece in wrapped(text, width=width):
+                    terminalreporter.write_line(piece)
+        self._tell_notes(terminalreporter)
+        strict, interrupted = self._settings.strict, self._is_interrupted
+        counts = counts_line(results, strict=strict, interrupted=interrupted)
+        terminalreporter.write_line(counts.text, **dict.fromkeys(counts.markup, True))
+        if self._settings.annotate:
+            from pytest_dlperf.reports.github import annotation_lines
+
+            for text in annotation_lines(
+                results, self._notes, strict=strict, interrupted=interrupted
+            ):
+                terminalreporter.write_line(text)
+
+    def _tell_notes(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was written and what could not be, also where no test has run."""
+        from pytest_dlperf.reports import numbers
+
+        for note in self._notes:
+            terminalreporter.write_line(numbers.printable(note.text), red=note.is_bad)
+
+    def _tell_selection(self, suite: Suite, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say why nothing was selected, as far as words and values tell."""
+        from pytest_dlperf.reports.selection import selection_lines
+
+        names = [
+            " ".join((item.nodeid, *(mark.name for mark in item.iter_markers()))).lower()
+            for item in self._deselected
+        ]
+        option = self._config.option
+        for text in selection_lines(
+            option.keyword or "",
+            option.markexpr or "",
+            suite.cases,
+            lambda word: any(word.lower() in name for name in names),
+            suite.cluster,
+        ):
+            terminalreporter.write_line(text, yellow=True)
+
+
+@contextmanager
+def _collector_resting() -> Iterator[None]:
+    """Keep the garbage collector from searching what is only being built.
+
+    Ten thousand cases and their tests are some hundred thousand objects that all stay; searching
+    them over and over takes a third of the time of making them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _parameters(suite: Suite) -> list[tuple[Case, Any]]:
+    """Each case with its id and marks; kept lean, for there may be ten thousand of them."""
+    mark = pytest.mark.dlperf
+    of_system = {
+        system.id: [getattr(pytest.mark, name) for name in system.marks]
+        for system in suite.systems.values()
+    }
+    return [
+        (
+            case,
+            pytest.param(case, id=case.id, marks=[mark(**case.axes()), *of_system[case.system]]),
+        )
+        for case in suite.cases
+    ]
+
+
+def _launch_order(item: pytest.Item) -> tuple[int, int]:
+    about = case_of(item)
+    if about is None:
+        return (0, 0)
+    case, quantity = about
+    return (1 + (quantity is Quantity.SPEEDUP), -case.topology.nodes)
+
+
+def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
+    return [item for items in lists for item in items]
+
+
+def _index_to_plain(index: LogIndex | None) -> dict[str, dict[int, list[bytes]]] | None:
+    """The logs as builtins. File names go as bytes: they need not be Unicode."""
+    if index is None:
+        return None
+    return {
+        case_id: {run: [os.fsencode(path) for path in paths] for run, paths in runs.items()}
+        for case_id, runs in index.logs.items()
+    }
+
+
+def _index_from_plain(plain: dict[str, dict[int, list[bytes]]] | None) -> LogIndex | None:
+    from pytest_dlperf.logs.tree import LogIndex
+
+    if plain is None:
+        return None
+    return LogIndex(
+        logs={
+            case_id: {run: [os.fsdecode(path) for path in paths] for run, paths in runs.items()}
+            for case_id, runs in plain.items()
+        }
+    )
