@@ -23,12 +23,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.history.change_points import is_available
+from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of
 from pytest_dlperf.history.nights import Series, nights_of
 from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import drifts_of, histories_of, history_of
+from pytest_dlperf.history.trends import is_available
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict

@@ -26,9 +26,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from published_session import PLENTY, published, with_all_else, year_of_nights  # noqa: E402
 
-from pytest_dlperf.history.change_points import is_available  # noqa: E402
+from pytest_dlperf.history.case_history import histories_of  # noqa: E402
 from pytest_dlperf.history.store import History  # noqa: E402
-from pytest_dlperf.history.trends import histories_of  # noqa: E402
+from pytest_dlperf.history.trends import is_available  # noqa: E402
 from pytest_dlperf.model.measurement import Run, RunStatus  # noqa: E402
 from pytest_dlperf.model.records import CaseResult  # noqa: E402
 from pytest_dlperf.reports.html.page import html_page  # noqa: E402

@@ -408,7 +408,7 @@ def test_a_first_number_is_called_so_once(capsys: pytest.CaptureFixture[str]) ->
 def test_without_otava_it_is_said_what_gives_change_points(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_dlperf.history.change_points.find_spec", lambda _: None)
+    monkeypatch.setattr("pytest_dlperf.history.trends.find_spec", lambda _: None)
     fill(Path("h.sqlite3"), [[400.0]])
     assert show(capsys)[-1].endswith("pip install 'pytest-dlperf[change-points]'")
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from histories import CASE, FIRST, case_result, drawn, fill, measurement, night, session
 
-from pytest_dlperf.history.change_points import change_points
+from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.drift import drift_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import drifts_of, histories_of
+from pytest_dlperf.history.trends import change_points
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict

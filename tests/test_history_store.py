@@ -16,12 +16,12 @@ import pytest
 from clusters.processes import wait_until
 from histories import CASE, case_result, drawn, fill, measurement, night, session
 
+from pytest_dlperf.history.case_history import histories_of
 from pytest_dlperf.history.faults import HistoryError
-from pytest_dlperf.history.migrations import VERSION
 from pytest_dlperf.history.place import is_shared
 from pytest_dlperf.history.recorder import Recorder
+from pytest_dlperf.history.schema import VERSION
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import histories_of
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.records import CaseResult, TestRecord

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from histories import CASE, case_result, drawn, fill, night, session
 
+from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.drift import drift_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import drifts_of, histories_of
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
@@ -233,7 +233,7 @@ def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file:
 def test_without_otava_change_points_are_unknown(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_dlperf.history.change_points.is_available", lambda: False)
+    monkeypatch.setattr("pytest_dlperf.history.trends.is_available", lambda: False)
     last = fill(file, drawn(levels((40, 400.0), (40, 388.0))))
     history = known(file, last)
     assert history.change_points is None

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
 from pytest_dlperf.command.style import Style, counted, wrapped
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.history.change_points import HOW_TO_GET, is_available
+from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.faults import HistoryError
 from pytest_dlperf.history.machines import Machines
 from pytest_dlperf.history.nights import all_series, sessions_after
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import history_of
+from pytest_dlperf.history.trends import HOW_TO_GET, is_available
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 

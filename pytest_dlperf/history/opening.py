@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.files.databasehead import APPLICATION_ID
 from pytest_dlperf.history.faults import HistoryError, told
-from pytest_dlperf.history.migrations import MIGRATIONS, VERSION
 from pytest_dlperf.history.place import is_shared
+from pytest_dlperf.history.schema import MIGRATIONS, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,199 +1,178 @@
-"""What many sessions show of each case: level, change points, drift and noise."""
+"""Dated changes of a level: Apache Otava's only home, which is an optional extra."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.history.change_points import change_points
-from pytest_dlperf.history.days import days_of
-from pytest_dlperf.history.drift import LENGTHS, drift_of
-from pytest_dlperf.history.faults import HistoryError
-from pytest_dlperf.history.machines import Machines
-from pytest_dlperf.history.nights import Series, accepted_of, nights_of, runs_of
-from pytest_dlperf.history.noise import night_noise_percent, run_noise_percent
-from pytest_dlperf.history.rows import seconds_of
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Point
-from pytest_dlperf.history.store import History
+from pytest_dlperf.gate.noise import MIN_NOISE, t_sf
+from pytest_dlperf.history.drift import is_a_line
+from pytest_dlperf.history.series import ChangePoint
+from pytest_dlperf.history.smoothing import without_accidents
+from pytest_dlperf.history.swings import variance_inflation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from pytest_dlperf.history.days import Day
-    from pytest_dlperf.history.night import Night
-    from pytest_dlperf.history.series import Drift
-    from pytest_dlperf.model.results import Results
+HOW_TO_GET: Final = "pip install 'pytest-dlperf[change-points]'"
+"""What makes change points available."""
 
-NOISE_NIGHTS: Final = 90
-"""How many of the last nights tell the noise."""
+MIN_NIGHTS: Final = 8
+"""Fewer nights show no change of the level that chance would not show as well."""
 
-READ_BUSY_S: Final = 1.0
-"""How long a page waits for who holds the database: the session's end has waited before."""
+MIN_CHANGE: Final = 0.01
+"""Smaller changes of the level, as a part of it, are not told."""
 
-_MAX_FOR_DRIFT: Final = 3 * LENGTHS[0]
-_MAX_RUNS_OF: Final = 500
+_MAX_P: Final = 0.00001
+_CANDIDATE_P: Final = 0.001
+_WINDOW: Final = 50
+_EARLIER: Final = 45
+_MIN_LEVEL: Final = 4
 
 
-def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
-    """The history of each case of these results, on their cluster and with their estimator.
+def is_available() -> bool:
+    """Whether change points can be looked for; imports nothing."""
+    return find_spec("otava") is not None
 
-    It ends with the session of the results, and reaches a year back. A case that no session has
-    measured has none.
 
-    Raises:
-        HistoryError: The database cannot be read.
+def change_points(
+    throughputs: Sequence[float], nights: Sequence[tuple[int, str]], *, drifting: int = 0
+) -> tuple[ChangePoint, ...] | None:
+    """Where the level of a series changes; ``None`` where Apache Otava is missing.
+
+    ``nights`` are, for each of the throughputs, its index in the whole series and when the session
+    began. The last ``drifting`` of them are known to drift, and have no level that could change.
+
+    The algorithm is that of Fleming et al., "Hunter: Using Change Point Detection to Hunt for
+    Performance Regressions" (2023): E-divisive means in windows, then t-tests between levels.
     """
-    with History.read(file, busy_s=READ_BUSY_S) as history:
-        until, machines = _began(results), Machines(history)
-        found = (
-            history_of(history, series, until=until, machines=machines)
-            for series in _series_of(results)
+    if not is_available():
+        return None
+    if len(throughputs) < MIN_NIGHTS:
+        return ()
+    values = without_accidents(throughputs)
+    if not _may_change(values):
+        return ()
+    from otava.analysis import compute_change_points
+
+    candidates, _ = compute_change_points(values, window_len=_WINDOW, max_pvalue=_CANDIDATE_P)
+    if not candidates:
+        return ()
+    places = [int(candidate.index) for candidate in candidates]
+    # Changes of the level make nights hang together: those that are certain in spite of that are
+    # taken out, and the rest is looked at once more.
+    certain = _certain(values, places, variance_inflation(values))
+    autocorrelation = variance_inflation(_around(values, certain)) if certain else 1.0
+    steps = _certain(values, places, autocorrelation) if certain else []
+    if drifting and steps:
+        start = len(values) - drifting
+        steps = _certain(values[:start], _before_drift(values, steps, start), autocorrelation)
+    return tuple(
+        ChangePoint(
+            index=nights[step.at][0],
+            at=nights[step.at][1],
+            before=step.before,
+            after=step.after,
+            p_value=step.p_value,
         )
-        return {known.case_id: known for known in found if known.points}
+        for step in steps
+    )
 
 
-def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]:
-    """The ids of the cases of these results that drift, each with its drift.
+def _may_change(values: Sequence[float]) -> bool:
+    """Whether any two levels of four nights or more can differ by enough to be told.
 
-    Change points are left to the reports: they would cost a session an import of half a second.
-
-    Raises:
-        HistoryError: The database cannot be read.
+    The mean of so many lies between those of four to seven in a row. Much cheaper than to look for
+    changes: quiet cases need no more.
     """
-    until, machines = _began(results), Machines(history)
-    for series in _series_of(results):
-        nights = nights_of(history, series, until=until, most=_MAX_FOR_DRIFT)
-        if len(nights) < LENGTHS[-1]:
-            continue
-        same, _ = machines.same(nights)
-        days = _days(nights, same)
-        drift = _drift(days, _accepted_changes(history, series, nights, until))
-        if drift is not None:
-            yield series.case_id, drift
+    sums = [0.0, *accumulate(values)]
+    means = [
+        (after - before) / count
+        for count in range(_MIN_LEVEL, 2 * _MIN_LEVEL)
+        for before, after in zip(sums, sums[count:], strict=False)
+    ]
+    return max(means) >= (1 + MIN_CHANGE) * min(means)
 
 
-def history_of(
-    history: History, series: Series, *, until: float, machines: Machines | None = None
-) -> CaseHistory:
-    """All that the database says of one case until ``until``, in seconds of the Unix epoch.
+def _around(values: Sequence[float], steps: Sequence[_Step]) -> list[float]:
+    """The values around the levels between these steps."""
+    ends = [0, *(step.at for step in steps), len(values)]
+    rest = []
+    for start, end in pairwise(ends):
+        mean = math.fsum(values[start:end]) / (end - start)
+        rest += [value - mean for value in values[start:end]]
+    return rest
 
-    Who asks for many cases of one database hands the same ``machines`` over each time.
 
-    Raises:
-        HistoryError: The database cannot be read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A change of the level at an index, with the mean levels on both sides."""
+
+    at: int
+    before: float
+    after: float
+    p_value: float
+
+    @property
+    def change(self) -> float:
+        return abs(self.after / self.before - 1)
+
+
+def _before_drift(values: Sequence[float], steps: Sequence[_Step], start: int) -> list[int]:
+    """Where levels change before the drift that is known from ``start`` on.
+
+    It may have begun earlier: what the same line explains better is no change of a level.
     """
-    nights = nights_of(history, series, until=until)
-    same, others = (machines or Machines(history)).same(nights)
-    accepted = _accepted_changes(history, series, nights, until)
-    days = _days(nights, same)
-    drift = _drift(days, accepted)
-    drifting = drift.nights if drift is not None else 0
-    steps = change_points(
-        [day.median for day in days],
-        [(day.place, day.started) for day in days],
-        drifting=drifting,
-    )
-    lately = days[-NOISE_NIGHTS:]
-    runs = runs_of(history, [one for day in lately for one in day.sessions][-_MAX_RUNS_OF:])
-    run_noise = run_noise_percent(runs.values())
-    place = {day.place: number for number, day in enumerate(lately)}
-    return CaseHistory(
-        case_id=series.case_id,
-        unit=series.unit,
-        points=tuple(map(_point, nights)),
-        accepted=tuple(accepted),
-        change_points=steps,
-        drift=drift,
-        run_noise_percent=run_noise,
-        night_noise_percent=night_noise_percent(
-            [day.median for day in lately],
-            [day.counted for day in lately],
-            run_noise,
-            levels=None if steps is None else [place.get(step.index, 0) for step in steps],
-            drifting=drifting,
-        ),
-        other_machines=others,
-    )
+    places = [step.at for step in steps if step.at < start]
+    while places and start - places[-1] < _EARLIER:
+        before = places[-2] if len(places) > 1 else 0
+        if not is_a_line(values[max(before, places[-1] - MIN_NIGHTS) :]):
+            break
+        places.pop()
+    return places
 
 
-def _series_of(results: Results) -> Iterator[Series]:
-    for result in results.cases:
-        unit = results.unit_of(result)
-        if unit is not None:
-            yield Series(
-                case_id=result.case.id,
-                unit=unit,
-                cluster=results.cluster,
-                estimator=results.estimator.value,
-            )
+def _certain(
+    values: Sequence[float], candidates: Sequence[int], autocorrelation: float
+) -> list[_Step]:
+    """The steps that remain when the least certain are left out, one after the other.
 
-
-def _began(results: Results) -> float:
-    try:
-        return seconds_of(results.started)
-    except (ValueError, OverflowError) as error:
-        raise HistoryError(f"the results began at {results.started!r}, which is no time") from error
-
-
-def _days(nights: Sequence[Night], same: Sequence[bool]) -> list[Day]:
-    """The days that make a level: a median of those runs that survived is none."""
-    return days_of(
-        (index, night)
-        for index, night in enumerate(nights)
-        if same[index] and not night.broken and night.median > 0
-    )
-
-
-def _point(night: Night) -> Point:
-    return Point(
-        started=night.started,
-        median=night.median,
-        slowest=night.slowest,
-        fastest=night.fastest,
-        runs=night.counted,
-        speedup=night.speedup,
-        baseline=night.baseline,
-        verdict=night.verdict,
-        is_lost=night.is_lost,
-    )
-
-
-def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | None:
-    """Drift since the last accepted number: what was accepted is known."""
-    since = max((_when(change.at) for change in accepted if change.old is not None), default=0)
-    later = [day for day in days if day.began >= since]
-    return drift_of([day.median for day in later], [(day.began, day.started) for day in later])
-
-
-def _accepted_changes(
-    history: History, series: Series, nights: Sequence[Night], until: float
-) -> list[AcceptedChange]:
-    """What sessions of the history accepted, and what nights show to have been accepted elsewhere.
-
-    A number may be accepted by a session of another machine, or by hand.
+    Otava does the same, but it does not look again at the step before one that it leaves out: of
+    two candidates near each other, which divide a level, it may lose both.
     """
-    changes = accepted_of(history, series, until=until)
-    told = {change.new for change in changes}
-    before: float | None = None
-    for night in nights:
-        if night.baseline is None:
-            continue
-        if before is not None and night.baseline != before and night.baseline not in told:
-            changes.append(
-                AcceptedChange(
-                    at=night.baseline_at or night.started,
-                    old=before,
-                    new=night.baseline,
-                    why=night.baseline_reason or "accepted elsewhere",
-                )
-            )
-        before = night.baseline
-    return sorted(changes, key=lambda change: _when(change.at))
+    places = sorted(set(candidates))
+    while places:
+        ends = [0, *places, len(values)]
+        steps = [
+            _step(values, start, at, end, autocorrelation)
+            for start, at, end in zip(ends, ends[1:], ends[2:], strict=False)
+        ]
+        doubtful = [step for step in steps if step.p_value > _MAX_P]
+        small = [step for step in steps if step.change < MIN_CHANGE]
+        if doubtful:
+            places.remove(max(doubtful, key=lambda step: step.p_value).at)
+        elif small:
+            places.remove(min(small, key=lambda step: step.change).at)
+        else:
+            return steps
+    return []
 
 
-def _when(at: str) -> float:
-    """When a number was accepted; a file written by hand may say that in words."""
-    try:
-        return seconds_of(at)
-    except (ValueError, OverflowError):
-        return 0.0
+def _step(values: Sequence[float], start: int, at: int, end: int, autocorrelation: float) -> _Step:
+    """A step and the p-value of Student's t-test between its levels, both sides.
+
+    Nights that hang together count for fewer, by how much the mean of many varies more.
+    """
+    left, right = values[start:at], values[at:end]
+    before, after = math.fsum(left) / len(left), math.fsum(right) / len(right)
+    dof = len(left) + len(right) - 2
+    squares = math.fsum([(value - before) ** 2 for value in left])
+    squares += math.fsum([(value - after) ** 2 for value in right])
+    # Nights that agree better than this were rounded, or made by a program.
+    variance = max(squares / max(dof, 1), (MIN_NOISE * before) ** 2 / 4)
+    error = math.sqrt(autocorrelation * variance * (1 / len(left) + 1 / len(right)))
+    p_value = 2 * t_sf(abs(after - before) / error, dof) if dof else 1.0
+    return _Step(at=at, before=before, after=after, p_value=p_value)

@@ -97,9 +97,9 @@ def _keep(file: Path, results: Results) -> Iterator[Note]:
 
     What cannot be kept is told; no verdict depends on it.
     """
+    from pytest_dlperf.history.case_history import drifts_of
     from pytest_dlperf.history.faults import HistoryError
     from pytest_dlperf.history.store import History
-    from pytest_dlperf.history.trends import drifts_of
     from pytest_dlperf.reports import history_words
 
     try:
@@ -120,7 +120,7 @@ def _page(file: Path, history_file: Path | None, results: Results) -> Iterator[N
 
     histories: Mapping[str, CaseHistory] = {}
     if history_file is not None and history_file.exists():
-        from pytest_dlperf.history.trends import histories_of
+        from pytest_dlperf.history.case_history import histories_of
 
         try:
             histories = histories_of(history_file, results)
