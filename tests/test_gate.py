@@ -189,13 +189,13 @@ def test_many_sessions_are_judged_by_the_sequential_rule() -> None:
     judgement = judge(measured(*[1030.0] * 7), SEQUENTIAL)
     assert judgement.rule is RuleName.SEQUENTIAL
     assert judgement.verdict is Verdict.REGRESSED
-    assert (judgement.measured, judgement.baseline) == (1030.0, 1000.0)
+    assert (judgement.measured, judgement.accepted) == (1030.0, 1000.0)
     assert judgement.reference == pytest.approx(1060)
     assert judgement.difference_percent == pytest.approx(-2.83, abs=0.01)
     forced = judge_throughput(
         measured(1030.0), SEQUENTIAL, tolerance_percent=5, forced=RuleName.TOLERANCE
     )
-    assert (forced.verdict, forced.reference) == (Verdict.PASS, None)
+    assert (forced.verdict, forced.reference) == (Verdict.PASS, 1000.0)
 
 
 # ----------------------------------------------------------------------- machine, software
@@ -324,7 +324,7 @@ def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed() -> None:
     assert "drift: the last 6 sessions pass, but the speedup accepted, 8.6," in (
         judgement.reason or ""
     )
-    assert (judgement.baseline, judgement.reference) == (8.6, None)
+    assert (judgement.accepted, judgement.reference) == (8.6, 8.6)
     assert judgement.difference_percent == pytest.approx(-6.98, abs=0.01)
     assert judgement.tolerance_percent == pytest.approx(5)
 

@@ -35,7 +35,8 @@ def judgement(verdict: Verdict, quantity: Quantity = Quantity.THROUGHPUT) -> Jud
         quantity=quantity,
         verdict=verdict,
         measured=960.0,
-        baseline=1000.0,
+        accepted=1000.0,
+        reference=1000.0,
         difference_percent=-4.0,
         tolerance_percent=2.0,
         rule=RuleName.SEQUENTIAL,
@@ -264,7 +265,10 @@ def test_a_speedup_is_confirmed_by_the_speedups_of_both_arms(
 
 def test_a_speedup_tells_whether_the_accepted_software_scales_as_badly() -> None:
     slow = replace(
-        judgement(Verdict.REGRESSED, Quantity.SPEEDUP), baseline=8.0, difference_percent=-5.0
+        judgement(Verdict.REGRESSED, Quantity.SPEEDUP),
+        accepted=8.0,
+        reference=8.0,
+        difference_percent=-5.0,
     )
     single = interleaved(1000, 1000, name=SINGLE)
     for level, told in (

@@ -424,7 +424,7 @@ def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty: Results) 
     assert f"{difference:+.1f} %" in case
     assert f"the runs that count lie at {held * 0.901:.2f}: -9.9 % (95 %: " in case
     assert f"baseline: {held:.2f}" in case
-    assert f"accepted: {judged.baseline:.2f}" in case
+    assert f"accepted: {judged.accepted:.2f}" in case
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -453,7 +453,8 @@ def test_a_baseline_of_another_size_does_not_hide_the_runs(plenty: Results) -> N
         quantity=Quantity.THROUGHPUT,
         verdict=Verdict.REGRESSED,
         measured=8750.0,
-        baseline=99_000.0,
+        accepted=99_000.0,
+        reference=99_000.0,
         difference_percent=-91.2,
         tolerance_percent=5.0,
     )

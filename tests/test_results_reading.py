@@ -200,7 +200,7 @@ def with_numbers(judgement: Judgement, result: CaseResult) -> Judgement:
     return replace(
         judgement,
         measured=None if judgement.verdict in unmeasured else measured,
-        baseline=baseline,
+        accepted=baseline,
     )
 
 
@@ -263,13 +263,13 @@ def test_what_no_file_has_is_named(tmp_path: Path) -> None:
     result.single_device = result.measurement
     known = AcceptedNumbers(throughput=350.0, speedup=None, estimator="steady")
     whole = replace(session(result), log_names={"paddle-resnet50": "r50"})
-    result.known = known
+    result.stored_baseline = known
 
     [read] = (found := read_results(written(tmp_path, to_plain(whole)))).cases
 
-    assert (read.known, found.log_names) == (None, {})
+    assert (read.stored_baseline, found.log_names) == (None, {})
     assert replace(found, log_names=whole.log_names) == replace(
-        whole, cases=(replace(result, known=None),)
+        whole, cases=(replace(result, stored_baseline=None),)
     )
 
 
@@ -296,7 +296,7 @@ def test_the_values_are_those_of_the_session(tmp_path: Path) -> None:
     assert eight.single_device == one.measurement
     assert eight.speedup == 7.4
     judgement = eight.judgements[Quantity.THROUGHPUT]
-    assert (judgement.verdict, judgement.measured, judgement.baseline) == (
+    assert (judgement.verdict, judgement.measured, judgement.accepted) == (
         Verdict.PASS, 2600.0, 2600.0,
     )  # fmt: skip
     assert judgement.interval_percent == (-0.5, 0.7)

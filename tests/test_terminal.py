@@ -45,7 +45,8 @@ def result(
             quantity=Quantity.THROUGHPUT,
             verdict=verdict,
             measured=8781.78,
-            baseline=9000.0,
+            accepted=9000.0,
+            reference=9000.0,
             difference_percent=-2.42,
             tolerance_percent=5,
         )
@@ -55,7 +56,8 @@ def result(
             quantity=Quantity.SPEEDUP,
             verdict=speedup,
             measured=24.0,
-            baseline=24.88,
+            accepted=24.88,
+            reference=24.88,
             difference_percent=-3.54,
         )
     return CaseResult(

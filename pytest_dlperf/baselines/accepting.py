@@ -158,11 +158,11 @@ def _is_outside(judgement: Judgement, tolerance_percent: float) -> bool:
         return True
     if judgement.verdict is not Verdict.IMPROVED or None in (
         judgement.measured,
-        judgement.baseline,
+        judgement.accepted,
     ):
         return False
     allowed = max(tolerance_percent, judgement.tolerance_percent or 0.0) / 100
-    return (judgement.measured or 0.0) > (judgement.baseline or 0.0) * (1 + allowed)
+    return (judgement.measured or 0.0) > (judgement.accepted or 0.0) * (1 + allowed)
 
 
 def _joined(first: str | None, second: str) -> str:
@@ -240,7 +240,7 @@ def _extension(
 ) -> ChangeKind | Refusal | None:
     """Whether a case's runs join those that later sessions are held against."""
     judged = result.judgements.get(Quantity.THROUGHPUT)
-    if judged is None or baseline is None or judged.baseline is None:
+    if judged is None or baseline is None or judged.accepted is None:
         return None
     if judged.verdict is Verdict.IMPROVED and _is_outside(judged, tolerance_percent):
         why = "it has improved: accept the number with --dlperf-update-baselines first"
@@ -277,7 +277,7 @@ def _records(result: CaseResult, quantity: Quantity) -> bool:
 
 def _stands(result: CaseResult, baseline: Baseline | None) -> bool:
     """Whether the baseline is still the one that the case was held against."""
-    judged = result.known
+    judged = result.stored_baseline
     if judged is None or baseline is None:
         return judged is None and baseline is None
     return (judged.throughput, judged.speedup) == (baseline.throughput, baseline.speedup)

@@ -186,7 +186,7 @@ def _why_gone(judgement: Judgement, ends: tuple[_Arms, ...]) -> str:
     control = many.control
     for end in single:
         control /= end.control
-    reference = judgement.reference or judgement.baseline
+    reference = judgement.reference
     lost = judgement.difference_percent
     what = "as slow" if judgement.quantity is Quantity.THROUGHPUT else "scaled no better"
     if reference is None or lost is None:

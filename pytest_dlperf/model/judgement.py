@@ -68,15 +68,16 @@ class RuleName(str, Enum):
 class Judgement:
     """The verdict on one quantity, with the numbers that led to it.
 
-    ``measured``, ``baseline`` and ``reference`` are in the unit per second for throughput and a
-    plain ratio for speedup. ``measured`` is the median, ``baseline`` the accepted number.
-    ``reference`` is what the rule held tonight against if that is another number: the last
-    accepted sessions. ``difference_percent`` is how far tonight lies above it (below: negative)
-    as the rule saw it, ``interval_percent`` its 95 % interval. ``tolerance_percent`` is the
-    largest loss that passes, ``min_detectable_percent`` the smallest loss that the rule finds in
-    nine nights of ten; ``None`` where there are too few runs to say. ``false_alarm`` is the
-    probability that the rule gives an alarm when nothing has changed. ``ends`` tell the
-    throughputs of both ends of a speedup. ``notes`` are worth knowing and change no verdict.
+    ``measured``, ``accepted`` and ``reference`` are in the unit per second for throughput and a
+    plain ratio for speedup. ``measured`` is the median, ``accepted`` the number that a person
+    agreed to, ``reference`` what tonight is held against: the accepted number, or the last
+    accepted sessions pooled. ``difference_percent`` is how far tonight lies above the reference
+    (below: negative) as the rule saw it, ``interval_percent`` its 95 % interval.
+    ``tolerance_percent`` is the largest loss that passes, ``min_detectable_percent`` the smallest
+    loss that the rule finds in nine nights of ten; ``None`` where there are too few runs to say.
+    ``false_alarm`` is the probability that the rule gives an alarm when nothing has changed.
+    ``ends`` tell the throughputs of both ends of a speedup. ``notes`` are worth knowing and change
+    no verdict.
     ``recorded`` says that tonight's numbers become the baseline, ``excused`` that the test was
     expected to fail and did: for what the verdict is, nothing else changes.
     """
@@ -84,7 +85,7 @@ class Judgement:
     quantity: Quantity
     verdict: Verdict
     measured: float | None = None
-    baseline: float | None = None
+    accepted: float | None = None
     reference: float | None = None
     difference_percent: float | None = None
     interval_percent: tuple[float, float] | None = None
@@ -110,7 +111,7 @@ class Judgement:
             "quantity": self.quantity.value,
             "verdict": self.verdict.value,
             "measured": self.measured,
-            "baseline": self.baseline,
+            "accepted": self.accepted,
             "reference": self.reference,
             "difference_percent": self.difference_percent,
             "interval_percent": list(self.interval_percent) if self.interval_percent else None,
@@ -137,7 +138,7 @@ class Judgement:
             quantity=Quantity(plain["quantity"]),
             verdict=Verdict(plain["verdict"]),
             measured=plain.get("measured"),
-            baseline=plain.get("baseline"),
+            accepted=plain.get("accepted"),
             reference=plain.get("reference"),
             difference_percent=plain.get("difference_percent"),
             interval_percent=(interval[0], interval[1]) if interval else None,

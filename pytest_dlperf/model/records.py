@@ -89,7 +89,7 @@ class TestRecord:
     """Runs beside the accepted software, by case."""
     accepted: AcceptedNumbers | None = None
     """The baseline that the case was held against; ``None`` where it could not be."""
-    known: AcceptedNumbers | None = None
+    stored_baseline: AcceptedNumbers | None = None
     """The baseline that there was, also where nothing could be held against it."""
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
     excused: bool = False
@@ -118,7 +118,7 @@ class TestRecord:
             "measurements": [m.to_plain() for m in self.measurements.values()],
             "interleaved": [interleaved.to_plain() for interleaved in self.interleaved.values()],
             "accepted": self.accepted.to_plain() if self.accepted else None,
-            "known": self.known.to_plain() if self.known else None,
+            "stored_baseline": self.stored_baseline.to_plain() if self.stored_baseline else None,
             "judgements": [judgement.to_plain() for judgement in self.judgements.values()],
             "excused": self.excused,
             "host_faults": self.host_faults,
@@ -130,14 +130,14 @@ class TestRecord:
         measurements = [Measurement.from_plain(m) for m in plain["measurements"]]
         judgements = [Judgement.from_plain(j) for j in plain["judgements"]]
         interleaved = [InterleavedRuns.from_plain(both) for both in plain["interleaved"]]
-        accepted, known = plain["accepted"], plain["known"]
+        accepted, stored = plain["accepted"], plain["stored_baseline"]
         return cls(
             case=Case.parse(plain["case"]),
             quantity=Quantity(plain["quantity"]),
             measurements={m.case_id: m for m in measurements},
             interleaved={both.candidate.case_id: both for both in interleaved},
             accepted=AcceptedNumbers.from_plain(accepted) if accepted else None,
-            known=AcceptedNumbers.from_plain(known) if known else None,
+            stored_baseline=AcceptedNumbers.from_plain(stored) if stored else None,
             judgements={judgement.quantity: judgement for judgement in judgements},
             excused=plain["excused"],
             host_faults=plain["host_faults"],
@@ -161,7 +161,7 @@ class CaseResult:
     speedup: float | None = None
     accepted: AcceptedNumbers | None = None
     """The baseline that the case was held against; ``None`` where it could not be."""
-    known: AcceptedNumbers | None = None
+    stored_baseline: AcceptedNumbers | None = None
     """The baseline that there was, also where nothing could be held against it."""
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
 
@@ -201,7 +201,7 @@ class SessionRecords:
             known += [fault for fault in dict.fromkeys(faults) if fault not in known]
         result = self._selected.get(record.case.id) or CaseResult(case=record.case)
         self._selected[record.case.id] = result
-        result.known = record.known or result.known
+        result.stored_baseline = record.stored_baseline or result.stored_baseline
         accepted, before = record.accepted, result.accepted
         # A test of the speedup may have found that the accepted one is none to compare with.
         if accepted is not None and (before is None or accepted.speedup is None):

@@ -167,7 +167,7 @@ def _take_back(results: Iterable[CaseResult], changes: Iterable[BaselineChange])
             if not judgement.recorded or (result.case.id, quantity.value) in written:
                 continue
             # Without a baseline the number was good only for becoming one.
-            is_first = judgement.verdict is Verdict.PASS and judgement.baseline is None
+            is_first = judgement.verdict is Verdict.PASS and judgement.accepted is None
             result.judgements[quantity] = replace(
                 judgement,
                 verdict=Verdict.NO_BASELINE if is_first else judgement.verdict,

@@ -228,9 +228,9 @@ class Gate:
         """Note what there is to compare with. What is refused is shown nowhere as a baseline."""
         if baseline is None or self._record is None:
             return
-        self._record.known = known = AcceptedNumbers.of(baseline)
+        self._record.stored_baseline = stored = AcceptedNumbers.of(baseline)
         if is_held_against:
-            self._record.accepted = known if is_speedup else replace(known, speedup=None)
+            self._record.accepted = stored if is_speedup else replace(stored, speedup=None)
 
     def _interleaved(self, *measurements: Measurement) -> tuple[list[InterleavedRuns], str | None]:
         """Runs of each case and of the accepted software in turn, or why there are fewer."""

@@ -322,7 +322,7 @@ class Suite:
     def asks_control(self, judgement: Judgement) -> bool:
         """Whether the accepted software is to be run beside what was judged."""
         when = self.settings.control
-        if self._launching is None or self.cluster.control is None or judgement.baseline is None:
+        if self._launching is None or self.cluster.control is None or judgement.accepted is None:
             return False
         if self.settings.update_baselines and self.settings.reason is not None:
             return False  # what is slower is accepted, whoever made it so

@@ -91,7 +91,7 @@ def _comparison(
     unit = f" {measurement.unit}" if judgement.quantity is Quantity.THROUGHPUT else "x"
     if judgement.measured is not None:
         yield f"  measured   {written(judgement.measured)}{unit} ({measurement.estimator.value})"
-    if judgement.baseline is not None:
+    if judgement.accepted is not None:
         yield from _judged(judgement, written, unit, cluster)
     elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
         yield (
@@ -109,17 +109,17 @@ def _judged(
     judgement: Judgement, written: Callable[[float], str], unit: str, cluster: str
 ) -> Iterator[str]:
     """What was compared with what, and how well this can be seen."""
-    accepted, reference = judgement.baseline, judgement.reference
-    if accepted is None or judgement.measured is None:
+    accepted, reference = judgement.accepted, judgement.reference
+    if accepted is None or reference is None or judgement.measured is None:
         return
     allowed = judgement.tolerance_percent
     tolerance = f", tolerance {allowed:g} %" if allowed is not None else ""
     view = rule_view(judgement)
-    held, of = (accepted, "") if reference is None else (reference, ", of the last sessions")
+    of = "" if reference == accepted else ", of the last sessions"
     difference = numbers.signed_percent(difference_percent(judgement))
     limit = "" if view else tolerance
-    yield f"  baseline   {written(held)}{unit} of cluster {cluster}{of}: {difference}{limit}"
-    if reference is not None:
+    yield f"  baseline   {written(reference)}{unit} of cluster {cluster}{of}: {difference}{limit}"
+    if reference != accepted:
         from_accepted = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
         yield f"  accepted     {written(accepted)}{unit}: {from_accepted}"
     if view is not None:

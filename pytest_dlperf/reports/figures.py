@@ -28,8 +28,6 @@ def held_against(result: CaseResult, quantity: Quantity) -> float | None:
     judgement, accepted = result.judgements.get(quantity), result.accepted
     if judgement is not None and judgement.reference is not None:
         return judgement.reference
-    if judgement is not None and judgement.baseline is not None:
-        return judgement.baseline
     if accepted is None:
         return None
     return accepted.throughput if quantity is Quantity.THROUGHPUT else accepted.speedup
@@ -38,9 +36,9 @@ def held_against(result: CaseResult, quantity: Quantity) -> float | None:
 def accepted(result: CaseResult, quantity: Quantity) -> float | None:
     """The accepted number, where tonight was held against another one."""
     judgement = result.judgements.get(quantity)
-    if judgement is None or judgement.reference is None:
+    if judgement is None or judgement.reference == judgement.accepted:
         return None
-    return judgement.baseline
+    return judgement.accepted
 
 
 def difference_percent(judgement: Judgement | None) -> float | None:
@@ -51,7 +49,7 @@ def difference_percent(judgement: Judgement | None) -> float | None:
     """
     if judgement is None or judgement.difference_percent is None:
         return None
-    held = judgement.baseline if judgement.reference is None else judgement.reference
+    held = judgement.reference
     if not held or judgement.measured is None:
         return judgement.difference_percent
     return (judgement.measured / held - 1) * 100
@@ -62,7 +60,7 @@ def rule_view(judgement: Judgement) -> str | None:
 
     ``the runs that count lie at 399.01: -0.2 % (95 %: -0.9 to +0.5 %)``; ``None`` otherwise.
     """
-    held = judgement.baseline if judgement.reference is None else judgement.reference
+    held = judgement.reference
     percent = judgement.difference_percent
     if judgement.rule is not RuleName.SEQUENTIAL or percent is None or held is None:
         return None

@@ -49,16 +49,14 @@ def properties(record: TestRecord, *, cluster: str | None = None) -> Iterator[tu
 def _of_judgement(judgement: Judgement, record: TestRecord) -> dict[str, Any]:
     is_speedup = judgement.quantity is Quantity.SPEEDUP
     accepted = record.accepted
-    known = judgement.baseline
-    if known is None and accepted is not None:
-        known = accepted.speedup if is_speedup else accepted.throughput
-    reference = judgement.reference
+    number, reference = judgement.accepted, judgement.reference
+    if number is None and accepted is not None:
+        number = reference = accepted.speedup if is_speedup else accepted.throughput
     return {
         "verdict": judgement.verdict.value,
         "recorded": "yes" if judgement.recorded else None,
         "speedup": judgement.measured if is_speedup else None,
-        "baseline": known if reference is None else reference,
-        "accepted": None if reference is None else known,
+        "accepted": number,
         "reference": reference,
         "median_difference_percent": difference_percent(judgement),
         "difference_percent": judgement.difference_percent,

@@ -58,7 +58,7 @@ def alarm(result: CaseResult, unit: str | None, *, section: str) -> Iterator[Par
 
 
 def _has_numbers(judgement: Judgement) -> bool:
-    return judgement.measured is not None or judgement.baseline is not None
+    return judgement.measured is not None or judgement.accepted is not None
 
 
 def _row(judgement: Judgement, unit: str | None) -> Sequence[str]:
@@ -68,9 +68,9 @@ def _row(judgement: Judgement, unit: str | None) -> Sequence[str]:
     return (
         f"{judgement.quantity.value}{counted_in}",
         written(judgement.measured),
-        written(judgement.baseline if judgement.reference is None else judgement.reference),
+        written(judgement.reference),
         numbers.signed_percent(difference_percent(judgement)),
-        written(None if judgement.reference is None else judgement.baseline),
+        written(None if judgement.reference == judgement.accepted else judgement.accepted),
         # Of another number than the median it stands below, with that.
         numbers.interval(None if rule_view(judgement) else judgement.interval_percent),
         numbers.detectable_loss(judgement.min_detectable_percent),

@@ -192,7 +192,7 @@ def _judgement(item: dict[str, Any], quantity: Quantity) -> Judgement | None:
             "quantity": quantity.value,
             "verdict": verdict,
             "measured": measured if verdict not in _UNMEASURED else None,
-            "baseline": accepted[quantity.value] if accepted else None,
+            "accepted": accepted[quantity.value] if accepted else None,
         }
     )
 

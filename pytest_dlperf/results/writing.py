@@ -108,7 +108,7 @@ def _case(result: CaseResult, results: Results) -> dict[str, Any]:
 def _gate(judgement: Judgement) -> dict[str, Any]:
     """How a verdict came about: the judgement without what stands elsewhere."""
     plain = judgement.to_plain()
-    for key in ("quantity", "verdict", "measured", "baseline"):
+    for key in ("quantity", "verdict", "measured", "accepted"):
         del plain[key]
     return plain
 

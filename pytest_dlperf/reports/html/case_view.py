@@ -170,15 +170,14 @@ def _judgements(result: CaseResult) -> Iterator[JudgementView]:
 def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]]:
     is_speedup = judgement.quantity is Quantity.SPEEDUP
     written = numbers.speedup if is_speedup else numbers.throughput
-    if judgement.measured is None and judgement.baseline is None:
+    if judgement.measured is None and judgement.accepted is None:
         return
     unit = "" if is_speedup or result.measurement is None else f" {result.measurement.unit}"
     yield "measured", _with_unit(written(judgement.measured), unit)
-    held = judgement.baseline if judgement.reference is None else judgement.reference
-    yield "baseline", _with_unit(written(held), unit)
+    yield "baseline", _with_unit(written(judgement.reference), unit)
     yield "difference", numbers.signed_percent(difference_percent(judgement))
-    if judgement.reference is not None:
-        yield "accepted", _with_unit(written(judgement.baseline), unit)
+    if judgement.reference != judgement.accepted:
+        yield "accepted", _with_unit(written(judgement.accepted), unit)
     view = rule_view(judgement)
     if view is not None:
         yield "compared", view
