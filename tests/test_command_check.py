@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_dlperf.command.main import main
-from pytest_dlperf.command.style import Style
+from pytest_dlperf.command.shell import Style
 
 if TYPE_CHECKING:
     from suites import Suite
@@ -330,7 +330,7 @@ def test_arguments_after_two_dashes_go_to_pytest(suite: Suite) -> None:
         (["check", "--baselines", ""], "argument --baselines: it is empty"),
         (["check", "--json", "."], "argument --json: '.' is a folder"),
         (["check", "--clust", "local"], "unrecognized arguments: --clust"),
-        (["qualify", "--trials", "0"], "argument --trials: '0' is no whole number of at least"),
+        (["qualify", "--trials", "0"], "argument --trials: '0' is not an integer"),
         (["qualify", "--seed", "-1"], "--seed"),
         (["qualify", "--gate", "strict"], "argument --gate: invalid choice: 'strict'"),
     ],
@@ -345,8 +345,7 @@ def test_a_malformed_command_line_ends_with_2(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["check"], ["qualify"]])
-def test_help_imports_nothing_but_the_command(command: list[str]) -> None:
+def test_help_imports_nothing_but_the_command() -> None:
     program = (
         "import sys\n"
         "from pytest_dlperf.command.main import main\n"
@@ -354,7 +353,7 @@ def test_help_imports_nothing_but_the_command(command: list[str]) -> None:
         "except SystemExit:\n    print('IMPORTED', *sys.modules)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *command, "--help"],
+        [sys.executable, "-c", program, "--help"],
         capture_output=True,
         text=True,
         check=True,
@@ -365,7 +364,6 @@ def test_help_imports_nothing_but_the_command(command: list[str]) -> None:
         "pytest_dlperf",
         "pytest_dlperf.command",
         "pytest_dlperf.command.main",
-        "pytest_dlperf.command.outcome",
         "pytest_dlperf.model",
         "pytest_dlperf.model.errors",
     }

@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 import sysconfig
 from contextlib import closing
 from dataclasses import replace
@@ -443,18 +442,6 @@ def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture
         "1 session on 2026-01-01 on another machine (device V100\\x1b[31m, now H200): in no level, "
         "drift or noise"
     )
-
-
-def test_help_imports_neither_the_database_nor_pytest() -> None:
-    program = (
-        "import sys\nfrom pytest_dlperf.command.main import main\n"
-        "try:\n    main(['history', 'import', '--help'])\nexcept SystemExit:\n    pass\n"
-        "print('IMPORTED', {'sqlite3', 'pytest', 'numpy', 'yaml', 'jsonschema'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.endswith("IMPORTED set()\n")
 
 
 def test_nights_of_a_whole_day_are_shown_by_their_date(capsys: pytest.CaptureFixture[str]) -> None:

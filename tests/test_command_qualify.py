@@ -15,7 +15,7 @@ from clusters.processes import processes_with, wait_until
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
-from pytest_dlperf.command.style import Style
+from pytest_dlperf.command.shell import Style
 from pytest_dlperf.gate.qualification import Qualification
 from pytest_dlperf.model.judgement import RuleName
 

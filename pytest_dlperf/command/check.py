@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.baselines.checking import Finding, check_cluster
+from pytest_dlperf.baselines.checking import DeclaredSystem, Finding, check_cluster
 from pytest_dlperf.baselines.reading import load_baselines
-from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
+from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.project import read_project
-from pytest_dlperf.command.style import Style, counted
-from pytest_dlperf.command.unread import with_unread
+from pytest_dlperf.command.shell import (
+    PYTEST_ARGUMENTS,
+    Style,
+    add_folders,
+    counted,
+    file_argument,
+    text_argument,
+)
 from pytest_dlperf.config.cluster import (
     CLUSTER_FILE,
     Cluster,
@@ -26,6 +32,8 @@ from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.variables import VariableError, check_assignments
 from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.reports.numbers import in_full, printable
 
@@ -78,11 +86,32 @@ class Checked:
         }
 
 
-def check(options: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the subcommand takes."""
+    parser.description = (
+        "Find mistakes in system files, in cluster.yaml and in baselines: YAML that "
+        "cannot be read, entries without a case, cases without an entry, numbers that do not "
+        "follow from their runs. Each is printed with its file and line."
+    )
+    parser.epilog = PYTEST_ARGUMENTS
+    parser.add_argument(
+        "--cluster",
+        action="append",
+        type=text_argument,
+        metavar="NAME",
+        help="check this cluster only; may be given several times (default: all)",
+    )
+    add_folders(parser)
+    parser.add_argument(
+        "--json", type=file_argument, metavar="FILE", help="write the findings to FILE too"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
     """Check the project in this folder, print what was found, and give the exit code.
 
     Raises:
-        MisuseError: There is nothing to check, or what was asked for is not there.
+        UsageError: There is nothing to check, or what was asked for is not there.
     """
     checked = check_project(read_project(options), options.cluster)
     style = Style(sys.stdout)
@@ -101,14 +130,14 @@ def check_project(project: Project, only_clusters: Sequence[str] | None) -> Chec
     """Look at the system files and at all clusters, or at those that were named.
 
     Raises:
-        MisuseError: There is nothing to check, or no such cluster.
+        UsageError: There is nothing to check, or no such cluster.
     """
     files = project.system_files
     systems, findings = _systems(project, files)
     names = _cluster_names(project, only_clusters)
     if not files and not names:
         folders = ", ".join(map(str, project.settings.systems_directories))
-        raise MisuseError(
+        raise UsageError(
             f"there is nothing to check: no system file (*.yaml) in {folders}, and no cluster "
             f"below {project.settings.baselines_directory}. Start it in the folder in which "
             "sessions of pytest are started, or name the folders with --systems and --baselines"
@@ -163,7 +192,7 @@ def _cluster(
     """What is wrong with one cluster.
 
     Raises:
-        MisuseError: It was asked for by name and is not there.
+        UsageError: It was asked for by name and is not there.
     """
     directory = project.settings.baselines_directory
     try:
@@ -172,14 +201,14 @@ def _cluster(
         return [*map(Finding.of, error.problems), *_unreadable_baselines(directory / name)]
     except UnknownClusterError as error:
         if not any((directory / name).glob("*.y*ml")):
-            raise MisuseError(str(error)) from error
+            raise UsageError(str(error)) from error
         message = f"there are baselines, but no {CLUSTER_FILE}: to sessions it is no cluster"
         return [
             Finding(place=str(directory / name), message=message, is_fault=True),
             *_unreadable_baselines(directory / name),
         ]
     if not all_are_read:
-        return check_cluster(*with_unread(cluster, systems))
+        return check_cluster(*_with_unread(cluster, systems))
     return check_cluster(cluster, systems) + _assignments(cluster, systems)
 
 
@@ -206,6 +235,43 @@ def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Findin
     except VariableError as error:
         return [Finding(place=problem.place, message=problem.message) for problem in error.problems]
     return []
+
+
+# ------------------------------------------------------- systems that cannot be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnreadSystem:
+    """Stand-in for a system whose file is broken: it declares what its baselines have."""
+
+    cases: tuple[Case, ...]
+    unit: str
+
+
+def _with_unread(
+    cluster: Cluster, systems: Mapping[str, DeclaredSystem]
+) -> tuple[Cluster, dict[str, DeclaredSystem]]:
+    """Imagine the cluster and the systems once the broken system files can be read.
+
+    Any name that no file declares by now may be that of a broken one.
+    """
+    files = {file.stem for file in cluster.directory.glob("*.yaml") if file.name != CLUSTER_FILE}
+    unread = {name: _standing_in(cluster, name) for name in sorted(files - systems.keys())}
+    known = {**systems, **unread}
+    if cluster.systems is not None:
+        cluster = replace(cluster, systems=tuple(name for name in cluster.systems if name in known))
+    return cluster, known
+
+
+def _standing_in(cluster: Cluster, name: str) -> _UnreadSystem:
+    try:
+        baselines = load_baselines(cluster, name)
+        cases = tuple(Case.parse(f"{name}-{variant}-{topology}") for variant, topology in baselines)
+    except (YamlError, ValueError):
+        # The mistakes are told by whoever reads the file next; what is no case id has no case.
+        return _UnreadSystem(cases=(), unit="")
+    units = {baseline.unit for baseline in baselines.values()}
+    return _UnreadSystem(cases=cases, unit=min(units, default=""))
 
 
 # ----------------------------------------------------------------------------- telling
@@ -250,4 +316,4 @@ def _write(file: Path, checked: Checked) -> None:
     try:
         write_whole(file, json.dumps(checked.to_plain(), indent=2, allow_nan=False) + "\n")
     except OSError as error:
-        raise MisuseError(f"--json: {file}: {error.strerror or error}") from error
+        raise UsageError(f"--json: {file}: {error.strerror or error}") from error

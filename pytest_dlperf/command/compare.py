@@ -2,47 +2,86 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.command.comparison_table import table_lines
-from pytest_dlperf.command.outcome import FINE, MisuseError
-from pytest_dlperf.command.style import Style, wrapped
+from pytest_dlperf.command.main import FINE
+from pytest_dlperf.command.shell import Style, file_argument, text_argument, wrapped
 from pytest_dlperf.files.locks import is_stream, write_whole
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports import comparison_words as words
 from pytest_dlperf.reports.comparison_names import origin, side_names
 from pytest_dlperf.reports.numbers import columns, printable
-from pytest_dlperf.results.comparing import IncomparableError, compare_results
-from pytest_dlperf.results.reading import ResultsFileError, read_results
+from pytest_dlperf.results.comparing import compare_results
+from pytest_dlperf.results.reading import read_results
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.reports.comparison_names import Names, SideName
     from pytest_dlperf.results.comparing import Comparison
 
+_MAX_LABEL: Final = 40
 _NAMED: Final = 5
 """Cases of one kind that are named; the reports name all of them."""
 
 
-def compare(options: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the subcommand takes."""
+    parser.description = (
+        "Hold two results files (--dlperf-json) side by side: of two framework "
+        "versions, of two clusters. For each case the ratio of the throughputs, B over A, with its "
+        "95 % interval. It informs and is no gate: a slower B is no failure."
+    )
+    parser.epilog = (
+        "Exit codes: 0 compared, whatever came out; 2 a file cannot be read or written, a "
+        "report would overwrite what is compared, the estimators differ, or no case was measured "
+        "in both."
+    )
+    parser.add_argument("first", type=file_argument, metavar="A.json", help="what is compared with")
+    parser.add_argument("second", type=file_argument, metavar="B.json", help="what is compared")
+    for letter in "ab":
+        parser.add_argument(
+            f"--label-{letter}",
+            type=_label,
+            metavar="NAME",
+            help=f"what {letter.upper()} is called (default: the file's name)",
+        )
+    parser.add_argument(
+        "--markdown", type=file_argument, metavar="FILE", help="write Markdown to FILE"
+    )
+    parser.add_argument("--html", type=file_argument, metavar="FILE", help="write a page to FILE")
+
+
+def _label(text: str) -> str:
+    label = text_argument(text).strip()
+    if not label.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has what cannot be shown in one line; name it in letters"
+        )
+    if len(label) > _MAX_LABEL:
+        raise argparse.ArgumentTypeError(
+            f"it has {len(label)} characters; {_MAX_LABEL} are the most"
+        )
+    return label
+
+
+def run(options: argparse.Namespace) -> int:
     """Compare ``options.first`` with ``options.second``; write ``markdown`` and ``html``.
 
     Raises:
-        MisuseError: A file cannot be read or written, or the two cannot be compared.
+        UsageError: A file cannot be read or written, or the two cannot be compared.
     """
     files = Path(options.first), Path(options.second)
     names = side_names(tuple(map(str, files)), (options.label_a, options.label_b))
     _refuse_to_lose(
         {"A": files[0], "B": files[1], "--markdown": options.markdown, "--html": options.html}
     )
-    try:
-        comparison = compare_results(*map(read_results, files))
-    except (ResultsFileError, IncomparableError) as error:
-        raise MisuseError(printable(str(error))) from error
+    comparison = compare_results(*map(read_results, files))
     if options.markdown is not None:
         from pytest_dlperf.reports.comparison_markdown import comparison_markdown
 
@@ -66,7 +105,7 @@ def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
         other = taken.setdefault(file, name)
         if other != name and name.startswith("--"):
             what = f"is {other}" if other in "AB" else f"is the file of {other} too"
-            raise MisuseError(
+            raise UsageError(
                 f"{name}: {printable(str(given))} {what}, which would be lost; name another file"
             )
 
@@ -173,4 +212,4 @@ def _write(option: str, file: Path, text: str) -> None:
     try:
         write_whole(file, text)
     except OSError as error:
-        raise MisuseError(f"{option}: {printable(str(file))}: {error.strerror or error}") from error
+        raise UsageError(f"{option}: {printable(str(file))}: {error.strerror or error}") from error

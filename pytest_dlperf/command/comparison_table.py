@@ -11,7 +11,7 @@ from pytest_dlperf.results.comparing import Difference
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.command.style import Style
+    from pytest_dlperf.command.shell import Style
     from pytest_dlperf.reports.comparison_names import SideName
     from pytest_dlperf.results.comparing import ComparedCase
 

@@ -11,8 +11,16 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
-from pytest_dlperf.command.style import Style, counted, wrapped
+from pytest_dlperf.command.main import FAULTS, FINE
+from pytest_dlperf.command.shell import (
+    PYTEST_ARGUMENTS,
+    Style,
+    counted,
+    file_argument,
+    path_argument,
+    text_argument,
+    wrapped,
+)
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.faults import HistoryError
@@ -20,6 +28,7 @@ from pytest_dlperf.history.machines import Machines
 from pytest_dlperf.history.nights import all_series, sessions_after
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.results.reading import ResultsFileError, read_results
 
@@ -34,26 +43,74 @@ _BUSY_S: Final = 10.0
 """How long an import waits for sessions that write."""
 
 
-def history(options: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the subcommand takes."""
+    parser.description = "Look after the database in which sessions keep all that they measure."
+    actions = parser.add_subparsers(dest="history_command", metavar="ACTION", required=True)
+    importing = actions.add_parser(
+        "import",
+        help="put results files of other machines into the database",
+        description="Put results files (--dlperf-json) into the database: those of other machines, "
+        "or of a CI that keeps no disk. What is there already stays as it is.",
+        epilog=PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    importing.add_argument(
+        "files",
+        nargs="+",
+        type=path_argument,
+        metavar="FILE",
+        help="a results file; of a folder, all files *.json below it",
+    )
+    showing = actions.add_parser(
+        "show",
+        help="print the nights of cases, their change points, drift and noise",
+        description="Print what the database says of each case: its last median, when its level "
+        "has changed, what was accepted, whether it drifts, and how much its runs and its nights "
+        "differ (coefficients of variation).",
+        epilog=PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    showing.add_argument(
+        "cases",
+        nargs="*",
+        type=text_argument,
+        metavar="CASE",
+        help="cases to show: ids, in which * stands for anything (default: all)",
+    )
+    showing.add_argument(
+        "--cluster",
+        type=text_argument,
+        metavar="NAME",
+        help="show this cluster only (default: all)",
+    )
+    for action in (importing, showing):
+        action.add_argument(
+            "--history",
+            type=file_argument,
+            metavar="FILE",
+            help="the database (default: that of sessions in this folder: DLPERF_HISTORY, "
+            "dlperf_history in the ini file, .dlperf/history.sqlite3)",
+        )
+
+
+def run(options: argparse.Namespace) -> int:
     """Do what ``options.history_command`` says, and give the exit code.
 
     Raises:
-        MisuseError: There is no such file or case, or the database cannot be used.
+        UsageError: There is no such file or case, or the database cannot be used.
     """
     file = _database(options)
-    try:
-        if options.history_command == "import":
-            return _import(file, options.files)
-        return _show(file, options)
-    except HistoryError as error:
-        raise MisuseError(str(error)) from error
+    if options.history_command == "import":
+        return _import(file, options.files)
+    return _show(file, options)
 
 
 def _database(options: argparse.Namespace) -> Path:
     """The database that a session in this folder would use.
 
     Raises:
-        MisuseError: The project says that there is none, or pytest cannot be configured.
+        UsageError: The project says that there is none, or pytest cannot be configured.
     """
     from pytest_dlperf.command.project import named_history, read_project
 
@@ -68,7 +125,7 @@ def _database(options: argparse.Namespace) -> Path:
         asked = Namespace(systems=None, baselines=None, for_pytest=options.for_pytest)
         file = read_project(asked).settings.history_file
     if file is None:
-        raise MisuseError("no history is kept here (it is set to none); name one with --history")
+        raise UsageError("no history is kept here (it is set to none); name one with --history")
     return file
 
 
@@ -80,7 +137,7 @@ def _import(file: Path, given: Sequence[str]) -> int:
     new = known = other = bad = 0
     places, missing = _results_files(given)
     if not places:
-        raise MisuseError("; ".join(missing))
+        raise UsageError("; ".join(missing))
     for told in missing:
         bad += 1
         _print([_not_imported(told, style)])
@@ -149,7 +206,7 @@ def _results_files(given: Sequence[str]) -> tuple[list[Path], list[str]]:
 def _show(file: Path, options: argparse.Namespace) -> int:
     style = Style(sys.stdout)
     if not file.exists():
-        raise MisuseError(
+        raise UsageError(
             f"there is no history {file}; sessions keep one, and `pytest-dlperf history import` "
             "fills one from results files"
         )
@@ -188,19 +245,19 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
     """The series that are asked for.
 
     Raises:
-        MisuseError: The cluster, or one of the patterns, names none.
+        UsageError: The cluster, or one of the patterns, names none.
     """
     if cluster is not None:
         names = dict.fromkeys(series.cluster for series in known)
         if cluster not in names:
             there = ", ".join(names) or "none"
-            raise MisuseError(f"the history has no cluster {cluster!r}; there are: {there}")
+            raise UsageError(f"the history has no cluster {cluster!r}; there are: {there}")
         known = [series for series in known if series.cluster == cluster]
     for pattern in patterns:
         if not any(fnmatchcase(series.case_id, pattern) for series in known):
             close = nearest(pattern, dict.fromkeys(series.case_id for series in known))
             hint = close or "; * stands for anything, as in *-1n8g"
-            raise MisuseError(f"the history has no case {pattern!r}{hint}")
+            raise UsageError(f"the history has no case {pattern!r}{hint}")
     if not patterns:
         return list(known)
     return [

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.command.style import wrapped
+from pytest_dlperf.command.shell import wrapped
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.command.style import Style
+    from pytest_dlperf.command.shell import Style
     from pytest_dlperf.gate.qualification import Qualification
 
 _HEADINGS: Final = (

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.command.outcome import MisuseError
 from pytest_dlperf.config.option_source import history_file
 from pytest_dlperf.config.options import Settings, read_settings
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.logs.formats import merged_formats
+from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -45,12 +45,12 @@ class Project:
         """The log formats by name.
 
         Raises:
-            MisuseError: A plugin adds one that there is.
+            UsageError: A plugin adds one that there is.
         """
         try:
             return merged_formats(self.more_formats)
         except ValueError as error:
-            raise MisuseError(str(error)) from error
+            raise UsageError(str(error)) from error
 
 
 def read_project(options: argparse.Namespace) -> Project:
@@ -60,7 +60,7 @@ def read_project(options: argparse.Namespace) -> Project:
     files as those of a session, and in the same order. No test is collected.
 
     Raises:
-        MisuseError: pytest did not come so far; it has printed why.
+        UsageError: pytest did not come so far; it has printed why.
     """
     reader = _Reader()
     code = pytest.main(
@@ -75,7 +75,7 @@ def read_project(options: argparse.Namespace) -> Project:
         plugins=[reader],
     )
     if reader.project is None:
-        raise MisuseError(
+        raise UsageError(
             f"pytest could not be configured (its exit code is {int(code)}); what it says stands "
             "above"
         )
@@ -86,12 +86,12 @@ def named_history(given: str, place: str) -> Path | None:
     """The database that a text of this place names, by the rules of sessions; ``None`` for none.
 
     Raises:
-        MisuseError: It can be no database.
+        UsageError: It can be no database.
     """
     try:
         return history_file(given, place, Path())
     except pytest.UsageError as error:
-        raise MisuseError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def _named(options: argparse.Namespace) -> list[str]:

@@ -12,15 +12,25 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from pytest_dlperf.command.outcome import FAULTS, FINE, MisuseError
+from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
 from pytest_dlperf.command.project import read_project
-from pytest_dlperf.command.style import Style, counted, wrapped
+from pytest_dlperf.command.shell import (
+    PYTEST_ARGUMENTS,
+    Style,
+    add_folders,
+    counted,
+    integer_argument,
+    text_argument,
+    wrapped,
+)
 from pytest_dlperf.config.options import ControlArm
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.gate.qualification import MIN_RUNS, qualify
 from pytest_dlperf.gate.rules import rule_maker, tolerance_of
-from pytest_dlperf.plugin.suite import Suite, SuiteError
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import RuleName
+from pytest_dlperf.plugin.suite import Suite
 
 if TYPE_CHECKING:
     import argparse
@@ -29,8 +39,9 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.judgement import RuleName
 
+_DEFAULT_TRIALS: Final = 500
+_MIN_TRIALS: Final = 100
 _CASES_WORTH_PROCESSES: Final = 4
 _WATCH_S: Final = 0.5
 
@@ -66,17 +77,60 @@ class Selection:
     with_few_runs: int
 
 
-def qualify_cluster(options: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the subcommand takes."""
+    parser.description = (
+        "Show what the gate can do on a cluster's own noise. The recorded runs of each "
+        "case are split into a baseline and a candidate, by nights where there are enough; losses "
+        "of nothing, 1/2, 1 and 2 tolerances are put into the candidate, and the gate judges. A "
+        "tolerance below what the noise allows is refused."
+    )
+    parser.epilog = PYTEST_ARGUMENTS
+    parser.add_argument(
+        "cases",
+        nargs="*",
+        type=text_argument,
+        metavar="CASE",
+        help="cases to qualify: ids, in which * stands for anything (default: all)",
+    )
+    parser.add_argument(
+        "--cluster",
+        type=text_argument,
+        metavar="NAME",
+        help="the cluster whose runs are taken (default: that of --dlperf-cluster in the ini file "
+        "or the environment)",
+    )
+    add_folders(parser)
+    parser.add_argument(
+        "--trials",
+        type=integer_argument(_MIN_TRIALS),
+        default=_DEFAULT_TRIALS,
+        metavar="N",
+        help=f"how often each loss is judged (default: {_DEFAULT_TRIALS})",
+    )
+    parser.add_argument(
+        "--seed",
+        type=integer_argument(0),
+        default=0,
+        metavar="N",
+        help="another number splits the runs in another way (default: 0)",
+    )
+    parser.add_argument(
+        "--gate",
+        choices=[rule.value for rule in RuleName],
+        help="qualify this rule (default: the one that a session would judge the case by)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
     """Qualify the cases of a cluster, print what the gate sees, and give the exit code.
 
     Raises:
-        MisuseError: The suite cannot be read, or no case has the name that was asked for.
+        SuiteError: The suite cannot be read.
+        UsageError: No case has the name that was asked for.
     """
     suite = _suite(options)
-    try:
-        selection = _select(suite, options)
-    except SuiteError as error:
-        raise MisuseError(str(error)) from error
+    selection = _select(suite, options)
     style = Style(sys.stdout)
     rows = list(_qualified(selection.tasks))
     if rows:
@@ -93,7 +147,8 @@ def _suite(options: argparse.Namespace) -> Suite:
     """The suite as a session of this cluster has it.
 
     Raises:
-        MisuseError: It has mistakes, or there is no such cluster.
+        SuiteError: It has mistakes, or there is no such cluster.
+        UsageError: It has no cases.
     """
     project = read_project(options)
     settings = replace(
@@ -101,13 +156,10 @@ def _suite(options: argparse.Namespace) -> Suite:
         cluster=options.cluster or project.settings.cluster,
         control=ControlArm.NEVER,  # nothing is run, so no cluster needs one
     )
-    try:
-        suite = Suite(settings, more_files=project.more_files, more_formats=project.more_formats)
-    except SuiteError as error:
-        raise MisuseError(str(error)) from error
+    suite = Suite(settings, more_files=project.more_files, more_formats=project.more_formats)
     if not suite.cases:
         folders = ", ".join(map(str, settings.systems_directories))
-        raise MisuseError(
+        raise UsageError(
             f"there are no cases: no system file (*.yaml) in {folders}. Start it in the folder in "
             "which sessions of pytest are started, or name the folder with --systems"
         )
@@ -134,13 +186,13 @@ def _named(cases: Sequence[Case], patterns: Sequence[str], cluster: str) -> list
     """The cases that the patterns name, in their own order.
 
     Raises:
-        MisuseError: A pattern names none: it is misspelt, and less would be qualified than meant.
+        UsageError: A pattern names none: it is misspelt, and less would be qualified than meant.
     """
     for pattern in patterns:
         if not any(fnmatchcase(case.id, pattern) for case in cases):
             known = dict.fromkeys(name for case in cases for name in (case.id, f"{case.system}-*"))
             close = nearest(pattern, known) or "; * stands for anything, as in *-1n8g"
-            raise MisuseError(f"no case of cluster {cluster} has the id {pattern!r}{close}")
+            raise UsageError(f"no case of cluster {cluster} has the id {pattern!r}{close}")
     if not patterns:
         return list(cases)
     return [case for case in cases if any(fnmatchcase(case.id, name) for name in patterns)]

@@ -1,0 +1,130 @@
+"""How a subcommand speaks with the shell: arguments in, lines of text and an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.reports import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+PYTEST_ARGUMENTS: Final = """\
+Options, ini file and plugins are those of pytest in this folder. Arguments after -- go to pytest:
+a folder whose conftest.py adds systems, -c FILE, -p PLUGIN. Without any, the folder bench_tests is
+given to it, if there is one.
+"""
+
+_CODES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
+_USUAL_WIDTH: Final = 80
+_MIN_WIDTH: Final = 40
+
+
+# ------------------------------------------------------------------------- arguments
+
+
+def add_folders(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name folders of baselines and of systems."""
+    parser.add_argument(
+        "--baselines", type=folder_argument, metavar="DIR", help="folder of the clusters"
+    )
+    parser.add_argument(
+        "--systems",
+        action="append",
+        type=folder_argument,
+        metavar="DIR",
+        help="folder of system files; may be given several times",
+    )
+
+
+def text_argument(text: str) -> str:
+    """Take text that is not empty."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; give a value or leave it out")
+    return text
+
+
+def path_argument(text: str) -> str:
+    """Take the path of a file or folder, there or not; ``~`` is the user's home."""
+    return os.path.expanduser(text_argument(text))  # noqa: PTH111 - pathlib refuses unknown users
+
+
+def folder_argument(text: str) -> str:
+    """Take the path of a folder that is there."""
+    folder = path_argument(text)
+    if not Path(folder).is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text!r}")
+    return folder
+
+
+def file_argument(text: str) -> str:
+    """Take the path of a file, there or not."""
+    file = path_argument(text)
+    if Path(file).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file")
+    return file
+
+
+def integer_argument(minimum: int) -> Callable[[str], int]:
+    """Take integers from ``minimum`` on."""
+
+    def read(text: str) -> int:
+        # More digits than any of ours has; int() itself refuses thousands of them.
+        is_number = text.isascii() and text.isdigit() and len(text) <= 9  # noqa: PLR2004
+        if not is_number or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer ≥ {minimum}")
+        return int(text)
+
+    return read
+
+
+# ------------------------------------------------------------------------------ text
+
+
+class Style:
+    """How text is written to one stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Look whether the stream is a terminal, and what the user says about colours."""
+        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        self._is_coloured = stream.isatty() and not plain
+        # The width of a terminal says nothing of a file; COLUMNS is what the user says.
+        usual = (_USUAL_WIDTH, 24)
+        width = (
+            shutil.get_terminal_size(usual).columns
+            if stream.isatty() or os.environ.get("COLUMNS")
+            else _USUAL_WIDTH
+        )
+        self.width = max(width, _MIN_WIDTH)
+
+    def __call__(self, text: str, *markup: str) -> str:
+        """Text with its markup (bold, red, green, yellow), as far as the stream shows it."""
+        if not self._is_coloured or not markup:
+            return text
+        return f"\033[{';'.join(_CODES[name] for name in markup)}m{text}\033[0m"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: ``1 case``, ``2 cases``."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Text in lines of so many columns, none of them a command to what runs this.
+
+    The names of options stay whole.
+    """
+    lines = _wrapped(text, width)
+    inert = [numbers.inert(line) for line in lines]
+    # Where a line broke, its rest may begin as no line may; the backslash takes a column.
+    return inert if inert == lines else [numbers.inert(line) for line in _wrapped(text, width - 1)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
