@@ -22,8 +22,8 @@ from pytest_dlperf.gate.noise import median
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, RunStatus
-from pytest_dlperf.results import comparing
-from pytest_dlperf.results.comparing import compare_results, ratio_interval
+from pytest_dlperf.results import comparison
+from pytest_dlperf.results.comparison import compare_results, ratio_interval
 from pytest_dlperf.results.writing import to_plain, write_json
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ def test_there_is_no_mean_where_no_case_has_an_interval(folder: pytest.Pytester)
 
 def test_the_least_number_of_runs_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ratio_interval(EVEN[:3], EVEN) is not None
-    monkeypatch.setattr(comparing, "MIN_RUNS", 4)
+    monkeypatch.setattr(comparison, "MIN_RUNS", 4)
     assert ratio_interval(EVEN[:3], EVEN) is None
     assert ratio_interval(EVEN, EVEN[:3]) is None
     assert ratio_interval(EVEN[:4], EVEN[:4]) is not None

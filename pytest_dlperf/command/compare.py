@@ -12,10 +12,10 @@ from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument, wrapped
 from pytest_dlperf.files.locks import is_stream, write_whole
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports import comparison_words as words
+from pytest_dlperf.reports import comparison as words
 from pytest_dlperf.reports.comparison_names import origin, side_names
 from pytest_dlperf.reports.numbers import columns, printable
-from pytest_dlperf.results.comparing import compare_results
+from pytest_dlperf.results.comparison import compare_results
 from pytest_dlperf.results.reading import read_results
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.reports.comparison_names import Names, SideName
-    from pytest_dlperf.results.comparing import Comparison
+    from pytest_dlperf.results.comparison import Comparison
 
 _MAX_LABEL: Final = 40
 _NAMED: Final = 5

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import comparison_words as words
+from pytest_dlperf.reports import comparison as words
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.results.comparing import Difference
+from pytest_dlperf.results.comparison import Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.command.shell import Style
     from pytest_dlperf.reports.comparison_names import SideName
-    from pytest_dlperf.results.comparing import ComparedCase
+    from pytest_dlperf.results.comparison import ComparedCase
 
 _GAP: Final = "  "
 _MARKUP: Final = {

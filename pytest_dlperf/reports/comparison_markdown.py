@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import comparison_words as words
+from pytest_dlperf.reports import comparison as words
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.comparison_names import known_facts, title
 from pytest_dlperf.reports.markdown_text import code, details, inline, table
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.reports.comparison_names import Names
-    from pytest_dlperf.results.comparing import ComparedCase, Comparison
+    from pytest_dlperf.results.comparison import ComparedCase, Comparison
 
 
 NAMED: Final = 10

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import comparison_words as words
+from pytest_dlperf.reports import comparison as words
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.results.comparing import Comparison
+    from pytest_dlperf.results.comparison import Comparison
 
 LONGEST: Final = 40
 """Columns that a name may take; that of a file is cut."""

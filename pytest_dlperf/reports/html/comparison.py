@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.reports import comparison_words as words
+from pytest_dlperf.reports import comparison as words
 from pytest_dlperf.reports.comparison_names import known_facts, title
 from pytest_dlperf.reports.html.badge import Badge
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scales import Scale
-from pytest_dlperf.results.comparing import Difference
+from pytest_dlperf.results.comparison import Difference
 
 if TYPE_CHECKING:
     from pytest_dlperf.reports.comparison_names import Names
-    from pytest_dlperf.results.comparing import ComparedCase, Comparison
+    from pytest_dlperf.results.comparison import ComparedCase, Comparison
 
 WIDTH: Final = 220
 """Pixels of a picture."""

@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.results.comparing import MIN_RUNS, ComparedCase, Difference
+from pytest_dlperf.results.comparison import MIN_RUNS, ComparedCase, Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.results.comparing import Comparison, LeftOut, Side
+    from pytest_dlperf.results.comparison import Comparison, LeftOut, Side
 
 _FEW_DIGITS: Final = 1000
 """From here on a ratio needs no decimals."""
