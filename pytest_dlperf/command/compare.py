@@ -7,27 +7,35 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.command.comparison_table import table_lines
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument, wrapped
 from pytest_dlperf.files.locks import is_stream, write_whole
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports import comparison as words
-from pytest_dlperf.reports.comparison_names import origin, side_names
-from pytest_dlperf.reports.numbers import columns, printable
-from pytest_dlperf.results.comparison import compare_results
+from pytest_dlperf.reports.comparison import (
+    MAX_LABEL,
+    comparison_markdown,
+    comparison_view,
+    side_names,
+)
+from pytest_dlperf.reports.numbers import ABSENT, columns, printable
+from pytest_dlperf.results.comparison import Difference, compare_results
 from pytest_dlperf.results.reading import read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.reports.comparison_names import Names, SideName
-    from pytest_dlperf.results.comparison import Comparison
+    from pytest_dlperf.reports.comparison import ComparisonView
 
-_MAX_LABEL: Final = 40
-_NAMED: Final = 5
+_SHOWN: Final = 5
 """Cases of one kind that are named; the reports name all of them."""
+_GAP: Final = "  "
+_MARKUP: Final = {
+    Difference.FASTER: ("green",),
+    Difference.SLOWER: ("red",),
+    Difference.BROKEN: ("bold", "red"),
+    Difference.TOO_FEW: ("yellow",),
+    Difference.NONE_SEEN: (),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +71,9 @@ def _label(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text!r} has what cannot be shown in one line; name it in letters"
         )
-    if len(label) > _MAX_LABEL:
+    if len(label) > MAX_LABEL:
         raise argparse.ArgumentTypeError(
-            f"it has {len(label)} characters; {_MAX_LABEL} are the most"
+            f"it has {len(label)} characters; {MAX_LABEL} are the most"
         )
     return label
 
@@ -81,16 +89,14 @@ def run(options: argparse.Namespace) -> int:
     _refuse_to_lose(
         {"A": files[0], "B": files[1], "--markdown": options.markdown, "--html": options.html}
     )
-    comparison = compare_results(*map(read_results, files))
+    view = comparison_view(compare_results(*map(read_results, files)), names)
     if options.markdown is not None:
-        from pytest_dlperf.reports.comparison_markdown import comparison_markdown
-
-        _write("--markdown", Path(options.markdown), comparison_markdown(comparison, names))
+        _write("--markdown", Path(options.markdown), comparison_markdown(view))
     if options.html is not None:
         from pytest_dlperf.reports.html.comparison import comparison_page
 
-        _write("--html", Path(options.html), comparison_page(comparison, names))
-    for line in _lines(comparison, names, Style(sys.stdout)):
+        _write("--html", Path(options.html), comparison_page(view))
+    for line in comparison_lines(view, Style(sys.stdout)):
         print(line)  # noqa: T201 - a command prints
     return FINE
 
@@ -114,98 +120,8 @@ def _whole_path(file: Path) -> Path:
     try:
         return file.resolve()
     except (OSError, RuntimeError, ValueError):
-        # A link to itself: reading and writing tell.
+        # A link to itself: reading and writing report it.
         return file.absolute()
-
-
-def _lines(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
-    sides = (comparison.first, comparison.second)
-    for name, side in zip(names, sides, strict=True):
-        yield from _head(name, side, style)
-    yield ""
-    yield from table_lines(comparison.cases, names, style)
-    yield ""
-    yield from (style(line, "bold") for line in wrapped(words.found(comparison), style.width))
-    mean = words.mean(comparison)
-    if mean is not None:
-        yield from wrapped(mean, style.width)
-    yield from _slower(comparison, style)
-    yield from _others(comparison, style)
-    yield from _differences(comparison, names, style)
-    for remark in words.remarks(comparison):
-        yield ""
-        yield from wrapped(remark, style.width)
-
-
-def _head(name: SideName, side: Results, style: Style) -> Iterator[str]:
-    facts = [
-        *([name.file] if name.file != name.label else []),
-        f"cluster {printable(side.cluster)}",
-        words.started(side),
-        side.estimator.value,
-        *(f"{fact} {printable(value)}" for fact, value in origin(side)),
-    ]
-    margin = "   "
-    first, *rest = wrapped(f"{name.label}: {', '.join(facts)}", style.width - len(margin))
-    yield f"{style(name.letter, 'bold')}  {first}"
-    yield from (f"{margin}{line}" for line in rest)
-
-
-def _slower(comparison: Comparison, style: Style) -> Iterator[str]:
-    cases = comparison.slower_cases
-    if not cases:
-        return
-    yield ""
-    yield style("slower, the slowest first", "red")
-    for case in cases[:_NAMED]:
-        yield f"  {words.slower(case)}  {case.case_id}"
-    if len(cases) > _NAMED:
-        yield f"  and {len(cases) - _NAMED} more"
-
-
-def _others(comparison: Comparison, style: Style) -> Iterator[str]:
-    """The cases that are not compared, by what either side says of them."""
-    kinds: list[tuple[str, Sequence[str]]] = [
-        (f"not compared (A: {first}, B: {second})", case_ids)
-        for (first, second), case_ids in words.groups(comparison.left_out).items()
-    ]
-    kinds += [("only in A", comparison.only_first), ("only in B", comparison.only_second)]
-    for what, case_ids in kinds:
-        if not case_ids:
-            continue
-        yield ""
-        yield style(f"{words.counted_cases(len(case_ids))} {printable(what)}", "yellow")
-        yield from (f"  {case_id}" for case_id in case_ids[:_NAMED])
-        if len(case_ids) > _NAMED:
-            yield f"  and {len(case_ids) - _NAMED} more"
-
-
-def _differences(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
-    rows = [
-        tuple(map(printable, (fact.name, words.known(fact.first), words.known(fact.second))))
-        for fact in comparison.differences
-    ]
-    if not rows:
-        return
-    yield ""
-    head: tuple[str, ...] = ("what else differs", *(name.heading for name in names))
-    widths = [max(map(columns, column)) for column in zip(head, *rows, strict=True)]
-    fits = sum(widths) + 2 * len("  ") <= style.width
-    for row in (head, *rows):
-        if fits:
-            line = "  ".join(_filled(row, widths)).rstrip()
-            yield style(line, "bold") if row is head else line
-        elif row is head:
-            yield style("what else differs", "bold")
-        else:
-            name, first, second = row
-            yield f"{name}"
-            yield f"  A {first}"
-            yield f"  B {second}"
-
-
-def _filled(cells: Iterable[str], widths: Iterable[int]) -> list[str]:
-    return [cell + " " * (width - columns(cell)) for cell, width in zip(cells, widths, strict=True)]
 
 
 def _write(option: str, file: Path, text: str) -> None:
@@ -213,3 +129,114 @@ def _write(option: str, file: Path, text: str) -> None:
         write_whole(file, text)
     except OSError as error:
         raise UsageError(f"{option}: {printable(str(file))}: {error.strerror or error}") from error
+
+
+def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
+    """Write a comparison for a terminal."""
+    yield from _sessions(view, style)
+    yield ""
+    yield from _cases(view, style)
+    yield ""
+    yield from (style(line, "bold") for line in wrapped(view.found, style.width))
+    yield from wrapped(view.mean or "", style.width)
+    if view.slower:
+        yield ""
+        yield style("slower, the slowest first", "red")
+        yield from _some([f"{row.ratio}  {row.case_id}" for row in view.slower])
+    for why, case_ids in view.not_compared:
+        yield ""
+        yield style(printable(why), "yellow")
+        yield from _some(case_ids)
+    yield from _different_facts(view, style)
+    for remark in view.remarks:
+        yield ""
+        yield from wrapped(remark, style.width)
+
+
+def _sessions(view: ComparisonView, style: Style) -> Iterator[str]:
+    """Say in a paragraph for each side what its session is."""
+    for number, name in enumerate(view.names, start=1):
+        facts = {row[0]: printable(row[number]) for row in view.facts if row[number] != ABSENT}
+        told = [
+            *([name.file] if name.file != name.label else []),
+            f"cluster {facts['cluster']}",
+            facts["started"],
+            facts["estimator"],
+            *(f"{fact} {facts[fact]}" for fact in ("commit", "CI run") if fact in facts),
+        ]
+        first, *rest = wrapped(f"{name.label}: {', '.join(told)}", style.width - 3)
+        yield f"{style(name.letter, 'bold')}  {first}"
+        yield from (f"   {line}" for line in rest)
+
+
+def _cases(view: ComparisonView, style: Style) -> Iterator[str]:
+    """The table: one line per case, two where the terminal is narrow.
+
+    Its sides have their names where there is room, else their letters.
+    """
+    cases = [f"{row.case_id} ({printable(row.unit)})" for row in view.cases]
+    cells = [row.cells for row in view.cases]
+    first = max(map(columns, ("case", *cases)))
+    around = first + len(_GAP) + max(len(difference.value) for difference in Difference)
+    letters = {name.heading: name.letter for name in view.names}
+    by_letter = [letters.get(heading, heading) for heading in view.headings]
+    fits = around + _width([by_letter, *cells]) <= style.width
+    has_room = (around if fits else 0) + _width([view.headings, *cells]) <= style.width
+    table = _aligned([view.headings if has_room else by_letter, *cells], left=0)
+    if fits:
+        yield style(_filled("case", first) + _GAP + table[0], "bold")
+    else:
+        yield from (style("case", "bold"), style(_GAP + table[0], "bold"))
+    for row, name, line in zip(view.cases, cases, table[1:], strict=True):
+        word = style(row.word, *_MARKUP[row.case.difference])
+        if fits:
+            yield _GAP.join((_filled(name, first), line, word))
+        else:
+            yield from (f"{name}: {word}", _GAP + line)
+
+
+def _different_facts(view: ComparisonView, style: Style) -> Iterator[str]:
+    if not view.different_facts:
+        return
+    yield ""
+    head = ("what else differs", *(name.heading for name in view.names))
+    rows = [head, *(tuple(map(printable, row)) for row in view.different_facts)]
+    if _width(rows) - len(_GAP) <= style.width:
+        head_line, *lines = _aligned(rows, left=len(head))
+        yield style(head_line, "bold")
+        yield from lines
+        return
+    yield style(head[0], "bold")
+    for name, first, second in rows[1:]:
+        yield from (name, f"  A {first}", f"  B {second}")
+
+
+def _some(names: Sequence[str]) -> Iterator[str]:
+    yield from (f"  {name}" for name in names[:_SHOWN])
+    if len(names) > _SHOWN:
+        yield f"  and {len(names) - _SHOWN} more"
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(columns, column)) for column in zip(*rows, strict=True)]
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Columns that a table takes, each with a gap before it."""
+    return sum(len(_GAP) + width for width in _widths(rows))
+
+
+def _aligned(rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
+    """The lines of a table; the first columns stand to the left, the others to the right."""
+    widths = _widths(rows)
+    return [
+        _GAP.join(
+            _filled(cell, width) if number < left else " " * (width - columns(cell)) + cell
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _filled(cell: str, width: int) -> str:
+    return cell + " " * (width - columns(cell))

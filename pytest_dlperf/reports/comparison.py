@@ -1,24 +1,247 @@
-"""What every report of a comparison says in the same words."""
+"""The rows and sentences that every report of a comparison shows, and the Markdown made of them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.markdown_text import code, details, inline, table
 from pytest_dlperf.results.comparison import MIN_RUNS, ComparedCase, Difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.results.comparison import Comparison, LeftOut, Side
+    from pytest_dlperf.results.comparison import Comparison, Side
+
+MAX_LABEL: Final = 40
+"""Columns that the name of a side may take; that of a file is cut."""
+SHOWN: Final = 10
+"""Slower cases that are named above the table, which has all of them."""
 
 _FEW_DIGITS: Final = 1000
 """From here on a ratio needs no decimals."""
 
 
-def started(results: Results) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideName:
+    """One side: its letter, its label, and the file that it was read from.
+
+    ``label`` is one printable line of ``MAX_LABEL`` columns at most.
+    """
+
+    letter: str
+    label: str
+    file: str
+
+    @property
+    def heading(self) -> str:
+        """What stands above the numbers of this side: ``A: torch 2.12``."""
+        return f"{self.letter}: {self.label}"
+
+
+SideNames = tuple[SideName, SideName]
+
+
+def side_names(files: Sequence[str], labels: Sequence[str | None]) -> SideNames:
+    """Name A and B; without a label by the file's name, or its path where both have one."""
+    short = [Path(file).name for file in files]
+    usual = files if short[0] == short[1] else short
+    first, second = (
+        SideName(
+            letter=letter,
+            label=numbers.cut(numbers.printable(label or other), MAX_LABEL),
+            file=numbers.printable(file),
+        )
+        for letter, file, label, other in zip("AB", files, labels, usual, strict=True)
+    )
+    return first, second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRow:
+    """One compared case: its cells stand below ``ComparisonView.headings``."""
+
+    case: ComparedCase
+    case_id: str
+    unit: str
+    cells: tuple[str, ...]
+    ratio: str
+    """The ratio with its interval, as in a sentence."""
+    word: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonView:
+    """All that the reports of a comparison show, in the order in which they show it.
+
+    Texts may hold what the results files say: each report escapes them in its own way.
+    """
+
+    names: SideNames
+    title: str
+    found: str
+    mean: str | None
+    facts: tuple[tuple[str, str, str], ...]
+    """What each session is: name, A, B."""
+    slower: tuple[CaseRow, ...]
+    headings: tuple[str, ...]
+    cases: tuple[CaseRow, ...]
+    remarks: tuple[str, ...]
+    different_facts: tuple[tuple[str, str, str], ...]
+    """What else differs: name, A, B."""
+    not_compared: tuple[tuple[str, tuple[str, ...]], ...]
+    """Cases that are not compared, by why."""
+
+
+def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
+    """Put a comparison into words."""
+    one, other = names
+    rows = {case.case_id: _case_row(case) for case in comparison.cases}
+    return ComparisonView(
+        names=names,
+        title=f"{other.label} (B) compared with {one.label} (A)",
+        found=_found(comparison),
+        mean=_mean(comparison),
+        facts=tuple(_session_facts(comparison, names)),
+        slower=tuple(rows[case.case_id] for case in comparison.slower_cases),
+        headings=("runs", one.heading, other.heading, "B/A", "95 % interval", "speedup B/A"),
+        cases=tuple(rows.values()),
+        remarks=tuple(_remarks(comparison)),
+        different_facts=tuple(
+            (fact.name, fact.first or numbers.ABSENT, fact.second or numbers.ABSENT)
+            for fact in comparison.different_facts
+        ),
+        not_compared=tuple(_not_compared(comparison)),
+    )
+
+
+def comparison_markdown(view: ComparisonView) -> str:
+    """Write a comparison as GitHub-flavoured Markdown."""
+    return "\n\n".join(_markdown_parts(view)) + "\n"
+
+
+def _markdown_parts(view: ComparisonView) -> Iterator[str]:
+    sides = [inline(name.heading) for name in view.names]
+    yield f"# dlperf: {inline(view.title)}"
+    yield f"**{view.found}.**"
+    if view.mean is not None:
+        yield f"{view.mean}."
+    yield table(("", *sides), [tuple(map(_cell, row)) for row in view.facts])
+    if view.slower:
+        yield "Slower, the slowest first:"
+        lines = [f"- {code(row.case_id)} {row.ratio}" for row in view.slower[:SHOWN]]
+        more = len(view.slower) - len(lines)
+        yield "\n".join([*lines, *([f"- and {more} more"] if more else [])])
+    yield "## Cases"
+    yield table(
+        ("case", "unit", *map(inline, view.headings), ""),
+        [(code(row.case_id), inline(row.unit), *row.cells, row.word) for row in view.cases],
+        right="  rrrrrr",
+    )
+    yield from view.remarks
+    if view.different_facts:
+        yield "## What else differs"
+        yield table(("", *sides), [tuple(map(_cell, row)) for row in view.different_facts])
+    for why, case_ids in view.not_compared:
+        yield details(inline(why), "\n".join(f"- {code(case_id)}" for case_id in case_ids))
+
+
+def _cell(fact: str) -> str:
+    return fact if fact == numbers.ABSENT else inline(fact)
+
+
+# ---------------------------------------------------------------------------------- words
+
+
+def _case_row(case: ComparedCase) -> CaseRow:
+    interval = numbers.ABSENT if case.interval is None else _ends(case.interval)
+    ratio = _ratio(case.ratio)
+    return CaseRow(
+        case=case,
+        case_id=case.case_id,
+        unit=case.first.unit,
+        cells=(
+            f"{_runs(case.first)}, {_runs(case.second)}",
+            numbers.throughput(case.first.median),
+            numbers.throughput(case.second.median),
+            ratio,
+            interval,
+            _ratio(case.speedup_ratio),
+        ),
+        ratio=f"{ratio} ({interval})",
+        word=case.difference.value,
+    )
+
+
+def _runs(side: Side) -> str:
+    """The runs that count, with those that are broken: ``4 of 5``."""
+    count = len(side.throughputs)
+    return f"{count} of {count + side.broken}" if side.broken else str(count)
+
+
+def _ratio(value: float | None) -> str:
+    """Three decimals; four digits where the ratio is large, three where it is small."""
+    if value is None:
+        return numbers.ABSENT
+    if value >= _FEW_DIGITS:
+        return f"{value:.4g}"
+    return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
+
+
+def _ends(ends: tuple[float, float]) -> str:
+    return f"{_ratio(ends[0])} to {_ratio(ends[1])}"
+
+
+def _counted(count: int) -> str:
+    return "1 case" if count == 1 else f"{count} cases"
+
+
+def _found(comparison: Comparison) -> str:
+    """Count the cases per conclusion: ``4 cases compared: 1 faster, 3 slower``."""
+    counts = [
+        f"{count} {difference.value}"
+        for difference in Difference
+        if (count := comparison.count(difference))
+    ]
+    return f"{_counted(len(comparison.cases))} compared: {', '.join(counts)}"
+
+
+def _mean(comparison: Comparison) -> str | None:
+    mean = comparison.mean_ratio
+    if mean is None:
+        return None
+    return (
+        f"B/A is {_ratio(mean.ratio)} in the geometric mean of {_counted(mean.cases)}, "
+        f"95 % interval {_ends(mean.interval)}"
+    )
+
+
+def _session_facts(comparison: Comparison, names: SideNames) -> Iterator[tuple[str, str, str]]:
+    sides = (comparison.first, comparison.second)
+    first, second = (_facts_of(side, name) for side, name in zip(sides, names, strict=True))
+    for fact in first:
+        if first[fact] or second[fact]:
+            yield fact, first[fact] or numbers.ABSENT, second[fact] or numbers.ABSENT
+
+
+def _facts_of(side: Results, name: SideName) -> dict[str, str]:
+    commit, ci_run = (side.environment.get(key) for key in ("commit", "ci_run"))
+    return {
+        "file": name.file,
+        "cluster": side.cluster,
+        "started": _started(side),
+        "estimator": side.estimator.value,
+        "session": side.session,
+        "commit": commit if isinstance(commit, str) else "",
+        "CI run": ci_run if isinstance(ci_run, str) else "",
+    }
+
+
+def _started(results: Results) -> str:
     """When a session began, to the minute, in its own zone."""
     try:
         return f"{datetime.fromisoformat(results.started):%Y-%m-%d %H:%M}"
@@ -26,38 +249,7 @@ def started(results: Results) -> str:
         return results.started
 
 
-def counted_cases(count: int) -> str:
-    """So many cases."""
-    return "1 case" if count == 1 else f"{count} cases"
-
-
-def found(comparison: Comparison) -> str:
-    """How many cases are faster, slower, and so on: ``4 cases compared: 1 faster, 3 slower``."""
-    counts = [
-        f"{count} {difference.value}"
-        for difference in Difference
-        if (count := comparison.count(difference))
-    ]
-    return f"{counted_cases(len(comparison.cases))} compared: {', '.join(counts)}"
-
-
-def mean(comparison: Comparison) -> str | None:
-    """The geometric mean ratio with its interval; ``None`` where no case has one."""
-    found = comparison.mean_ratio
-    if found is None:
-        return None
-    return (
-        f"B/A is {ratio(found.ratio)} in the geometric mean of {counted_cases(found.cases)}, "
-        f"95 % interval {_ends(found.interval)}"
-    )
-
-
-def slower(case: ComparedCase) -> str:
-    """How a case that is slower stands: ``0.950 (0.941 to 0.959)``."""
-    return f"{ratio(case.ratio)} ({interval(case)})"
-
-
-def remarks(comparison: Comparison) -> Iterator[str]:
+def _remarks(comparison: Comparison) -> Iterator[str]:
     """What a reader has to know to read the numbers."""
     if comparison.is_of_one_session:
         yield "Both files are of one session: there is nothing to differ."
@@ -67,15 +259,15 @@ def remarks(comparison: Comparison) -> Iterator[str]:
     if any(case.interval for case in comparison.cases):
         yield (
             "The interval knows how much single runs differ, and nothing of how nights and hosts "
-            "do. Two nights lie apart by about as much as nights differ (pytest-dlperf history "
-            "show tells how much): that often looks faster or slower here, though nothing has "
-            "changed. For a verdict run both in turn, with the control arm."
+            "do. Two nights differ by more than that (pytest-dlperf history show says by how "
+            "much), and a case often looks faster or slower here though nothing has changed. For a "
+            "verdict run both interleaved, with the control arm."
         )
     if comparison.mean_ratio is not None:
         yield (
             "The interval of the geometric mean is made of those of its cases: it holds for these "
             "cases, not for others, and for the noise of single runs alone. What slows a whole "
-            "night down is in all cases, and no number of them takes it away."
+            "night down is in all cases, and averaging over more of them does not remove it."
         )
     if comparison.count(Difference.TOO_FEW):
         yield f"An interval needs {MIN_RUNS} runs on both sides."
@@ -86,52 +278,13 @@ def remarks(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def ratio(value: float | None) -> str:
-    """Three decimals; four digits where the ratio is large, three where it is small."""
-    if value is None:
-        return numbers.ABSENT
-    if value >= _FEW_DIGITS:
-        return f"{value:.4g}"
-    return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
-
-
-def interval(case: ComparedCase) -> str:
-    """Both ends of the 95 % interval."""
-    if case.interval is None:
-        return numbers.ABSENT
-    return _ends(case.interval)
-
-
-def _ends(ends: tuple[float, float]) -> str:
-    return f"{ratio(ends[0])} to {ratio(ends[1])}"
-
-
-def runs(side: Side) -> str:
-    """The runs that count, with those that are broken: ``4 of 5``."""
-    count = len(side.throughputs)
-    return f"{count} of {count + side.broken}" if side.broken else str(count)
-
-
-def groups(left_out: tuple[LeftOut, ...]) -> dict[tuple[str, str], list[str]]:
-    """Ids of cases by what both sides say of them."""
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for case in left_out:
-        grouped.setdefault((case.first, case.second), []).append(case.case_id)
-    return grouped
-
-
-def known(value: str | None) -> str:
-    """A fact, or that nobody knows it."""
-    return numbers.ABSENT if value is None else value
-
-
-def cells(case: ComparedCase) -> tuple[str, str, str, str, str, str]:
-    """The numbers of a case: runs, both medians, their ratio with its interval, the speedup's."""
-    return (
-        f"{runs(case.first)}, {runs(case.second)}",
-        numbers.throughput(case.first.median),
-        numbers.throughput(case.second.median),
-        ratio(case.ratio),
-        interval(case),
-        ratio(case.speedup_ratio),
-    )
+def _not_compared(comparison: Comparison) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Group the cases that are not compared by why."""
+    groups: dict[str, list[str]] = {}
+    for case in comparison.left_out:
+        why = f"not compared (A: {case.first}, B: {case.second})"
+        groups.setdefault(why, []).append(case.case_id)
+    groups |= {"only in A": [*comparison.only_first], "only in B": [*comparison.only_second]}
+    for why, case_ids in groups.items():
+        if case_ids:
+            yield f"{_counted(len(case_ids))} {why}", tuple(case_ids)

@@ -1,7 +1,7 @@
-"""Two results side by side: for each case how many times the first the second is, and how sure.
+"""Two results side by side: for each case the ratio of B to A with its 95 % interval.
 
 A comparison informs. It is no gate: it knows no baseline, and nothing of how nights differ. Where
-they differ as much as runs do, a quarter of all cases looks faster or slower without a difference.
+nights differ as much as runs do, a quarter of all cases looks faster or slower with no change.
 """
 
 from __future__ import annotations
@@ -14,63 +14,44 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Quantity
-from pytest_dlperf.results.differences import Contrast, differences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
 MIN_RUNS: Final = 3
-"""Runs of either side that an interval takes; fewer do not tell how much they differ."""
+"""Runs that an interval needs on either side; fewer do not show how much they differ."""
 
 _NAMED: Final = 3
 _LARGEST: Final = 1e60
-"""What is larger, or smaller than its inverse, is no throughput, nor a ratio of any."""
-
-
-class IncomparableError(UsageError):
-    """Two results have nothing that can be compared; the message says why."""
+"""No throughput, nor a ratio of two, is larger than this or smaller than its inverse."""
+_FACTS_OF_PYTEST: Final = ("host", "platform", "processors", "python")
 
 
 class Difference(str, Enum):
-    """What the runs of both sides say."""
+    """The conclusion on a case. The value is the word that all reports use."""
 
     FASTER = "faster"
     SLOWER = "slower"
     NONE_SEEN = "no difference seen"
     TOO_FEW = "too few runs"
-    """For an interval: the ratio stands without one."""
+    """The ratio stands without an interval."""
     BROKEN = "broken runs"
     """A side was not measured whole: the ratio of what survived says nothing of the case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a compared case. ``median`` is in the unit per second."""
+    """One side of a compared case. ``median`` is in the unit of the case."""
 
+    unit: str
     median: float
     throughputs: tuple[float, ...]
     broken: int
     is_whole: bool
     speedup: float | None
-
-    @classmethod
-    def of(cls, result: CaseResult, measurement: Measurement) -> Side | None:
-        """The side that a measurement makes; ``None`` without a run that counts."""
-        median = measurement.median
-        # A very slow run has, rounded as published, a throughput of 0.00.
-        if not median or min(measurement.throughputs) <= 0:
-            return None
-        return cls(
-            median=median,
-            throughputs=measurement.throughputs,
-            broken=len(measurement.broken_runs),
-            is_whole=result.is_whole,
-            speedup=result.speedup,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +63,6 @@ class ComparedCase:
     """
 
     case_id: str
-    unit: str
     first: Side
     second: Side
     ratio: float
@@ -90,7 +70,7 @@ class ComparedCase:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the ratio, where the runs tell one."""
+        """The 95 % interval of the ratio, where there are enough runs."""
         return _interval(self.ratio, self.error) if self.error else None
 
     @property
@@ -115,11 +95,20 @@ class ComparedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A case that both sides have but that is not compared, and what either says of it."""
+    """A case of both sides that cannot be compared, and what there is of it on each."""
 
     case_id: str
     first: str
     second: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferentFact:
+    """A fact that differs between the two sides; ``None`` where a side does not know it."""
+
+    name: str
+    first: str | None
+    second: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +137,7 @@ class Comparison:
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
-    differences: tuple[Contrast, ...]
+    different_facts: tuple[DifferentFact, ...]
 
     @property
     def is_of_one_session(self) -> bool:
@@ -180,7 +169,7 @@ class Comparison:
         return MeanRatio(ratio=ratio, interval=_interval(ratio, error), cases=len(known))
 
     def count(self, difference: Difference) -> int:
-        """How many cases have this word."""
+        """Count the cases with this conclusion."""
         return sum(case.difference is difference for case in self.cases)
 
 
@@ -188,29 +177,27 @@ def compare_results(first: Results, second: Results) -> Comparison:
     """Hold the second results against the first.
 
     Raises:
-        IncomparableError: They are of different estimators, or no case was measured in both.
+        UsageError: They are of different estimators, or no case was measured in both.
     """
     if first.estimator is not second.estimator:
-        raise IncomparableError(
+        raise UsageError(
             f"A has numbers of the estimator {first.estimator.value!r}, B of "
             f"{second.estimator.value!r}; numbers of different estimators cannot be compared. "
             "Judge the logs of one of them again with --dlperf-logs and a cluster that has the "
             "other's estimator"
         )
-    ours = {result.case.id: result for result in _in_order(first.cases)}
-    theirs = {result.case.id: result for result in _in_order(second.cases)}
+    ours, theirs = ({result.case.id: result for result in _in_order(r)} for r in (first, second))
     common = [case_id for case_id in ours if case_id in theirs]
     if not common:
-        raise IncomparableError(
+        raise UsageError(
             f"A and B have no case in common: A has {_named(ours)}, B has {_named(theirs)}"
         )
     found = [_compared(ours[case_id], theirs[case_id]) for case_id in common]
     compared = tuple(case for case in found if isinstance(case, ComparedCase))
     left_out = tuple(case for case in found if isinstance(case, LeftOut))
     if not compared:
-        raise IncomparableError(
-            f"no case of A and B has runs in both that can be compared: {_told(left_out)}"
-        )
+        why = [f"{case.case_id} (A: {case.first}, B: {case.second})" for case in left_out]
+        raise UsageError(f"no case of A and B has runs in both that can be compared: {_named(why)}")
     return Comparison(
         first=first,
         second=second,
@@ -218,16 +205,73 @@ def compare_results(first: Results, second: Results) -> Comparison:
         only_first=tuple(case_id for case_id in ours if case_id not in theirs),
         only_second=tuple(case_id for case_id in theirs if case_id not in ours),
         left_out=left_out,
-        differences=tuple(differences(first, second, {case.case_id for case in compared})),
+        different_facts=_different_facts(first, second, {case.case_id for case in compared}),
     )
 
 
-def ratio_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float] | None:
-    """How far the 95 % interval of the ratio of two medians reaches, as factors of the ratio.
+def _in_order(results: Results) -> list[CaseResult]:
+    """Sort the cases so that the topologies of a training stand in a row."""
 
-    Each side tells its own noise, for another framework may be noisier; so both need
-    ``MIN_RUNS`` runs. The freedom of both together is by Welch and Satterthwaite, on the scale
-    of logarithms. ``None`` with fewer.
+    def place(result: CaseResult) -> tuple[Any, ...]:
+        case = result.case
+        return case.system, case.precision, case.batch_per_device, case.options, case.topology
+
+    return sorted(results.cases, key=place)
+
+
+def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | LeftOut:
+    case_id, first, second = one.case.id, _side(one), _side(other)
+    if isinstance(first, str) or isinstance(second, str):
+        told = [side if isinstance(side, str) else "measured" for side in (first, second)]
+        return LeftOut(case_id=case_id, first=told[0], second=told[1])
+    if first.unit != second.unit:
+        return LeftOut(case_id=case_id, first=f"in {first.unit}", second=f"in {second.unit}")
+    return ComparedCase(
+        case_id=case_id,
+        first=first,
+        second=second,
+        ratio=second.median / first.median,
+        error=_ratio_error(first.throughputs, second.throughputs),
+    )
+
+
+def _side(result: CaseResult) -> Side | str:
+    """One side of a case; where its runs have no ratio, what there is instead of them."""
+    measurement = result.measurement
+    throughputs = measurement.throughputs if measurement is not None else ()
+    # A very slow run has, rounded as published, a throughput of 0.00.
+    if measurement is None or not measurement.median or min(throughputs) <= 0:
+        verdict = result.verdict(Quantity.THROUGHPUT) or result.verdict(Quantity.SPEEDUP)
+        return verdict.value if verdict is not None else "not measured"
+    least, most = min(throughputs), max(throughputs)
+    if least <= 1 / _LARGEST or most >= _LARGEST:
+        reach = dict.fromkeys((f"{least:.4g}", f"{most:.4g}"))
+        return f"runs of {' to '.join(reach)} {measurement.unit}"
+    return Side(
+        unit=measurement.unit,
+        median=measurement.median,
+        throughputs=throughputs,
+        broken=len(measurement.broken_runs),
+        is_whole=result.is_whole,
+        speedup=result.speedup,
+    )
+
+
+def _named(names: Iterable[str]) -> str:
+    names = list(names)
+    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([*names[:_NAMED], *more]) or "none at all"
+
+
+# ----------------------------------------------------------------------------- intervals
+
+
+def ratio_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float] | None:
+    """Find how far the 95 % interval of the ratio of two medians reaches, as factors of the ratio.
+
+    Each side shows its own noise, for another framework may be noisier; so both need ``MIN_RUNS``
+    runs, else it is ``None``. The degrees of freedom of both together are by Welch and
+    Satterthwaite, on the scale of logarithms.
     """
     error = _ratio_error(first, second)
     return _interval(1.0, error) if error else None
@@ -242,7 +286,7 @@ def _ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardErr
         if noise is None:
             return None
         error = noise.deviation * math.sqrt(median_variance(len(runs)))
-        # What is surer of nothing than of anything could not be squared twice.
+        # Runs that agree on nothing could give an error that cannot be squared twice.
         error = min(error, math.log(_LARGEST))
         errors.append(StandardError(value=error, dof=noise.dof))
     return StandardError.of_both(errors)
@@ -253,67 +297,36 @@ def _interval(ratio: float, error: StandardError) -> tuple[float, float]:
     return ratio / reach, ratio * reach
 
 
-def _in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
-    """The cases so that the topologies of a training stand in a row, whatever was measured when."""
-
-    def place(result: CaseResult) -> tuple[Any, ...]:
-        case = result.case
-        return case.system, case.precision, case.batch_per_device, case.options, case.topology
-
-    return sorted(results, key=place)
+# ---------------------------------------------------------------------- what else differs
 
 
-def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | LeftOut:
-    ours, theirs = one.measurement, other.measurement
-    if _is_absurd(ours) or _is_absurd(theirs):
-        return LeftOut(case_id=one.case.id, first=_absurdity(one), second=_absurdity(other))
-    first = Side.of(one, ours) if ours else None
-    second = Side.of(other, theirs) if theirs else None
-    if ours is None or theirs is None or first is None or second is None:
-        return LeftOut(case_id=one.case.id, first=_state(one, first), second=_state(other, second))
-    if ours.unit != theirs.unit:
-        return LeftOut(case_id=one.case.id, first=f"in {ours.unit}", second=f"in {theirs.unit}")
-    return ComparedCase(
-        case_id=one.case.id,
-        unit=ours.unit,
-        first=first,
-        second=second,
-        ratio=second.median / first.median,
-        error=_ratio_error(first.throughputs, second.throughputs),
+def _different_facts(first: Results, second: Results, ids: set[str]) -> tuple[DifferentFact, ...]:
+    """Clusters, pytest's machine, and what the compared cases were taken on."""
+    ours, theirs = (
+        {"cluster": side.cluster, **_pytest_facts(side), **_case_facts(side, ids)}
+        for side in (first, second)
+    )
+    return tuple(
+        DifferentFact(name=name, first=ours.get(name), second=theirs.get(name))
+        for name in dict.fromkeys([*ours, *theirs])
+        if ours.get(name) != theirs.get(name)
     )
 
 
-def _is_absurd(measurement: Measurement | None) -> bool:
-    """Whether runs are no throughputs of anything: a computer has no number for what they give."""
-    runs = measurement.throughputs if measurement is not None else ()
-    return any(not 1 / _LARGEST < run < _LARGEST for run in runs if run > 0)
+def _pytest_facts(results: Results) -> dict[str, str]:
+    environment = results.environment
+    packages: Mapping[str, Any] = environment.get("packages") or {}
+    facts = {f"pytest's {name}": environment.get(name) for name in _FACTS_OF_PYTEST}
+    facts |= {f"{name} of pytest's Python": version for name, version in packages.items()}
+    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
-def _absurdity(result: CaseResult) -> str:
-    measurement = result.measurement
-    if measurement is None or not _is_absurd(measurement):
-        return _state(result, Side.of(result, measurement) if measurement else None)
-    runs = measurement.throughputs
-    least, most = f"{min(runs):.4g}", f"{max(runs):.4g}"
-    reach = least if least == most else f"{least} to {most}"
-    return f"runs of {reach} {measurement.unit}"
-
-
-def _state(result: CaseResult, side: Side | None) -> str:
-    """Why a case has nothing to compare on one side."""
-    if side is not None:
-        return "measured"
-    verdict = result.verdict(Quantity.THROUGHPUT) or result.verdict(Quantity.SPEEDUP)
-    return verdict.value if verdict is not None else "not measured"
-
-
-def _named(case_ids: Iterable[str]) -> str:
-    names = list(case_ids)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}" if names else "none at all"
-
-
-def _told(left_out: Sequence[LeftOut]) -> str:
-    told = [f"{case.case_id} (A: {case.first}, B: {case.second})" for case in left_out[:_NAMED]]
-    more = [f"and {len(left_out) - _NAMED} more"] if len(left_out) > _NAMED else []
-    return ", ".join([*told, *more])
+def _case_facts(results: Results, ids: set[str]) -> dict[str, str]:
+    """Machine and software of these cases by name; all values where they differ among cases."""
+    values: dict[str, set[str]] = {}
+    for result in results.cases:
+        taken_on = result.measurement.fingerprint if result.measurement else None
+        if taken_on is not None and result.case.id in ids:
+            for name, value in [*taken_on.machine.items(), *taken_on.software.items()]:
+                values.setdefault(name, set()).add(value)
+    return {name: ", ".join(sorted(found)) for name, found in values.items()}
