@@ -287,7 +287,10 @@ def test_a_pipe_that_nobody_reads_is_told_and_not_waited_for(suite: Suite) -> No
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["the results could not be written to *pipe: nobody reads this pipe", "markdown: *page.md"]
+        [
+            "the results could not be written to *pipe: nobody reads this pipe",
+            "Markdown page: *page.md",
+        ]
     )
 
 
@@ -305,7 +308,7 @@ def test_a_pipe_that_somebody_reads_gets_the_report(suite: Suite) -> None:
         results = json.loads(reader.stdout.read())
 
     assert results["cases"][0]["id"] == CASE.id
-    result.stdout.fnmatch_lines(["*# dlperf: cluster dlperf-v100", "markdown: /dev/stdout"])
+    result.stdout.fnmatch_lines(["*# dlperf: cluster dlperf-v100", "Markdown page: /dev/stdout"])
 
 
 def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None:

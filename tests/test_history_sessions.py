@@ -154,7 +154,7 @@ def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:
     file = suite.path / PLACE
     assert asked(file, "SELECT count(*) FROM sessions WHERE ended IS NOT NULL") == [(2,)]
     assert asked(file, "SELECT count(*) FROM runs") == [(12,)]
-    assert "history was not kept" not in one.output + two.output
+    assert "history could not be" not in one.output + two.output
 
 
 def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(
@@ -166,7 +166,9 @@ def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(
     file.write_text("no database at all", encoding="utf-8")
     result = suite.run(*SELECTED, *workers)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*the history was not kept: *history.sqlite3 is no database; *"])
+    result.stdout.fnmatch_lines(
+        ["the history could not be written: *history.sqlite3 is no database; *"]
+    )
     assert file.read_text(encoding="utf-8") == "no database at all"
 
 

@@ -122,7 +122,7 @@ def test_reports_of_a_session_without_a_case_say_that_nothing_was_measured(night
 
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(
-        ["results: *it.json", "markdown: *it.md", "page: *it.html", "no tables: nothing was *"]
+        ["results: *it.json", "Markdown page: *it.md", "page: *it.html", "no tables: nothing was *"]
     )
     nothing = "Nothing was measured: no case was selected"
     for name in ("it.md", "it.html"):

@@ -22,8 +22,7 @@ from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.reports.accepted import change_lines
 from pytest_dlperf.reports.case_status import headline
-from pytest_dlperf.reports.note import Note
-from pytest_dlperf.reports.publish import publish
+from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,8 +48,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     green_so_far: bool,
     interrupted: bool,
     session: str,
-) -> Iterator[Note]:
-    """Write what the session was asked to write, and yield what is to be told.
+) -> tuple[Results, list[Note]]:
+    """Change the baselines if asked for; return what the session has come to, and what to tell.
 
     ``any_report`` is false when no test has run: pytest was asked for something else, or stopped.
     ``green_so_far`` says that pytest saw no test fail, ``interrupted`` that it did not come to its
@@ -58,20 +57,21 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     """
     settings = suite.settings
     results = records.results()
+    notes: list[Note] = []
     for host, faults in sorted(records.host_faults.items()):
-        yield Note(f"host {host} cannot be used: {'; '.join(faults)}")
+        notes.append(Note(f"host {host} cannot be used: {'; '.join(faults)}"))
     if any_report and records.nothing_measured and not interrupted:
-        yield Note(f"nothing was measured: {headline(results).line}", is_bad=True)
+        notes.append(Note(f"nothing was measured: {headline(results).line}", is_bad=True))
     if green_so_far and records.bad_cases:
         cases = ", ".join(records.bad_cases)
-        yield Note(f"a test passed in spite of its verdict: {cases}", is_bad=True)
+        notes.append(Note(f"a test passed in spite of its verdict: {cases}", is_bad=True))
     changes: list[BaselineChange] = []
     if settings.records_baselines and any_report:
         if interrupted:
-            yield Note("no baseline was changed: the session was interrupted")
+            notes.append(Note("no baseline was changed: the session was interrupted"))
         else:
-            notes, changes = _change_baselines(suite, results, started)
-            yield from notes
+            told, changes = _change_baselines(suite, results, started)
+            notes += told
         _take_back(results, changes)
     whole = Results(
         session=session,
@@ -89,9 +89,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         ignored_logs=tuple(ignored_logs),
         baseline_changes=tuple(changes),
     )
-    yield from publish(settings, whole, any_report=any_report)
-    if settings.session_dir.exists() and not settings.log_sources:
-        yield Note(f"logs: {settings.session_dir}")
+    return whole, notes
 
 
 def _change_baselines(

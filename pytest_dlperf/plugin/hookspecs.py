@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.launcher import Launcher
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.reports.report import Report
 
 
 @pytest.hookspec
@@ -27,3 +28,8 @@ def pytest_dlperf_log_formats(config: pytest.Config) -> Sequence[LogFormat]:  # 
 @pytest.hookspec
 def pytest_dlperf_launchers(config: pytest.Config) -> Sequence[Launcher]:  # type: ignore[empty-body]
     """Return further launchers, which ``--dlperf-launcher`` then names."""
+
+
+@pytest.hookspec
+def pytest_dlperf_reports(config: pytest.Config) -> Sequence[Report]:  # type: ignore[empty-body]
+    """Return further reports of the session; called once, on xdist's controller only."""

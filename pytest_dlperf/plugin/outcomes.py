@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,11 +11,12 @@ from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.plugin.fixtures import record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.model.records import SessionRecords
     from pytest_dlperf.reports.live import LiveReport
+    from pytest_dlperf.reports.report import Report
 
 
 class Outcomes:
@@ -39,6 +40,8 @@ class Outcomes:
         """The report that pytest is being told of, and its record."""
         self.any_report = False
         """Whether a test of a case has told anything."""
+        self.reports: Sequence[Report] = ()
+        """The session's reports, on the controller."""
         self.live: LiveReport | None = None
         """What is shown while a test runs, where cases are launched."""
 
@@ -71,16 +74,6 @@ class Outcomes:
         announced = hasattr(report, "wasxfail") and not self._settings.strict
         record.excused = record.excused or announced
         report.dlperf = record.to_plain()  # type: ignore[attr-defined]
-        if call.when == "call" or not report.passed:
-            from pytest_dlperf.reports.junit import properties
-
-            earlier = item.stash.get(_PROPERTIES, [])
-            theirs = [pair for pair in item.user_properties if pair not in earlier]
-            ours = list(properties(record, cluster=self._settings.cluster))
-            item.stash[_PROPERTIES] = ours
-            # What reads reports takes it from the last one, that of the teardown.
-            item.user_properties[:] = [*theirs, *ours]
-            report.user_properties = list(item.user_properties)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -96,6 +89,8 @@ class Outcomes:
             record = TestRecord.from_plain(plain)
             self._records.add(record)
             self._keep(record)
+            properties = (pair for each in self.reports for pair in each.properties(record))
+            report.user_properties = [*report.user_properties, *properties]
             if report.when == "teardown":
                 self._records.end(record)
             if report.failed and isinstance(report.longrepr, str):
@@ -137,10 +132,6 @@ class Outcomes:
             console=Console.of(self._config),
             strict=self._settings.strict,
         )
-
-
-_PROPERTIES: Final = pytest.StashKey[list[tuple[str, str]]]()
-"""What stands with a test for JUnit, as it was told last."""
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

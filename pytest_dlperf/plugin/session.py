@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.records import TestRecord
+    from pytest_dlperf.model.results import Results
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
-    from pytest_dlperf.reports.note import Note
+    from pytest_dlperf.reports.report import Note, Report
 
 _WORKER_KEY: Final = "dlperf"
 _TESTS_KEY: Final = "dlperf_tests"
@@ -67,6 +68,8 @@ class DlperfSession:
         self._index: LogIndex | None = None
         self._shared_folder: Path | None = None
         self._notes: list[Note] = []
+        self._reports: list[Report] = []
+        self._results: Results | None = None
         self._recorder: Recorder | None = None
         self._parameters: list[tuple[Case, Any]] = []
         self._deselected: list[pytest.Item] = []
@@ -109,6 +112,9 @@ class DlperfSession:
         from pytest_dlperf.measure.once import Measurements
 
         measurements = Measurements(None)
+        if not self._is_worker:
+            self._reports += _flat(self._config.hook.pytest_dlperf_reports(config=self._config))
+            self._outcomes.reports = self._reports
         if self._from_controller is not None:
             self._index = _index_from_plain(self._from_controller["logs"])
             measurements = Measurements(Path(os.fsdecode(self._from_controller["shared_folder"])))
@@ -308,83 +314,56 @@ class DlperfSession:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return result
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_dlperf_reports(self, config: pytest.Config) -> list[Report]:
+        """Add our own reports, in front of those of other plugins."""
+        from pytest_dlperf.reports.builtin import builtin_reports
+
+        return list(builtin_reports(config, self._settings, tell=self._notes.append))
+
     def _finish(self, session: pytest.Session, suite: Suite) -> None:
         """Write what was asked for, after everything has been judged."""
-        if self._outcomes.any_report or any(map(case_of, self._deselected)):
-            from pytest_dlperf.reports.benchmark_bridge import hand_over
-
-            self._notes += hand_over(
-                self._config,
-                self._records.results(),
-                self._settings.cluster,
-                tell=self._notes.append,
-            )
         from pytest_dlperf.plugin.finish import finish
+        from pytest_dlperf.reports.publish import publish
+        from pytest_dlperf.reports.report import Note
 
+        any_report = self._outcomes.any_report
         self._is_interrupted |= session.exitstatus not in _WHOLE
-        self._notes += list(
-            finish(
-                suite,
-                self._records,
-                self._index.ignored if self._index else (),
-                started=self._started,
-                any_report=self._outcomes.any_report,
-                green_so_far=session.exitstatus == pytest.ExitCode.OK,
-                session=self._id,
-                interrupted=self._is_interrupted,
-            )
+        self._results, notes = finish(
+            suite,
+            self._records,
+            self._index.ignored if self._index else (),
+            started=self._started,
+            any_report=any_report,
+            green_so_far=session.exitstatus == pytest.ExitCode.OK,
+            session=self._id,
+            interrupted=self._is_interrupted,
         )
+        self._notes += notes
+        self._notes += publish(self._reports, self._results, any_report=any_report)
+        if self._settings.session_dir.exists() and not self._settings.log_sources:
+            self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the summary."""
+        """Print what the reports say at the end."""
         suite = self._suite
-        if suite is not None and self._deselected:
-            self._tell_selection(suite, terminalreporter)
         if suite is None:
             return
-        if not self._outcomes.any_report:
-            self._tell_notes(terminalreporter)
-            return
-        results = self._records.results()
-        ignored = self._index.ignored if self._index else []
-        from pytest_dlperf.reports.remarks import remark_lines
-        from pytest_dlperf.reports.terminal import counts_line, summary_lines, wrapped
+        if self._deselected:
+            self._tell_selection(suite, terminalreporter)
+        from pytest_dlperf.reports.publish import summaries
+        from pytest_dlperf.reports.terminal import note_lines
 
-        cluster = suite.cluster
-        width = self._config.get_terminal_writer().fullwidth
-        terminalreporter.write_sep(
-            "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
-        )
-        for line in summary_lines(
-            results,
-            ignored,
-            width=width,
-            verbosity=self._config.get_verbosity(),
-            strict=self._settings.strict,
-        ):
+        if self._results is None or not self._outcomes.any_report:
+            lines = note_lines(self._notes)
+        else:
+            cluster = suite.cluster
+            terminalreporter.write_sep(
+                "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
+            )
+            lines = summaries(self._reports, self._results, self._notes)
+        for line in lines:
             terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
-        if self._config.get_verbosity() >= 0:
-            for text in remark_lines(results):
-                for piece in wrapped(text, width=width):
-                    terminalreporter.write_line(piece)
-        self._tell_notes(terminalreporter)
-        strict, interrupted = self._settings.strict, self._is_interrupted
-        counts = counts_line(results, strict=strict, interrupted=interrupted)
-        terminalreporter.write_line(counts.text, **dict.fromkeys(counts.markup, True))
-        if self._settings.annotate:
-            from pytest_dlperf.reports.github import annotation_lines
-
-            for text in annotation_lines(
-                results, self._notes, strict=strict, interrupted=interrupted
-            ):
-                terminalreporter.write_line(text)
-
-    def _tell_notes(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was written and what could not be, also where no test has run."""
-        from pytest_dlperf.reports import numbers
-
-        for note in self._notes:
-            terminalreporter.write_line(numbers.printable(note.text), red=note.is_bad)
 
     def _tell_selection(self, suite: Suite, terminalreporter: pytest.TerminalReporter) -> None:
         """Say why nothing was selected, as far as words and values tell."""

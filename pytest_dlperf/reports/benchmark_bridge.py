@@ -13,19 +13,36 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Quantity
-from pytest_dlperf.reports.note import Note
+from pytest_dlperf.reports.report import Note, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
 """Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""
 _NAMED_CASES: Final = 5
 _NOT_UNDERSTOOD: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 """What Python raises where a name, a signature or a value is not what it was."""
+
+
+class BenchmarkBridge(Report):
+    """``--benchmark-…``: hand the cases to pytest-benchmark before it ends."""
+
+    name = "benchmarks of pytest-benchmark"
+    needs_tests = False  # it would warn that there is nothing to save
+
+    def __init__(self, config: Any, tell: Callable[[Note], None]) -> None:
+        """Take pytest's configuration; ``tell`` takes what is known when pytest-benchmark ends."""
+        self._config = config
+        self._tell = tell
+
+    def write(self, results: Results) -> list[Note]:
+        """Hand over what was measured."""
+        return hand_over(self._config, results.cases, results.cluster, tell=self._tell)
 
 
 def hand_over(

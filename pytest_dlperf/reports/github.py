@@ -18,6 +18,7 @@ from pytest_dlperf.reports.case_status import (
 )
 from pytest_dlperf.reports.figures import difference_percent, held_against, rule_view
 from pytest_dlperf.reports.markdown import markdown_page
+from pytest_dlperf.reports.report import Line, Note, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.reports.note import Note
 
 SUMMARY_BYTES: Final = 1_000_000
 """Bytes of a step's summary that are used. GitHub shows none at all above 1 MiB, and what follows
@@ -38,6 +38,35 @@ MESSAGE_LENGTH: Final = 2000
 _CASES_NAMED: Final = 20
 
 _ABSENCES: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
+
+
+class StepSummary(Report):
+    """The Markdown page in the summary of the step. No verdict depends on it."""
+
+    name = "GitHub summary"
+    is_required = False
+
+    def __init__(self, file: Path) -> None:
+        """Take the file that ``GITHUB_STEP_SUMMARY`` names."""
+        self._file = file
+
+    def write(self, results: Results) -> Iterator[Note]:
+        """Append the page, where it has room."""
+        if not append_step_summary(self._file, results):
+            yield Note(f"the {self.name} has no room left: {self._file}")
+
+
+class Annotations(Report):
+    """Annotations of the run: workflow commands among what is printed."""
+
+    name = "annotations"
+
+    def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
+        """Return the commands."""
+        lines = annotation_lines(
+            results.cases, notes, strict=results.strict, interrupted=results.interrupted
+        )
+        return map(Line, lines)
 
 
 def append_step_summary(file: Path, results: Results) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import difference_percent
+from pytest_dlperf.reports.report import Report
 from pytest_dlperf.reports.status import decisive
 
 if TYPE_CHECKING:
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "dlperf."
 _DIGITS: Final = 10
+
+
+class JUnitReport(Report):
+    """Properties of each test, which ``--junitxml`` and other reporters of tests write."""
+
+    name = "JUnit properties"
+
+    def __init__(self, cluster: str) -> None:
+        """Take the cluster's name, which stands with each test."""
+        self._cluster = cluster
+
+    def properties(self, record: TestRecord) -> Iterator[tuple[str, str]]:
+        """Return the test's properties."""
+        return properties(record, cluster=self._cluster)
 
 
 def properties(record: TestRecord, *, cluster: str | None = None) -> Iterator[tuple[str, str]]:

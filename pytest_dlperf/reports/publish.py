@@ -1,7 +1,7 @@
-"""The reports that a session was asked for, written one after the other.
+"""Have all reports written at a session's end.
 
-A report that cannot be written is told and makes the session fail; it keeps none of the others
-from being written. Whatever a report needs is imported when it is asked for.
+A report that cannot be written makes the session fail, unless it only informs; it keeps none of
+the others from being written.
 """
 
 from __future__ import annotations
@@ -10,141 +10,74 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.reports.note import Note
+from pytest_dlperf.model.errors import DlperfError
+from pytest_dlperf.reports.report import FileReport, Line, Note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.results import Results
+    from pytest_dlperf.reports.report import Report
 
 
-def publish(settings: Settings, results: Results, *, any_report: bool) -> Iterator[Note]:
-    """Write what the user asked for, and yield what is to be told of it.
+def publish(reports: Iterable[Report], results: Results, *, any_report: bool) -> Iterator[Note]:
+    """Write each report in turn, and yield what to tell of it.
 
-    ``any_report`` is false when no test has run: then only files that were named are written.
+    ``any_report`` is false when no test of a case ran: then only files that were named are written.
     """
-    # The file for machines comes first: what cannot be shown can still be made from it.
-    if settings.json_file is not None:
-        yield _written("the results", "results", settings.json_file, _json, results)
-    if settings.history_file is not None and any_report:
-        yield from _keep(settings.history_file, results)
-    if settings.markdown_file is not None:
-        yield _written("the Markdown page", "markdown", settings.markdown_file, _markdown, results)
-    if settings.html_file is not None:
-        yield from _page(settings.html_file, settings.history_file, results)
-    if settings.tables_directory is not None:
-        yield _written("the tables", "tables", settings.tables_directory, _tables, results)
-    if settings.step_summary is not None and any_report:
-        yield from _step_summary(settings.step_summary, results)
+    for report in reports:
+        if any_report or not report.needs_tests:
+            yield from _written(report, results)
 
 
-def _written(
-    what: str, name: str, place: Path, write: Callable[[Path, Results], None], results: Results
-) -> Note:
-    """Write one report. That it failed is told in a line, for all else is still to be told."""
+def _written(report: Report, results: Results) -> Iterator[Note]:
     try:
-        write(place, results)
-    except OSError as error:
-        text = f"{what} could not be written to {place}: {error.strerror or error}"
-        return Note(text, is_bad=True)
+        yield from report.write(results)
+    except (OSError, DlperfError) as error:
+        place = report.place if isinstance(report, FileReport) else _file_of(error)
+        to = f" to {place}" if place else ""
+        text = f"the {report.name} could not be written{to}: {_said(error)}"
+        yield Note(text, is_bad=report.is_required)
     except Exception as error:  # noqa: BLE001 - hours of training must not be lost to a report
-        return Note(f"{what} could not be made: {_fault(error)}", is_bad=True)
-    # Tables are made of what was measured.
-    return Note(f"{name}: {place}" if place.exists() else f"no {name}: nothing was measured")
+        yield Note(
+            f"the {report.name} could not be made: {fault(error)}", is_bad=report.is_required
+        )
+
+
+def summaries(reports: Iterable[Report], results: Results, notes: Sequence[Note]) -> Iterator[Line]:
+    """Yield what the reports print in the terminal's summary."""
+    for report in reports:
+        yield from _summary(report, results, notes)
+
+
+def _summary(report: Report, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
+    try:
+        yield from report.summary(results, notes)
+    except Exception as error:  # noqa: BLE001 - as above
+        yield Line(f"the {report.name} could not be made: {fault(error)}", ("red",))
 
 
 def not_written_by_others(error: OSError) -> Note:
-    """What another plugin could not write at the end of a session, such as JUnit's file."""
+    """Say what another plugin could not write at the end of a session, such as JUnit's file."""
     place = f" to {error.filename}" if error.filename else ""
-    text = f"a report of another plugin could not be written{place}: {error.strerror or error}"
-    return Note(f"{text} ({_place(error)})", is_bad=True)
+    text = f"a report of another plugin could not be written{place}: {_said(error)}"
+    return Note(f"{text} ({_line_of(error)})", is_bad=True)
 
 
-def _fault(error: Exception) -> str:
-    """A mistake of this package, with the line that whoever reports it will be asked for."""
-    return f"{type(error).__name__}: {error} ({_place(error)}); this is a fault of pytest-dlperf"
+def fault(error: Exception) -> str:
+    """Describe an unforeseen error, with the line that whoever looks into it asks for."""
+    return f"{type(error).__name__}: {error} ({_line_of(error)})"
 
 
-def _place(error: Exception) -> str:
-    """The line of Python that has raised it."""
+def _said(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _file_of(error: Exception) -> str | None:
+    return getattr(error, "filename", None)
+
+
+def _line_of(error: Exception) -> str:
+    """Name the line of Python that raised an error."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{Path(last.filename).name}, line {last.lineno}"
-
-
-def _json(file: Path, results: Results) -> None:
-    from pytest_dlperf.results.writing import write_json
-
-    write_json(file, results)
-
-
-def _markdown(file: Path, results: Results) -> None:
-    from pytest_dlperf.files.locks import write_whole
-    from pytest_dlperf.reports.markdown import markdown_page
-
-    write_whole(file, markdown_page(results))
-
-
-def _tables(folder: Path, results: Results) -> None:
-    from pytest_dlperf.reports.benchmark_tables import write_tables
-
-    write_tables(folder, results)
-
-
-def _keep(file: Path, results: Results) -> Iterator[Note]:
-    """Put the session into the history, and tell what drifts.
-
-    What cannot be kept is told; no verdict depends on it.
-    """
-    from pytest_dlperf.history.case_history import drifts_of
-    from pytest_dlperf.history.faults import HistoryError
-    from pytest_dlperf.history.store import History
-    from pytest_dlperf.reports import history_words
-
-    try:
-        with History.open(file) as history:
-            history.add(results)
-            for case_id, drift in drifts_of(history, results):
-                yield Note(f"history: {case_id} {history_words.drift(drift)}")
-    except HistoryError as error:
-        yield Note(f"the history was not kept: {error}")
-    except Exception as error:  # noqa: BLE001 - as for the files
-        yield Note(f"the history was not kept: {_fault(error)}")
-
-
-def _page(file: Path, history_file: Path | None, results: Results) -> Iterator[Note]:
-    from pytest_dlperf.files.locks import write_whole
-    from pytest_dlperf.history.faults import HistoryError
-    from pytest_dlperf.reports.html.page import html_page
-
-    histories: Mapping[str, CaseHistory] = {}
-    if history_file is not None and history_file.exists():
-        from pytest_dlperf.history.case_history import histories_of
-
-        try:
-            histories = histories_of(history_file, results)
-        except HistoryError as error:
-            yield Note(f"the page shows no history: {error}")
-        except Exception as error:  # noqa: BLE001 - as for the files
-            yield Note(f"the page shows no history: {_fault(error)}")
-    yield _written(
-        "the page",
-        "page",
-        file,
-        lambda place, _: write_whole(place, html_page(results, histories)),
-        results,
-    )
-
-
-def _step_summary(file: Path, results: Results) -> Iterator[Note]:
-    """Append to the summary that GitHub shows. No verdict depends on whether it can be."""
-    from pytest_dlperf.reports.github import append_step_summary
-
-    try:
-        if not append_step_summary(file, results):
-            yield Note(f"GitHub's summary has no room left: {file}")
-    except OSError as error:
-        yield Note(f"GitHub's summary was not written: {file}: {error.strerror or error}")
-    except Exception as error:  # noqa: BLE001 - as for the files
-        yield Note(f"GitHub's summary could not be made: {_fault(error)}")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
@@ -13,6 +12,8 @@ from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, counts, standing_of, worst_first
 from pytest_dlperf.reports.figures import accepted, rule_view
 from pytest_dlperf.reports.reasons import alike
+from pytest_dlperf.reports.remarks import remark_lines
+from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.speedups import in_lines, speedup_lines
 from pytest_dlperf.reports.table import Table, row_of
 
@@ -20,22 +21,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.results import IgnoredLog
+    from pytest_dlperf.model.results import IgnoredLog, Results
+    from pytest_dlperf.reports.report import Note
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that the terminal lists; the results file has all of them."""
 REASONS_SHOWN: Final = 3
 """Different reasons for skipped cases that a session tells that is not asked for all."""
 
-Markup = tuple[str, ...]
+
+class TerminalReport(Report):
+    """A word for each test, and a summary at the session's end."""
+
+    name = "summary"
+
+    def __init__(self, config: Any) -> None:
+        """Take pytest's configuration, which knows the terminal."""
+        self._config = config
+
+    def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
+        """Return the table of the cases, what is worth saying of all, the notes, the counts."""
+        cases, strict = results.cases, results.strict
+        width = self._config.get_terminal_writer().fullwidth
+        verbosity = self._config.get_verbosity()
+        yield from summary_lines(
+            cases, results.ignored_logs, width=width, verbosity=verbosity, strict=strict
+        )
+        if verbosity >= 0:
+            for text in remark_lines(cases):
+                yield from map(Line, wrapped(text, width=width))
+        yield from note_lines(notes)
+        yield counts_line(cases, strict=strict, interrupted=results.interrupted)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the summary and how it is marked up (names of pytest's terminal writer)."""
-
-    text: str
-    markup: Markup = ()
+def note_lines(notes: Iterable[Note]) -> Iterator[Line]:
+    """Say what was written and what could not be."""
+    for note in notes:
+        yield Line(numbers.printable(note.text), ("red",) if note.is_bad else ())
 
 
 def summary_lines(

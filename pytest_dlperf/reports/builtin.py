@@ -1,0 +1,141 @@
+"""The reports that come with the package; what each needs is imported when it is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_dlperf.reports.publish import fault
+from pytest_dlperf.reports.report import FileReport, Note, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.model.results import Results
+
+
+def builtin_reports(
+    config: Any, settings: Settings, *, tell: Callable[[Note], None]
+) -> Iterator[Report]:
+    """Yield the reports that the session was asked for, in the order in which they are written.
+
+    ``tell`` takes what becomes known only when pytest-benchmark ends.
+    """
+    from pytest_dlperf.reports.benchmark_bridge import BenchmarkBridge
+    from pytest_dlperf.reports.junit import JUnitReport
+    from pytest_dlperf.reports.terminal import TerminalReport
+
+    # The file for machines comes first: what cannot be shown can still be made from it.
+    if settings.json_file is not None:
+        yield ResultsFile(settings.json_file)
+    if settings.history_file is not None:
+        yield HistoryReport(settings.history_file)
+    if settings.markdown_file is not None:
+        yield MarkdownPage(settings.markdown_file)
+    if settings.html_file is not None:
+        yield Page(settings.html_file, settings.history_file)
+    if settings.tables_directory is not None:
+        yield BenchmarkTables(settings.tables_directory)
+    if settings.step_summary is not None:
+        from pytest_dlperf.reports.github import StepSummary
+
+        yield StepSummary(settings.step_summary)
+    yield BenchmarkBridge(config, tell)
+    yield JUnitReport(settings.cluster)
+    yield TerminalReport(config)
+    if settings.annotate:
+        from pytest_dlperf.reports.github import Annotations
+
+        yield Annotations()
+
+
+class ResultsFile(FileReport):
+    """``--dlperf-json``: all that a session has come to, for programs."""
+
+    name = "results"
+
+    def save(self, results: Results) -> None:
+        """Write the results file."""
+        from pytest_dlperf.results.writing import write_json
+
+        write_json(self.place, results)
+
+
+class HistoryReport(Report):
+    """``--dlperf-history``: keep the session, and tell what drifts. No verdict depends on it."""
+
+    name = "history"
+    is_required = False
+
+    def __init__(self, file: Path) -> None:
+        """Take the database."""
+        self._file = file
+
+    def write(self, results: Results) -> Iterator[Note]:
+        """Add the session, and look for slow changes."""
+        from pytest_dlperf.history.case_history import drifts_of
+        from pytest_dlperf.history.store import History
+        from pytest_dlperf.reports import history_words
+
+        with History.open(self._file) as history:
+            history.add(results)
+            for case_id, drift in drifts_of(history, results):
+                yield Note(f"history: {case_id} {history_words.drift(drift)}")
+
+
+class MarkdownPage(FileReport):
+    """``--dlperf-markdown``: the results as one Markdown page."""
+
+    name = "Markdown page"
+
+    def text(self, results: Results) -> str:
+        """Return the page."""
+        from pytest_dlperf.reports.markdown import markdown_page
+
+        return markdown_page(results)
+
+
+class Page(FileReport):
+    """``--dlperf-html``: the results as one page that opens offline, with the cases' history."""
+
+    name = "page"
+
+    def __init__(self, place: Path, history_file: Path | None) -> None:
+        """Take the page's file, and the database of earlier sessions."""
+        super().__init__(place)
+        self._history_file = history_file
+        self._histories: Mapping[str, CaseHistory] = {}
+
+    def text(self, results: Results) -> str:
+        """Return the page."""
+        from pytest_dlperf.reports.html.page import html_page
+
+        return html_page(results, self._histories)
+
+    def write(self, results: Results) -> Iterator[Note]:
+        """Write the page; it lacks the history where that cannot be read."""
+        if self._history_file is not None and self._history_file.exists():
+            from pytest_dlperf.history.case_history import histories_of
+            from pytest_dlperf.history.faults import HistoryError
+
+            try:
+                self._histories = histories_of(self._history_file, results)
+            except HistoryError as error:
+                yield Note(f"the page shows no history: {error}")
+            except Exception as error:  # noqa: BLE001 - a page without a history is still a page
+                yield Note(f"the page shows no history: {fault(error)}")
+        yield from super().write(results)
+
+
+class BenchmarkTables(FileReport):
+    """``--dlperf-tables``: the tables and the JSON of the original benchmark, a folder."""
+
+    name = "tables"
+
+    def save(self, results: Results) -> None:
+        """Write the tables of what was measured."""
+        from pytest_dlperf.reports.benchmark_tables import write_tables
+
+        write_tables(self.place, results)

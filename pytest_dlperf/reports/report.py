@@ -1,0 +1,115 @@
+"""The protocol of all reports, those of this package and those of other plugins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.model.records import TestRecord
+    from pytest_dlperf.model.results import Results
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line for the end of a session; a bad one makes the session fail."""
+
+    text: str
+    is_bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line for pytest's terminal and its markup (names that pytest's terminal writer knows)."""
+
+    text: str
+    markup: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TestStatus:
+    """What pytest prints for one test: ``letter`` by default, ``word`` with ``-v``.
+
+    ``category`` is what pytest counts the test as; ``markup`` colours both.
+    """
+
+    __test__ = False  # no test, whatever pytest makes of the name
+
+    category: str
+    letter: str
+    word: str
+    markup: tuple[str, ...] = ()
+
+
+class Report:
+    """What one reader is given of a session. Override the moments that the report takes part in.
+
+    The methods are called in the order in which they stand here, on xdist's controller only.
+    Import what is expensive inside them: a session that ends early never needs it.
+    """
+
+    name: str = "report"
+    """What messages call the report: ``the <name> could not be written``."""
+    needs_tests: bool = True
+    """Whether there is nothing to write where no test of a case ran."""
+    is_required: bool = True
+    """Whether the session fails if the report cannot be written."""
+
+    def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
+        """Return what pytest prints for a test of a case; ``given`` is what it would print."""
+        del record
+        return given
+
+    def properties(self, record: TestRecord) -> Iterable[tuple[str, str]]:
+        """Return names and values for the test's ``user_properties``, which JUnit's file has."""
+        del record
+        return ()
+
+    def write(self, results: Results) -> Iterable[Note]:
+        """Write the report at the session's end, and return what to tell of it.
+
+        Raises:
+            OSError: It cannot be written. This is told; the other reports are written.
+        """
+        del results
+        return ()
+
+    def summary(self, results: Results, notes: Sequence[Note]) -> Iterable[Line]:
+        """Return lines for the terminal's summary; ``notes`` are those of all reports."""
+        del results, notes
+        return ()
+
+
+class FileReport(Report):
+    """A report that is one file or folder, named by the user: written even if no test ran."""
+
+    needs_tests = False
+
+    def __init__(self, place: Path) -> None:
+        """Take the file or folder that the user named."""
+        self.place = place
+
+    def text(self, results: Results) -> str:
+        """Return what the file holds; a report that is more than a text overrides ``save``."""
+        raise NotImplementedError
+
+    def save(self, results: Results) -> None:
+        """Write ``self.place``, and make the folders above it.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        from pytest_dlperf.files.locks import write_whole
+
+        write_whole(self.place, self.text(results))
+
+    def write(self, results: Results) -> Iterable[Note]:
+        """Write the file, and say where it is and whether its folder is new."""
+        is_new = not self.place.parent.exists()
+        self.save(results)
+        if not self.place.exists():
+            return [Note(f"no {self.name}: nothing was measured")]
+        return [Note(f"{self.name}: {self.place}{', in a new folder' if is_new else ''}")]

@@ -1,0 +1,168 @@
+"""Reports of other plugins, and what becomes of a report that fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from nights import Nights
+
+from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.results import Results
+from pytest_dlperf.reports.publish import publish, summaries
+from pytest_dlperf.reports.report import FileReport, Line, Note, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from suites import Suite
+
+RESULTS = Results(
+    session="one", cluster="c", estimator=Estimator.STEADY, started="2026-01-01T00:00:00+00:00"
+)
+
+
+class Text(FileReport):
+    """A report in a file."""
+
+    name = "text"
+
+    def text(self, results: Results) -> str:
+        """Return the cluster's name."""
+        return results.cluster
+
+
+class Failing(Report):
+    """A report with a fault."""
+
+    name = "odd one"
+    needs_tests = False
+
+    def __init__(self, error: Exception, *, is_required: bool = True) -> None:
+        """Take the error to raise."""
+        self._error = error
+        self.is_required = is_required
+
+    def write(self, results: Results) -> Iterator[Note]:
+        """Tell something first."""
+        yield Note(f"begun with {results.cluster}")
+        raise self._error
+
+    def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
+        """Print something first."""
+        yield Line(f"begun after {len(notes)} notes of {results.cluster}")
+        raise self._error
+
+
+def published(*reports: Report, any_report: bool = True) -> list[Note]:
+    """Publish results without a case."""
+    return list(publish(reports, RESULTS, any_report=any_report))
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied", "/a/file"), ["/a/file", "Permission denied"]),
+        (KeyError("no such thing"), ["KeyError", "no such thing", "test_publish.py, line"]),
+    ],
+    ids=["disk", "fault"],
+)
+def test_a_report_that_fails_costs_no_other(
+    tmp_path: Path, error: Exception, words: list[str], *, is_required: bool
+) -> None:
+    file = tmp_path / "it.txt"
+
+    begun, failed, written = published(Failing(error, is_required=is_required), Text(file))
+
+    assert begun == Note("begun with c")
+    assert failed.is_bad is is_required
+    assert all(word in failed.text for word in ("odd one", *words))
+    assert written == Note(f"text: {file}")
+    assert file.read_text(encoding="utf-8") == "c"
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    [note] = published(Text(tmp_path / "file" / "below"))
+    assert note.is_bad
+    assert str(tmp_path / "file" / "below") in note.text
+
+
+def test_a_new_folder_is_told(tmp_path: Path) -> None:
+    [note] = published(Text(tmp_path / "new" / "it.txt"))
+    assert note == Note(f"text: {tmp_path / 'new' / 'it.txt'}, in a new folder")
+
+
+def test_without_a_test_only_named_files_are_written(tmp_path: Path) -> None:
+    class Informing(Report):
+        def write(self, results: Results) -> list[Note]:
+            raise AssertionError(results)
+
+    [note] = published(Informing(), Text(tmp_path / "it.txt"), any_report=False)
+    assert note.text.startswith("text: ")
+
+
+def test_a_summary_that_fails_costs_no_other() -> None:
+    class Closing(Report):
+        def summary(self, results: Results, notes: Sequence[Note]) -> list[Line]:
+            return [Line(f"{results.cluster}: {len(notes)}")]
+
+    failing = Failing(ValueError("odd"))
+    begun, failed, closed = summaries([failing, Closing()], RESULTS, [Note("a"), Note("b")])
+    assert begun.text == "begun after 2 notes of c"
+    assert "odd one" in failed.text
+    assert closed.text == "c: 2"
+
+
+CONFTEST = '''
+from pathlib import Path
+
+from pytest_dlperf.reports.report import FileReport, Line, Report
+
+
+class Csv(FileReport):
+    """Medians, for a spreadsheet."""
+
+    name = "CSV file"
+
+    def text(self, results):
+        rows = [(c.case.id, c.measurement.median) for c in results.cases if c.measurement]
+        return "".join(f"{case_id},{median}\\n" for case_id, median in rows)
+
+    def properties(self, record):
+        yield "team", "speed"
+
+    def summary(self, results, notes):
+        yield Line(f"CSV has {len(results.cases)} rows after {len(notes)} notes", ("bold",))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--csv", type=Path, metavar="FILE", help="write medians to FILE")
+
+
+def pytest_dlperf_reports(config):
+    return [Csv(config.option.csv)] if config.option.csv else []
+'''
+
+
+def test_a_conftest_adds_a_report_with_an_option_of_its_own(
+    suite: Suite, workers: list[str]
+) -> None:
+    nights = Nights(suite)
+    nights.accept(nights.numbers("accepted"))
+    suite.pytester.makeconftest(CONFTEST)
+
+    result = suite.run(
+        *nights.usual("tonight"), "--csv", "new/it.csv", "--junitxml", "junit.xml", *workers
+    )
+
+    result.stdout.fnmatch_lines(["CSV file: new/it.csv, in a new folder", "CSV has 2 rows after *"])
+    rows = (suite.path / "new" / "it.csv").read_text(encoding="utf-8").splitlines()
+    assert sorted(row.partition(",")[0] for row in rows) == [
+        "tiny-mlp-fp32-b4-1n1g",
+        "tiny-mlp-fp32-b4-1n2g",
+    ]
+    assert 'name="team" value="speed"' in (suite.path / "junit.xml").read_text(encoding="utf-8")
+    assert result.ret == 0
