@@ -91,7 +91,7 @@ def test_a_regression_comes_first_with_all_that_is_needed_to_act(
     alarm = section(page, "Regressions and failures")
     assert alarm.count("### regressed: `tiny-mlp-fp32-b4-1n2g`") == 1
     headings, by_throughput, by_speedup, *_ = rows(alarm)
-    assert headings == ["", "measured", "baseline", "diff", "accepted", "gate sees", "verdict"]
+    assert headings == ["", "measured", "reference", "diff", "accepted", "gate sees", "verdict"]
     assert by_throughput[0] == "throughput (samples/s)"
     measured, held, accepted = (float(by_throughput[column]) for column in (1, 2, 4))
     assert 700 < measured < held < 800 > accepted != held
@@ -123,8 +123,8 @@ def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite: Sui
     assert matrix.count("###") == 1
     assert "### `tiny-mlp` `fp32-b4` (samples/s)" in matrix
     assert rows(matrix) == [
-        ["topology", "devices", "runs", "median", "spread", "baseline", "diff", "sees", "speedup",
-         "of ideal", "verdict"],
+        ["topology", "devices", "runs", "median", "spread", "reference", "diff", "sees",
+         "speedup", "of ideal", "verdict"],
         ["1n1g", "1", "3", "401.00", "0.2 %", "400.00", "+0.2 %", "5.3 %", "1.00", "100.0 %",
          "pass"],
         ["1n2g", "2", "2", "761.50", "0.1 %", "760.00", "+0.2 %", "5.3 %", "1.90", "95.0 %",
@@ -183,13 +183,13 @@ def test_accepted_numbers_are_a_table(suite: Suite) -> None:
     assert {row[5] for row in changes} == {r"new driver &#124; \`470\`"}
 
 
-def test_one_device_that_was_measured_for_a_speedup_alone_is_a_reference(suite: Suite) -> None:
+def test_one_device_that_was_measured_for_a_speedup_alone_has_a_row(suite: Suite) -> None:
     TinySystem(suite)
 
     page = run_page(suite, "-k", "tiny and 1n2g", "--dlperf-create-baselines")
 
-    [_, reference, row] = rows(section(page, "Matrix"))
-    assert (reference[0], reference[-1]) == ("1n1g", "reference, not judged")
+    [_, single, row] = rows(section(page, "Matrix"))
+    assert (single[0], single[-1]) == ("1n1g", "for the speedups, not judged")
     assert row[-1] == "pass, recorded"
     assert headline(page) == "**The one case got its first baseline.**"
 

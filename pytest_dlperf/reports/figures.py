@@ -33,9 +33,8 @@ def held_against(result: CaseResult, quantity: Quantity) -> float | None:
     return accepted.throughput if quantity is Quantity.THROUGHPUT else accepted.speedup
 
 
-def accepted(result: CaseResult, quantity: Quantity) -> float | None:
+def accepted(judgement: Judgement | None) -> float | None:
     """The accepted number, where tonight was held against another one."""
-    judgement = result.judgements.get(quantity)
     if judgement is None or judgement.reference == judgement.accepted:
         return None
     return judgement.accepted

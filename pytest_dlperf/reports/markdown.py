@@ -5,30 +5,58 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.case import SINGLE_DEVICE
+from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.model.times import elapsed, parse_time
+from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.accepted import HEADINGS, change_row
 from pytest_dlperf.reports.case_status import (
     INTERRUPTED,
     CaseStatus,
     counts,
     headline,
+    of_judgement,
     standing_of,
+    word_of,
+    words_of,
     worst_first,
 )
-from pytest_dlperf.reports.figures import detectable_losses
-from pytest_dlperf.reports.markdown_alarms import alarm
-from pytest_dlperf.reports.markdown_matrix import matrix
-from pytest_dlperf.reports.markdown_parts import Part, Weight, assembled
-from pytest_dlperf.reports.markdown_text import code, inline, table
+from pytest_dlperf.reports.environment import measured_facts, session_facts
+from pytest_dlperf.reports.figures import (
+    accepted,
+    by_training,
+    detectable_losses,
+    difference_percent,
+    efficiency_percent,
+    held_against,
+    named_runs,
+    rule_view,
+    run_count,
+    summed_up,
+)
+from pytest_dlperf.reports.markdown_text import (
+    Part,
+    assembled,
+    bullets,
+    code,
+    details,
+    fenced,
+    inline,
+    table,
+)
 from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.remarks import remark_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.results import Results
 
 IGNORED_SHOWN: Final = 20
@@ -44,10 +72,34 @@ _ABSENT: Final = (
     CaseStatus.NOT_MEASURED,
     CaseStatus.NOT_JUDGED,
 )
+_ALARM_HEADINGS: Final = (
+    "", "measured", "reference", "diff", "accepted", "95 % interval", "gate sees", "verdict",
+)  # fmt: skip
+_ALWAYS_SHOWN: Final = ("", "measured", "reference", "diff", "verdict")
+_MATRIX_HEADINGS: Final = (
+    "topology", "devices", "runs", "median", "spread", "reference", "diff", "sees", "speedup",
+    "of ideal", "verdict",
+)  # fmt: skip
+
+
+class _Weight(IntEnum):
+    """The subject of a part; where there is no room, the last ones are left out first."""
+
+    COUNTS = 0
+    ALARM = 1
+    BAD_TABLE = 2
+    ABSENT = 3
+    ACCEPTED = 4
+    TABLE = 5
+    REMARKS = 6
+    HOSTS = 7
+    DETAILS = 8
+    IGNORED = 9
+    ENVIRONMENT = 10
 
 
 def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
-    """The page, in UTF-8 at most so many bytes long.
+    """Write the page, in UTF-8 at most so many bytes long.
 
     Where that is too little, what matters least is left out as a whole, and the page says so. It
     is empty where not even its head has room.
@@ -57,19 +109,16 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
 
 def _head(results: Results) -> str:
     said = headline(results.cases, strict=results.strict, interrupted=results.interrupted)
-    lines = [
-        f"# dlperf: cluster {inline(results.cluster)}",
-        f"**{said.whole}.**{_seen(results)}",
-    ]
-    if results.interrupted:
-        lines.append(f"**{INTERRUPTED}**")
-    lines.append(_when(results))
-    return "\n\n".join(lines)
-
-
-def _seen(results: Results) -> str:
     losses = detectable_losses(results.cases)
-    return "" if losses is None else f" Smallest loss that the gate sees: {losses}."
+    seen = "" if losses is None else f" Smallest loss that the gate sees: {losses}."
+    return "\n\n".join(
+        [
+            f"# dlperf: cluster {inline(results.cluster)}",
+            f"**{said.whole}.**{seen}",
+            *([f"**{INTERRUPTED}**"] if results.interrupted else []),
+            _when(results),
+        ]
+    )
 
 
 def _when(results: Results) -> str:
@@ -92,33 +141,41 @@ def _parts(results: Results) -> Iterator[Part]:
         standing = standing_of(result)
         # What was lost or skipped stands below, by its reason: there may be many with one.
         if standing.fails(strict=results.strict) and standing not in _ABSENT:
-            yield from alarm(result, results.unit_of(result), section="Regressions and failures")
+            yield from _alarm(result, results.unit_of(result), "Regressions and failures")
     for result in cases:
         if standing_of(result) is CaseStatus.ENVIRONMENT_SHIFT and not results.strict:
             section = "No slower than the accepted software tonight"
-            yield from alarm(result, results.unit_of(result), section=section)
-    yield from _verdicts(results.cases)
-    yield from _absent(results.cases)
-    yield from matrix(results)
-    yield from _remarks(results.cases)
-    yield from _accepted(results)
-    yield from _hosts(results.unfit_hosts)
-    yield from _ignored(results)
-    yield from _environment(results)
+            yield from _alarm(result, results.unit_of(result), section)
+    yield from _section("Verdicts", _Weight.COUNTS, _verdicts(results.cases))
+    yield from _section("Not measured or not judged", _Weight.ABSENT, _absent(results.cases))
+    yield from _matrix(results)
+    remarks = bullets(map(inline, remark_lines(results.cases)))
+    yield from _section("Worth knowing", _Weight.REMARKS, remarks)
+    yield from _section("Accepted", _Weight.ACCEPTED, _accepted(results))
+    hosts = bullets(
+        f"{code(host)}: {inline('; '.join(faults))}"
+        for host, faults in sorted(results.unfit_hosts.items())
+    )
+    yield from _section("Hosts that cannot be used", _Weight.HOSTS, hosts)
+    yield from _section("Logs that were left out", _Weight.IGNORED, _ignored(results))
+    yield from _section("Environment", _Weight.ENVIRONMENT, _environment(results))
 
 
-def _verdicts(cases: Sequence[CaseResult]) -> Iterator[Part]:
+def _section(title: str, weight: _Weight, text: str) -> Iterator[Part]:
+    """A section of one part; none without text."""
+    if text:
+        yield Part(text=text, weight=weight, section=title, name=title.lower())
+
+
+# ------------------------------------------------------------------------------- sections
+
+
+def _verdicts(cases: Sequence[CaseResult]) -> str:
     rows = [(inline(standing.value), str(count)) for standing, count in counts(cases).items()]
-    if rows:
-        yield Part(
-            text=table(("verdict", "cases"), rows, right=" r"),
-            weight=Weight.COUNTS,
-            section="Verdicts",
-            name="verdicts",
-        )
+    return table(("verdict", "cases"), rows, right=" r")
 
 
-def _absent(cases: Sequence[CaseResult]) -> Iterator[Part]:
+def _absent(cases: Sequence[CaseResult]) -> str:
     """What was not measured or not judged, by reason: one reason often holds for many cases."""
     by_reason: dict[tuple[str, str], dict[str, str]] = {}
     for result in cases:
@@ -131,104 +188,239 @@ def _absent(cases: Sequence[CaseResult]) -> Iterator[Part]:
     lines = []
     for (standing_name, _), told in by_reason.items():
         first, *others = dict.fromkeys(told.values())
-        more = f"; and {len(others)} more like it" if others else ""
-        why = f" ({inline(first)}{more})" if first else ""
-        lines.append(f"- **{standing_name}**{why}: {_some(list(map(code, told)), CASES_SHOWN)}")
-    if lines:
-        yield Part(
-            text=_list(lines, REASONS_SHOWN),
-            weight=Weight.ABSENT,
-            section="Not measured or not judged",
-            name="what was not measured",
-        )
+        like_it = f"; and {len(others)} more like it" if others else ""
+        why = f" ({inline(first)}{like_it})" if first else ""
+        more = len(told) - CASES_SHOWN
+        named = ", ".join(map(code, list(told)[:CASES_SHOWN]))
+        rest = f" and {more} more" if more > 0 else ""
+        lines.append(f"**{standing_name}**{why}: {named}{rest}")
+    return _some(lines, REASONS_SHOWN)
 
 
-def _remarks(cases: Sequence[CaseResult]) -> Iterator[Part]:
-    lines = [f"- {inline(line)}" for line in remark_lines(cases)]
-    if lines:
-        yield Part(
-            text="\n".join(lines), weight=Weight.REMARKS, section="Worth knowing", name="remarks"
-        )
-
-
-def _accepted(results: Results) -> Iterator[Part]:
+def _accepted(results: Results) -> str:
     rows = [
         (code(case), inline(unit), old, new, difference, inline(why))
         for case, unit, old, new, difference, why in map(change_row, results.baseline_changes)
     ]
-    if rows:
-        yield Part(
-            text=table(HEADINGS, rows, right="  rrr"),
-            weight=Weight.ACCEPTED,
-            section="Accepted",
-            name="what was accepted",
-        )
+    return table(HEADINGS, rows, right="  rrr")
 
 
-def _hosts(unfit: Mapping[str, Sequence[str]]) -> Iterator[Part]:
-    lines = [
-        f"- {code(host)}: {inline('; '.join(faults))}" for host, faults in sorted(unfit.items())
-    ]
-    if lines:
-        yield Part(
-            text="\n".join(lines),
-            weight=Weight.HOSTS,
-            section="Hosts that cannot be used",
-            name="hosts that cannot be used",
-        )
+def _ignored(results: Results) -> str:
+    lines = [f"{code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
+    return f"{len(lines)} in all.\n\n{_some(lines, IGNORED_SHOWN)}" if lines else ""
 
 
-def _ignored(results: Results) -> Iterator[Part]:
-    lines = [f"- {code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
-    if lines:
-        yield Part(
-            text=f"{len(lines)} in all.\n\n{_list(lines, IGNORED_SHOWN)}",
-            weight=Weight.IGNORED,
-            section="Logs that were left out",
-            name="logs that were left out",
-        )
+def _environment(results: Results) -> str:
+    facts = [*session_facts(results.environment), *measured_facts(results.cases)]
+    return table(("fact", "value"), [(inline(name), inline(fact)) for name, fact in facts])
 
 
-def _environment(results: Results) -> Iterator[Part]:
-    rows = [
-        (inline(str(name)), inline(_plain(value)))
-        for name, value in results.environment.items()
-        if value is not None
-    ]
-    for kind in ("machine", "software"):
-        # Values by name, each once: usually all cases agree.
-        found: dict[str, dict[str, None]] = {}
-        for result in results.cases:
-            taken_on = result.measurement.fingerprint if result.measurement else None
-            for name, value in (getattr(taken_on, kind) if taken_on else {}).items():
-                found.setdefault(name, {})[value] = None
-        rows += [
-            (f"{kind}: {inline(name)}", inline(", ".join(values))) for name, values in found.items()
-        ]
-    if rows:
-        yield Part(
-            text=table(("fact", "value"), rows),
-            weight=Weight.ENVIRONMENT,
-            section="Environment",
-            name="the environment",
-        )
-
-
-def _list(lines: Sequence[str], shown: int) -> str:
+def _some(lines: Sequence[str], shown: int) -> str:
     """A list of some lines, and how many more there are."""
     more = len(lines) - shown
-    rest = [f"- … and {more} more; the results file (`--dlperf-json`) has all"] if more > 0 else []
-    return "\n".join([*lines[:shown], *rest])
+    rest = [f"… and {more} more; the results file (`--dlperf-json`) has all"] if more > 0 else []
+    return bullets([*lines[:shown], *rest])
 
 
-def _some(names: Sequence[str], shown: int) -> str:
-    more = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
+# ---------------------------------------------------------------- a case with an alarm
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {version}" for name, version in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return str(value)
+def _alarm(result: CaseResult, unit: str | None, section: str) -> Iterator[Part]:
+    """Two parts: what is wrong, and the runs with the places of their logs."""
+    judgements = [result.judgements[name] for name in Quantity if name in result.judgements]
+    rows = [
+        _alarm_row(judgement, unit)
+        for judgement in judgements
+        if judgement.measured is not None or judgement.accepted is not None
+    ]
+    remarks = dict.fromkeys(_alarm_remarks(judgements, result.case.id))
+    blocks = (
+        f"### {inline(standing_of(result).value)}: {code(result.case.id)}",
+        _without_empty_columns(rows),
+        bullets(remarks),
+    )
+    yield Part(
+        text="\n\n".join(filter(None, blocks)),
+        weight=_Weight.ALARM,
+        section=section,
+        name="regressions and failures",
+    )
+    runs = "\n\n".join(_runs_and_logs(result, judgements))
+    if runs:
+        yield Part(
+            text=details(f"Runs and logs of {result.case.id}", runs),
+            weight=_Weight.DETAILS,
+            section=section,
+            name="runs and logs of a case",
+        )
+
+
+def _alarm_row(judgement: Judgement, unit: str | None) -> Sequence[str]:
+    of_throughput = judgement.quantity is Quantity.THROUGHPUT
+    written = numbers.throughput if of_throughput else numbers.speedup
+    counted_in = f" ({inline(unit)})" if of_throughput and unit else ""
+    return (
+        f"{judgement.quantity.value}{counted_in}",
+        written(judgement.measured),
+        written(judgement.reference),
+        numbers.signed_percent(difference_percent(judgement)),
+        written(accepted(judgement)),
+        # The interval of another number than the median stands below, with that number.
+        numbers.interval(None if rule_view(judgement) else judgement.interval_percent),
+        numbers.detectable_loss(judgement.min_detectable_percent),
+        _emphasized(word_of(judgement), of_judgement(judgement)),
+    )
+
+
+def _without_empty_columns(rows: Sequence[Sequence[str]]) -> str:
+    """A table of the columns that say anything; those of a comparison stand in any event."""
+    kept = [
+        number
+        for number, heading in enumerate(_ALARM_HEADINGS)
+        if heading in _ALWAYS_SHOWN or any(row[number] != numbers.ABSENT for row in rows)
+    ]
+    return table(
+        [_ALARM_HEADINGS[number] for number in kept],
+        [[row[number] for number in kept] for row in rows],
+        right=" " + "r" * (len(kept) - 2),
+    )
+
+
+def _alarm_remarks(judgements: Sequence[Judgement], case_id: str) -> Iterator[str]:
+    for judgement in judgements:
+        # A log's last lines stand with its run.
+        if judgement.reason:
+            yield inline(_first_line(judgement.reason).removeprefix(f"{case_id}, "))
+        elif judgement.verdict is Verdict.NO_BASELINE:
+            yield "no number is accepted; `--dlperf-create-baselines` records what is measured"
+    for judgement in judgements:
+        told = [view] if (view := rule_view(judgement)) else []
+        allowed = judgement.tolerance_percent
+        if allowed is not None and judgement.verdict is Verdict.REGRESSED:
+            told.append(f"a loss of up to {allowed:.3g} % passes")
+        if told:
+            yield f"{judgement.quantity.value}: {'; '.join(told)}"
+        if not of_judgement(judgement).is_good:
+            yield from (f"throughput {inline(end)}" for end in judgement.ends)
+            yield from (f"note: {inline(note)}" for note in judgement.notes)
+
+
+def _first_line(reason: str) -> str:
+    """The first line of a reason, without what announces the lines below it."""
+    head, has_tail, _ = reason.partition("\n")
+    return head.rpartition("; the log of node")[0] or head if has_tail else head
+
+
+def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:
+    """Runs and logs of all that the verdicts rest on, then what broken runs ended with."""
+    if result.measurement is None:
+        # Nothing was measured; a reason may be all that there is.
+        for judgement in judgements:
+            _, has_tail, tail = (judgement.reason or "").partition("\n")
+            if has_tail:
+                yield fenced(tail.split("\n"))
+        return
+    arms = {result.case.id: result.measurement}
+    if Quantity.SPEEDUP in result.judgements and result.single_device is not None:
+        arms.setdefault(result.single_device.case_id, result.single_device)
+    if result.interleaved is not None:
+        arms["the tested software, interleaved"] = result.interleaved.candidate
+        arms["the accepted software, interleaved"] = result.interleaved.control
+    for name, measurement in arms.items():
+        yield f"{code(name)}: {inline(summed_up(measurement))}\n\n{_runs_table(measurement)}"
+        for label, run in named_runs(measurement):
+            _, has_tail, tail = (run.reason or "").partition("\n")
+            if has_tail:
+                yield f"What run {label} ended with:"
+                yield fenced(tail.split("\n"))
+
+
+def _runs_table(measurement: Measurement) -> str:
+    def row(name: str, run: Run) -> Sequence[str]:
+        ok = run.status is RunStatus.OK
+        found = numbers.throughput(run.throughput) if ok else f"**{run.status.value}**"
+        return name, found, code(run.log or ""), inline(_first_line(run.reason or ""))
+
+    headings = ("run", inline(measurement.unit), "log", "remark")
+    return table(headings, [row(*named) for named in named_runs(measurement)], right="rr")
+
+
+def _emphasized(word: str, standing: CaseStatus) -> str:
+    """A verdict, in bold where it is not good, above all where nothing was measured."""
+    return inline(word) if standing.is_good else f"**{inline(word)}**"
+
+
+# ---------------------------------------------------------------------------- the matrix
+
+
+def _matrix(results: Results) -> Iterator[Part]:
+    """One part for each training, in the order in which they were selected.
+
+    Those of which nothing was measured share one that is folded.
+    """
+    unmeasured = []
+    for members in by_training(results.cases).values():
+        case = members[0].case
+        name = f"{code(case.system)} {code(case.variant)}"
+        members.sort(key=lambda result: result.case.topology)
+        if all(map(_has_nothing, members)):
+            unmeasured.append(f"{name}: {_topologies(members)}")
+            continue
+        unit = next(filter(None, map(results.unit_of, members)), None)
+        counted_in = f" ({inline(unit)})" if unit else ""
+        rows = [*_single_device(members), *map(_matrix_row, members)]
+        all_good = all(standing_of(result).is_good for result in members)
+        yield Part(
+            text=f"### {name}{counted_in}\n\n{table(_MATRIX_HEADINGS, rows, right=' rrrrrrrrr')}",
+            weight=_Weight.TABLE if all_good else _Weight.BAD_TABLE,
+            section="Matrix",
+            name="tables of the matrix",
+        )
+    if unmeasured:
+        trainings = "1 training" if len(unmeasured) == 1 else f"{len(unmeasured)} trainings"
+        yield Part(
+            text=details(f"Nothing was measured of {trainings}", bullets(unmeasured)),
+            weight=_Weight.ABSENT,
+            section="Matrix",
+            name="trainings of which nothing was measured",
+        )
+
+
+def _has_nothing(result: CaseResult) -> bool:
+    """Whether a row of the case would say no more than that there is nothing."""
+    is_absent = result.measurement is None and result.single_device is None
+    return is_absent and standing_of(result) in (CaseStatus.SKIPPED, CaseStatus.NOT_MEASURED)
+
+
+def _topologies(members: Iterable[CaseResult]) -> str:
+    by_word: dict[str, list[str]] = {}
+    for result in members:
+        by_word.setdefault(standing_of(result).value, []).append(str(result.case.topology))
+    return "; ".join(f"{', '.join(topologies)} {word}" for word, topologies in by_word.items())
+
+
+def _single_device(members: Sequence[CaseResult]) -> Iterator[Sequence[str]]:
+    """A row for one device that was measured for the speedups alone."""
+    single = next(filter(None, (result.single_device for result in members)), None)
+    if single is not None and SINGLE_DEVICE not in {result.case.topology for result in members}:
+        case = members[0].case.single_device
+        row = _matrix_row(CaseResult(case=case, measurement=single))
+        yield [*row[:-1], "for the speedups, not judged"]
+
+
+def _matrix_row(result: CaseResult) -> Sequence[str]:
+    measurement, case = result.measurement, result.case
+    judgement = result.judgements.get(Quantity.THROUGHPUT)
+    return (
+        str(case.topology),
+        str(case.topology.world_size),
+        run_count(measurement),
+        numbers.throughput(measurement.median if measurement else None),
+        numbers.spread(measurement.spread if measurement else None),
+        numbers.throughput(held_against(result, Quantity.THROUGHPUT)),
+        numbers.signed_percent(difference_percent(judgement)),
+        numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
+        numbers.speedup(result.speedup),
+        numbers.percent(efficiency_percent(result.speedup, case.topology.world_size)),
+        ", ".join(_emphasized(word, standing) for word, standing in words_of(result)),
+    )

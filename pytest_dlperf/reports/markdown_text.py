@@ -1,12 +1,15 @@
-"""Text that nobody has checked, as GitHub-flavoured Markdown that shows it and does nothing else.
+"""GitHub-flavoured Markdown: text that nobody has checked, tables, and a page with a limit.
 
 Names, reasons and lines of logs may hold anything. Nothing of them may become markup, HTML, a
-link, a mention or a reference, nor end the cell, list or block that it stands in.
+link, a mention or a reference, nor end the cell, list or block that it stands in: ``inline``,
+``code`` and ``fenced`` are the only ways in.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
@@ -14,10 +17,11 @@ from pytest_dlperf.reports import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_dlperf.reports.case_status import CaseStatus
-
 LONGEST: Final = 1000
 """Characters of one text that are shown."""
+
+_ROOM_FOR_THE_NOTE: Final = 1000
+"""Bytes that the sentence about what was left out may take."""
 
 WIDEST: Final = 48
 """Characters that columns are filled up to."""
@@ -38,11 +42,6 @@ def inline(text: str) -> str:
     words = _one_line(text).strip().split(" ")
     line = " ".join(_coded(word) if _SPECIAL.search(word) else _escaped(word) for word in words)
     return _BLOCK_START.sub(r"\1\\", line, count=1) if _BLOCK_START.match(line) else line
-
-
-def verdict(word: str, standing: CaseStatus) -> str:
-    """What is said of a verdict: in bold what is not good, above all what was not measured."""
-    return inline(word) if standing.is_good else f"**{inline(word)}**"
 
 
 def code(text: str) -> str:
@@ -67,10 +66,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str 
     """A table of cells that are Markdown already.
 
     ``right`` has an ``r`` for each column of numbers: ``"  rr"`` for the third and fourth. The
-    columns are filled up, so that the source reads as a table too.
+    columns are filled up, so that the source reads as a table too. Empty without rows.
     """
     columns = right.ljust(len(headings))
     cells = [list(headings), *map(list, rows)]
+    if not cells[1:]:
+        return ""
     widths = [min(WIDEST, max(3, *map(len, column))) for column in zip(*cells, strict=True)]
     ruler = [
         "-" * (width - 1) + ":" if column == "r" else "-" * width
@@ -85,6 +86,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str 
         + " |"
         for row in (cells[0], ruler, *cells[1:])
     )
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """A list of lines that are Markdown already."""
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def details(summary: str, body: str) -> str:
@@ -114,3 +120,74 @@ def _clipped(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), text)
+
+
+# -------------------------------------------------------------------- a page with a limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of a page that is shown as a whole or not at all."""
+
+    text: str
+    weight: int
+    """Where there is no room, the parts with the largest are left out first."""
+    section: str
+    """The title of the section that it is in."""
+    name: str
+    """What it is one of, in the plural."""
+
+
+def assembled(head: str, parts: Iterable[Part], *, max_bytes: int | None) -> str:
+    """Join the head and the parts in their order, as many as have room.
+
+    The page is empty where not even its head has any.
+    """
+    parts = list(parts)
+    page = _joined(head, parts)
+    if max_bytes is None or _size(page) <= max_bytes:
+        return page
+    room = max_bytes - _size(head) - _ROOM_FOR_THE_NOTE
+    if room < 0:
+        return ""
+    shown, left_out = _chosen(parts, room)
+    return _joined(f"{head}\n\n{_note(left_out)}", shown)
+
+
+def _chosen(parts: Sequence[Part], room: int) -> tuple[list[Part], list[Part]]:
+    """The parts that have room, those of most weight first, and those that have none."""
+    kept: set[int] = set()
+    full: set[int] = set()
+    for number, part in sorted(enumerate(parts), key=lambda pair: (pair[1].weight, pair[0])):
+        # More than it takes where the title stands there already; never less.
+        size = _size(part.text) + _size(part.section) + len("\n\n## \n\n")
+        if part.weight in full or size > room:
+            # Of one kind the first are shown, without gaps.
+            full.add(part.weight)
+            continue
+        kept.add(number)
+        room -= size
+    shown = [part for number, part in enumerate(parts) if number in kept]
+    return shown, [part for number, part in enumerate(parts) if number not in kept]
+
+
+def _note(left_out: Sequence[Part]) -> str:
+    """What is missing, by what it is."""
+    found = Counter(part.name for part in left_out)
+    named = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in found.items())
+    return f"**There is no room here for all. Left out: {named}.**"
+
+
+def _joined(head: str, parts: Sequence[Part]) -> str:
+    pieces = [head]
+    section = ""
+    for part in parts:
+        if part.section != section:
+            section = part.section
+            pieces.append(f"## {section}")
+        pieces.append(part.text)
+    return "\n\n".join(pieces) + "\n"
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8"))

@@ -170,7 +170,7 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
             yield f"    {read} of {available} logs were read: they decide"
     for judgement in result.judgements.values():
         if with_runs:
-            yield from _rule(judgement, result, width)
+            yield from _rule(judgement, width)
         # Of a speedup that passes, the rows of both ends tell enough.
         ends = () if judgement.verdict is Verdict.PASS else judgement.ends
         # What fails says its reason above, in full; what passes in spite of one says it here.
@@ -180,10 +180,10 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
             yield f"    {judgement.quantity.value}: {numbers.in_short(note)}"
 
 
-def _rule(judgement: Judgement, result: CaseResult, width: int) -> Iterator[str]:
+def _rule(judgement: Judgement, width: int) -> Iterator[str]:
     """The rule's own number where the table shows another, and the accepted one."""
     written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
-    number = accepted(result, judgement.quantity)
+    number = accepted(judgement)
     told = [view] if (view := rule_view(judgement)) else []
     told += [f"accepted {written(number)}"] if number is not None else []
     if told:

@@ -9,8 +9,10 @@ from pytest_dlperf.model.judgement import Judgement, Quantity
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import of_judgement, standing_of, word_of
+from pytest_dlperf.reports.environment import Surroundings, surroundings_of
 from pytest_dlperf.reports.failure import sees
 from pytest_dlperf.reports.figures import (
+    accepted,
     difference_percent,
     efficiency_percent,
     held_against,
@@ -20,7 +22,6 @@ from pytest_dlperf.reports.figures import (
     summed_up,
 )
 from pytest_dlperf.reports.html.badge import Badge, badge_of
-from pytest_dlperf.reports.html.environment_view import Surroundings, surroundings_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
 from pytest_dlperf.reports.html.runs_chart import RunsChart, runs_chart
 
@@ -176,8 +177,9 @@ def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]
     yield "measured", _with_unit(written(judgement.measured), unit)
     yield "baseline", _with_unit(written(judgement.reference), unit)
     yield "difference", numbers.signed_percent(difference_percent(judgement))
-    if judgement.reference != judgement.accepted:
-        yield "accepted", _with_unit(written(judgement.accepted), unit)
+    agreed = accepted(judgement)
+    if agreed is not None:
+        yield "accepted", _with_unit(written(agreed), unit)
     view = rule_view(judgement)
     if view is not None:
         yield "compared", view

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.times import elapsed
 from pytest_dlperf.reports.accepted import change_row
 from pytest_dlperf.reports.case_status import INTERRUPTED, counts, headline, worst_first
+from pytest_dlperf.reports.environment import session_facts
 from pytest_dlperf.reports.figures import detectable_losses
 from pytest_dlperf.reports.html.badge import Badge, badge_of
 from pytest_dlperf.reports.html.case_view import CaseView, case_view
-from pytest_dlperf.reports.html.environment_view import session_facts
 from pytest_dlperf.reports.html.log_tails import LogTails
 from pytest_dlperf.reports.html.recent import recent_lines
 from pytest_dlperf.reports.html.render import render

@@ -91,7 +91,7 @@ def runs_chart(result: CaseResult) -> RunsChart | None:
         return None
     judged = result.judgements.get(Quantity.THROUGHPUT)
     held = held_against(result, Quantity.THROUGHPUT)
-    agreed = accepted(result, Quantity.THROUGHPUT)
+    agreed = accepted(judged)
     lost = _after_loss(held, judged.min_detectable_percent if judged else None)
     passing = _after_loss(held, judged.tolerance_percent if judged else None)
     left = LEFT_OF_NAMES if len(arms) > 1 else LEFT

@@ -1,4 +1,4 @@
-"""What a case was measured on, beside what its baseline was accepted on; and the session's own."""
+"""Machines and software: of a case, beside those of its accepted number, and of the session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_dlperf.reports.numbers import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_dlperf.model.records import CaseResult
 
@@ -38,19 +38,12 @@ def surroundings_of(result: CaseResult) -> Surroundings:
     """What is known of the machines and the software of a case."""
     taken_on = result.measurement.fingerprint if result.measurement else None
     accepted = result.accepted
-    facts: tuple[Fact, ...] = ()
-    if taken_on is not None or accepted is not None:
-        facts = (
-            *_facts(
-                taken_on.machine if taken_on else {},
-                accepted.machine if accepted else {},
-            ),
-            *_facts(
-                taken_on.software if taken_on else {},
-                accepted.software if accepted else {},
-            ),
-        )
-    facts = tuple(sorted(facts, key=lambda fact: not fact.differs))
+    facts: list[Fact] = []
+    for kind in ("machine", "software"):
+        here = getattr(taken_on, kind) if taken_on else {}
+        there = getattr(accepted, kind) if accepted else {}
+        facts += _facts(here, there)
+    facts.sort(key=lambda fact: not fact.differs)
     differing = [fact.name for fact in facts if fact.differs]
     if result.measurement is None:
         told = "Nothing was measured."
@@ -67,7 +60,7 @@ def surroundings_of(result: CaseResult) -> Surroundings:
     return Surroundings(
         told=told,
         hosts=taken_on.hosts if taken_on else (),
-        facts=facts,
+        facts=tuple(facts),
         acceptance=_acceptance(result),
     )
 
@@ -98,12 +91,23 @@ def _acceptance(result: CaseResult) -> str:
 
 
 def session_facts(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The session's surroundings in rows, whatever they hold."""
+    """Name what the session ran on, and say it in text, whatever the results file holds."""
     for name, value in environment.items():
         if isinstance(value, Mapping):
             yield name, ", ".join(f"{key} {_text(item)}" for key, item in value.items()) or ABSENT
         else:
             yield name, _text(value)
+
+
+def measured_facts(cases: Iterable[CaseResult]) -> Iterator[tuple[str, str]]:
+    """Name what the cases were measured on; of facts that differ among them all values."""
+    found: dict[str, dict[str, None]] = {}
+    for result in cases:
+        taken_on = result.measurement.fingerprint if result.measurement else None
+        for kind in ("machine", "software"):
+            for name, value in (getattr(taken_on, kind) if taken_on else {}).items():
+                found.setdefault(f"{kind}: {name}", {})[value] = None
+    yield from ((name, ", ".join(values)) for name, values in found.items())
 
 
 def _text(value: Any) -> str:
