@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 
-# What is started below nohup ignores SIGHUP, and so does all that it starts; tests send it.
+# What runs below nohup ignores SIGHUP, what a script starts in the background SIGINT, and so does
+# all that it starts. Tests send both, to themselves and to what they start.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SYSTEM_FILES = {
     "ngc_pytorch-resnet50.yaml",

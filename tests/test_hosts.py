@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from pytest_dlperf.launch.hosts import (
     MAX_HOSTS,
     Host,
-    HostsError,
     describe_hosts,
     parse_hosts,
     slurm_hosts,
 )
+from pytest_dlperf.model.errors import UsageError
 
 
 def parsed(text: str) -> list[tuple[str, str, int | None]]:
@@ -130,7 +130,7 @@ def test_a_wrong_entry_is_told_with_its_place(text: str, entry: str, reason: str
     if not reason:
         assert names(text) == [text.strip()]
         return
-    with pytest.raises(HostsError) as caught:
+    with pytest.raises(UsageError) as caught:
         parse_hosts(text, place="DLPERF_HOSTS")
     message = str(caught.value)
     assert message.startswith("DLPERF_HOSTS")
@@ -188,7 +188,7 @@ def test_a_wrong_line_of_a_host_file_is_told_with_its_number(
     tmp_path: Path, lines: str, number: int, reason: str
 ) -> None:
     write(tmp_path, lines)
-    with pytest.raises(HostsError) as caught:
+    with pytest.raises(UsageError) as caught:
         parse_hosts("@hosts", place="--dlperf-hosts", folder=tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}/hosts:{number}: ")
     assert reason in str(caught.value)
@@ -209,7 +209,7 @@ def test_a_host_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         ("large", "above 1 MiB"),
         ("hosts", "names no host"),
     ):
-        with pytest.raises(HostsError, match=reason) as caught:
+        with pytest.raises(UsageError, match=reason) as caught:
             parse_hosts(f"@{name}", place="DLPERF_HOSTS", folder=tmp_path)
         assert str(caught.value).startswith("DLPERF_HOSTS: ")
 
@@ -258,7 +258,7 @@ def test_devices_that_were_asked_of_slurm_count_where_it_counts_none(
 def test_what_slurm_would_not_write_is_told_with_its_variable(
     environment: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(HostsError, match=re.escape(message)):
+    with pytest.raises(UsageError, match=re.escape(message)):
         slurm_hosts(environment)
 
 
@@ -305,7 +305,7 @@ def is_listed(text: str) -> bool:
         text = f"[{text}]"
     try:
         parse_hosts(text, place="test")
-    except HostsError:
+    except UsageError:
         return False
     return True
 
@@ -355,7 +355,7 @@ def test_any_text_is_read_or_told_to_be_wrong(text: str) -> None:
     ):
         try:
             hosts = read()
-        except HostsError:
+        except UsageError:
             continue
         assert hosts
         for host in hosts:
@@ -369,6 +369,6 @@ def test_any_host_file_is_read_or_told_to_be_wrong(content: bytes) -> None:
         (Path(folder) / "hosts").write_bytes(content)
         try:
             hosts = parse_hosts("@hosts", place="test", folder=Path(folder))
-        except HostsError:
+        except UsageError:
             return
         assert hosts

@@ -15,10 +15,9 @@ from pytest_dlperf.config.variables import Assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.ssh import SshLauncher
 from pytest_dlperf.logs.tree import CONTROL_ARM, LogSource, index_logs
-from pytest_dlperf.measure.cannot import HostUnusableError
 from pytest_dlperf.measure.once import Measurements
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.errors import CannotMeasureError
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.reports.progress import ProgressFile, progress_line
 
@@ -159,7 +158,7 @@ def test_what_only_the_accepted_software_needs_is_looked_at_before_anything_runs
 ) -> None:
     tiny = TinySystem(suite)
     elsewhere = Assignment(system="*", name="python", value="/no/python", place="control")
-    with pytest.raises(HostUnusableError, match="trainer's Python '/no/python' does not run there"):
+    with pytest.raises(BrokenError, match="trainer's Python '/no/python' does not run there"):
         measurer(suite).interleaved(ONE_DEVICE, hosts=HERE, pairs=1, control=[elsewhere])
     assert tiny.starts() == []
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pytest_dlperf.launch.hosts import Host, parse_hosts
-from pytest_dlperf.launch.leases import Candidate, HostPool, LeaseError
+from pytest_dlperf.launch.leases import Candidate, HostPool
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -294,7 +295,7 @@ def test_hosts_without_a_count_have_as_many_devices_as_are_wanted(folder: Path) 
 def test_more_than_there_is_is_refused_at_once(folder: Path) -> None:
     pool = HostPool(folder)
     with (
-        pytest.raises(LeaseError, match=r"2 host\(s\) with 8 device\(s\).* only 1 of 2"),
+        pytest.raises(BrokenError, match=r"2 host\(s\) with 8 device\(s\).* only 1 of 2"),
         pool.leased(candidates("a:8,b:4"), nodes=2, devices=8),
     ):
         pass
@@ -306,7 +307,7 @@ def test_the_same_address_twice_is_refused(folder: Path) -> None:
         for name, address in (("a", "HOST"), ("b", "host"))
     ]
     with (
-        pytest.raises(LeaseError, match="same address"),
+        pytest.raises(BrokenError, match="same address"),
         HostPool(folder).leased(twice, nodes=2, devices=1),
     ):
         pass
@@ -662,7 +663,7 @@ def test_what_is_no_folder_of_the_user_is_refused(folder: Path, tmp_path: Path, 
     else:
         folder.touch()
     with (
-        pytest.raises(LeaseError, match=str(folder)),
+        pytest.raises(BrokenError, match=str(folder)),
         HostPool(folder).leased(candidates("a"), nodes=1, devices=1),
     ):
         pass

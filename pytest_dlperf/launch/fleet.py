@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, final
 from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.launch.facts import fingerprint_of
 from pytest_dlperf.launch.hosts import Host, describe_hosts
-from pytest_dlperf.launch.launcher import LauncherError
 from pytest_dlperf.launch.leases import Candidate, Lease
 from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.locking import lock_scope
@@ -32,14 +31,6 @@ if TYPE_CHECKING:
 EXAMPLE_PORT: Final = 29500
 """Stands in a plan that is only shown for the free port that a run would be given."""
 THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
-
-
-class NotEnoughHostsError(CannotMeasureError):
-    """A case needs more hosts or devices than there are; the message says what would help."""
-
-
-class HostFaultError(BrokenError):
-    """There would be enough hosts, but too many are unfit; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +100,7 @@ class Fleet:
         """Check that enough is declared for a case, without asking any host.
 
         Raises:
-            NotEnoughHostsError: It is not.
+            CannotMeasureError: It is not.
         """
         if self.is_this_machine:
             if accelerators and case.topology.nodes > 1:
@@ -128,10 +119,8 @@ class Fleet:
         in this order. Waits until they are free.
 
         Raises:
-            NotEnoughHostsError: There are too few, or they have too few devices.
-            HostFaultError: Too few of them are fit.
-            LeaseError: The pool cannot be used.
-            LauncherError: The launcher cannot be used.
+            CannotMeasureError: There are too few, or they have too few devices.
+            BrokenError: Too few of them are fit, or the pool or the launcher cannot be used.
         """
         topology = case.topology
         candidates = self._candidates(case, needed, only)
@@ -190,7 +179,7 @@ class Fleet:
         """The nodes that a case would go to if all hosts were fit and free.
 
         Raises:
-            LauncherError: The launcher cannot be used.
+            BrokenError: The launcher cannot be used.
         """
         wanted = case.topology.nodes
         hosts = _large_enough(self._hosts(), case)
@@ -237,7 +226,7 @@ class Fleet:
             fault = "; ".join(dict.fromkeys(faults[host.name]))
             by_fault.setdefault(fault, []).append(host.name)
         told = "\n".join(f"  {', '.join(names)}: {fault}" for fault, names in by_fault.items())
-        raise HostFaultError(
+        raise BrokenError(
             f"{case.id} needs {wanted} fit host{'s' * (wanted > 1)}, and there "
             f"{'is' if len(fit) == 1 else 'are'} {len(fit)}. Not fit:\n{told}"
         )
@@ -250,7 +239,7 @@ class Fleet:
             for host in resolved:
                 if host.address.lower() in first:
                     # Two gangs would be given the same machine.
-                    raise LauncherError(
+                    raise BrokenError(
                         f"the hosts {first[host.address.lower()]} and {host.name} have the same "
                         f"address, {host.address}; name each host once, or give each its own in "
                         "a host file (address=…)"
@@ -273,7 +262,7 @@ class Fleet:
                         reports = look_at_hosts(self.launcher, hosts, needed, lock=self._lock)
                     except OSError as error:
                         what = f" cannot start {error.filename!r}" if error.filename else ""
-                        raise LauncherError(
+                        raise BrokenError(
                             f"the launcher {self.launcher.name}{what}: {error.strerror}"
                         ) from error
                     if file is not None:
@@ -284,7 +273,7 @@ class Fleet:
 
     def _not_enough(
         self, case: Case, hosts: Sequence[Host], *, accelerators: bool
-    ) -> NotEnoughHostsError:
+    ) -> CannotMeasureError:
         nodes, devices = case.topology.nodes, case.topology.devices_per_node
         needs = f"{nodes} node{'s' * (nodes > 1)} of {devices} device{'s' * (devices > 1)}"
         if self.is_this_machine:
@@ -293,7 +282,7 @@ class Fleet:
         else:
             there = describe_hosts(hosts)
         hint = "; a trainer that needs none says 'devices: cpu' under 'launch'"
-        return NotEnoughHostsError(
+        return CannotMeasureError(
             f"{case.id} needs {needs}; there is {there}. Name hosts with --dlperf-hosts "
             f"or DLPERF_HOSTS, as in node[01-04]:8{hint if accelerators else ''}"
         )
@@ -305,9 +294,9 @@ def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> list[Host
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in by_name]
     if not wanted:
-        raise NotEnoughHostsError(f"{case.id} is to run on hosts again that nobody has named")
+        raise CannotMeasureError(f"{case.id} is to run on hosts again that nobody has named")
     if unknown:
-        raise NotEnoughHostsError(
+        raise CannotMeasureError(
             f"{case.id} is to run on {', '.join(wanted)} again, and this session has no host "
             f"{', '.join(unknown)}; it has {', '.join(by_name)}"
         )

@@ -91,7 +91,7 @@ class Gang:
         """Have all nodes ready at once, however often it takes to find all of them free.
 
         Raises:
-            LaunchError: A node cannot be made ready.
+            BrokenError: A node cannot be made ready.
             InterruptedRunError: A signal came.
         """
         again = False

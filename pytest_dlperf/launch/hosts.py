@@ -50,10 +50,6 @@ _ALLOWED_LINE: Final = (
 _ALLOWED_NODE_LIST: Final = "Slurm writes names and ranges as in gpu[001-003,010],login1"
 
 
-class HostsError(UsageError):
-    """A list of hosts is wrong; the message names the entry, the place and what is allowed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """One machine that runs may use.
@@ -75,14 +71,14 @@ def parse_hosts(text: str, *, place: str, folder: Path | None = None) -> tuple[H
     ``folder``, or in the working folder.
 
     Raises:
-        HostsError: An entry is malformed, a host is given twice, there is none, or the host file
+        UsageError: An entry is malformed, a host is given twice, there is none, or the host file
             cannot be read.
     """
     text = text.strip(" \t\r\n")
     if text.startswith("@"):
         return _read_host_file(text[1:], place, Path() if folder is None else folder)
     if not text:
-        raise HostsError(f"{place} names no host; {_ALLOWED}")
+        raise UsageError(f"{place} names no host; {_ALLOWED}")
     hosts = _Hosts()
     where = _Place(place, _ALLOWED)
     for part in _split(text):
@@ -101,12 +97,12 @@ def slurm_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
     for.
 
     Raises:
-        HostsError: There is no node list, or it or the number of devices is malformed.
+        UsageError: There is no node list, or it or the number of devices is malformed.
     """
     text = environment.get(NODE_LIST_VARIABLE, "").strip(" \t\r\n")
     where = _Place(NODE_LIST_VARIABLE, _ALLOWED_NODE_LIST)
     if not text:
-        raise HostsError(f"{NODE_LIST_VARIABLE} names no node; {_ALLOWED_NODE_LIST}")
+        raise UsageError(f"{NODE_LIST_VARIABLE} names no node; {_ALLOWED_NODE_LIST}")
     devices = _slurm_devices(environment)
     hosts = _Hosts()
     for entry in _split(text):
@@ -150,8 +146,8 @@ class _Place(NamedTuple):
     name: str
     allowed: str
 
-    def error(self, entry: str, reason: str) -> HostsError:
-        return HostsError(f"{self.name}: {_shown(entry)} {reason}; {self.allowed}")
+    def error(self, entry: str, reason: str) -> UsageError:
+        return UsageError(f"{self.name}: {_shown(entry)} {reason}; {self.allowed}")
 
 
 class _Hosts:
@@ -169,7 +165,7 @@ class _Hosts:
         """Take the hosts of one entry.
 
         Raises:
-            HostsError: One of them is there already, or they are too many.
+            UsageError: One of them is there already, or they are too many.
         """
         if len(self._hosts) + len(hosts) > MAX_HOSTS:
             raise place.error(entry, f"makes more than {MAX_HOSTS} hosts in all")
@@ -197,13 +193,13 @@ def _read_host_file(name: str, place: str, folder: Path) -> tuple[Host, ...]:
     # A name can be no path at all (NUL, a home folder of nobody), and a file no text.
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise HostsError(
+        raise UsageError(
             f"{place}: the host file {_shown(name)} cannot be read: {reason}; {_ALLOWED_LINE}"
         ) from error
     if not regular:
-        raise HostsError(f"{place}: there is no host file {_shown(str(file))}; {_ALLOWED_LINE}")
+        raise UsageError(f"{place}: there is no host file {_shown(str(file))}; {_ALLOWED_LINE}")
     if len(content) > _MAX_FILE_SIZE:
-        raise HostsError(f"{place}: {_shown(str(file))} is above 1 MiB, so it is no host file")
+        raise UsageError(f"{place}: {_shown(str(file))} is above 1 MiB, so it is no host file")
     hosts = _Hosts()
     for number, line in enumerate(text.split("\n"), start=1):
         entry = line.partition("#")[0].strip(" \t\r")
@@ -211,7 +207,7 @@ def _read_host_file(name: str, place: str, folder: Path) -> tuple[Host, ...]:
             where = _Place(f"{file}:{number}", _ALLOWED_LINE)
             hosts.add(_line_hosts(entry, where), entry, where)
     if not hosts.all:
-        raise HostsError(f"{place}: the host file {file} names no host; {_ALLOWED_LINE}")
+        raise UsageError(f"{place}: the host file {file} names no host; {_ALLOWED_LINE}")
     return hosts.all
 
 

@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pytest_dlperf.model.errors import UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -52,7 +50,7 @@ class Launcher(Protocol):
         """The hosts with the addresses by which they reach each other.
 
         Raises:
-            LauncherError: Some cannot be found out.
+            BrokenError: Some cannot be found out.
         """
 
     def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
@@ -60,10 +58,6 @@ class Launcher(Protocol):
 
         ``alongside`` says that the program does little and need not wait until the host is free.
         """
-
-
-class LauncherError(UsageError):
-    """A launcher cannot work here; the message says what is missing and what helps."""
 
 
 def sent_program(python: str, source: bytes, *arguments: str) -> list[str]:

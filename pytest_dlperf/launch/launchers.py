@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
-from pytest_dlperf.launch.launcher import DEFAULT_PYTHON, LauncherError
+from pytest_dlperf.launch.launcher import DEFAULT_PYTHON
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.slurm import SlurmLauncher
 from pytest_dlperf.launch.ssh import SshLauncher
+from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +31,7 @@ def hosts_of(settings: Settings, environment: Mapping[str, str] = os.environ) ->
     """The hosts of a session; none where it has this machine alone.
 
     Raises:
-        HostsError: The list is malformed; the message names the entry.
+        UsageError: The list is malformed; the message names the entry.
     """
     if settings.hosts is not None:
         return parse_hosts(
@@ -53,8 +54,8 @@ def fleet_of(  # noqa: PLR0913 - all that hosts are used by, by name
     """The hosts of a session and the way to them.
 
     Raises:
-        HostsError: The list of hosts is malformed.
-        LauncherError: There is no such launcher, or it cannot work without hosts.
+        UsageError: The list of hosts is malformed, there is no such launcher, or it cannot work
+            without hosts.
     """
     hosts = hosts_of(settings, environment)
     python = cluster.python or DEFAULT_PYTHON
@@ -65,7 +66,7 @@ def fleet_of(  # noqa: PLR0913 - all that hosts are used by, by name
     }
     for launcher in more_launchers:
         if launcher.name in launchers:
-            raise LauncherError(f"a plugin adds the launcher {launcher.name!r}, which there is")
+            raise UsageError(f"a plugin adds the launcher {launcher.name!r}, which there is")
         launchers[launcher.name] = launcher
     name = settings.launcher
     if name is None:
@@ -74,17 +75,17 @@ def fleet_of(  # noqa: PLR0913 - all that hosts are used by, by name
         )
     chosen = launchers.get(name)
     if chosen is None:
-        raise LauncherError(
+        raise UsageError(
             f"{settings.launcher_place}: there is no launcher {name!r}{nearest(name, launchers)}; "
             f"there are: {', '.join(launchers)}"
         )
     if name == SlurmLauncher.name and not settings.in_allocation:
-        raise LauncherError(
+        raise UsageError(
             "the launcher slurm works inside an allocation; start the session with salloc or "
             "sbatch, or name another with --dlperf-launcher"
         )
     if chosen.remote and not hosts:
-        raise LauncherError(
+        raise UsageError(
             f"the launcher {name} needs hosts; name them with --dlperf-hosts or DLPERF_HOSTS"
         )
     return Fleet(

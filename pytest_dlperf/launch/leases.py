@@ -51,10 +51,6 @@ _CHECK_S: Final = 0.5
 """How often the waiting, all together, look for processes that have died."""
 
 
-class LeaseError(BrokenError):
-    """Hosts cannot be leased, now or ever; the message says why."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A host that a run could use; ``devices`` is None where it has as many as anybody wants."""
@@ -104,7 +100,7 @@ class HostPool:
         once.
 
         Raises:
-            LeaseError: Too few candidates have so many devices, or the pool cannot be written.
+            BrokenError: Too few candidates have so many devices, or the pool cannot be written.
         """
         usable = _usable(candidates, nodes, devices)
         request = _Claim(
@@ -155,14 +151,14 @@ class HostPool:
         claimed.lock.release()
         claimed.over = True
         # A full disk does not matter either: the next one who can write strikes the claim out.
-        with suppress(LeaseError):
+        with suppress(BrokenError):
             self._update(claimed)
 
     def _update(self, claimed: _Claimed) -> _Pool:
         """Bring the pool up to date, and this claim with it: into it, or out of it.
 
         Raises:
-            LeaseError: The pool cannot be read or written.
+            BrokenError: The pool cannot be read or written.
         """
         problem = None
         try:
@@ -184,9 +180,9 @@ class HostPool:
                     self._write(pool)
                 self._sweep(pool)
         except LockError as error:
-            raise LeaseError(f"hosts cannot be leased: {error}") from error
+            raise BrokenError(f"hosts cannot be leased: {error}") from error
         except OSError as error:
-            raise LeaseError(
+            raise BrokenError(
                 f"hosts cannot be leased: {error.filename or self._folder}: "
                 f"{error.strerror or error}"
             ) from error
@@ -443,20 +439,20 @@ def _usable(candidates: Sequence[Candidate], nodes: int, devices: int) -> dict[s
     """The candidates with enough devices, by address.
 
     Raises:
-        LeaseError: They are too few, or one is named twice.
+        BrokenError: They are too few, or one is named twice.
     """
     if nodes < 1 or devices < 1:
-        raise LeaseError(f"{nodes} host(s) with {devices} device(s) cannot be leased")
+        raise BrokenError(f"{nodes} host(s) with {devices} device(s) cannot be leased")
     by_address = {candidate.host.address.lower(): candidate for candidate in candidates}
     if len(by_address) < len(candidates):
-        raise LeaseError(f"of {len(candidates)} hosts to lease, some have the same address")
+        raise BrokenError(f"of {len(candidates)} hosts to lease, some have the same address")
     usable = {
         address: candidate
         for address, candidate in by_address.items()
         if candidate.devices is None or candidate.devices >= devices
     }
     if len(usable) < nodes:
-        raise LeaseError(
+        raise BrokenError(
             f"{nodes} host(s) with {devices} device(s) are wanted, "
             f"but only {len(usable)} of {len(candidates)} host(s) have as many"
         )
@@ -499,12 +495,12 @@ def _make_private(folder: Path) -> None:
     """Make the folder of the pool, or see that it is ours alone.
 
     Raises:
-        LeaseError: It is somebody else's, or no folder: who writes there could give our hosts away.
+        BrokenError: It is somebody else's, who could give our hosts away, or not a folder.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise LeaseError(f"hosts cannot be leased: {folder} is no folder of this user; remove it")
+        raise BrokenError(f"hosts cannot be leased: {folder} is no folder of this user; remove it")
     if stat.S_IMODE(status.st_mode) & 0o077:
         folder.chmod(0o700)
 

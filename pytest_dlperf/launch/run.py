@@ -19,8 +19,8 @@ from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
 from pytest_dlperf.launch.interrupts import Interrupts
 from pytest_dlperf.launch.plan import Node
 from pytest_dlperf.launch.record import LaunchOutcome, Record
-from pytest_dlperf.launch.supervisor_client import LaunchError
 from pytest_dlperf.launch.watch import Stop
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,7 +130,7 @@ class _Run:
             try:
                 self._gang.gather()
                 self._start()
-            except LaunchError as error:
+            except BrokenError as error:
                 self._errors.append(str(error))
             except InterruptedRunError:
                 pass
@@ -172,7 +172,7 @@ class _Run:
         """Start the program of each node that has one.
 
         Raises:
-            LaunchError: The record cannot be written, or a program or its folder is not there.
+            BrokenError: The record cannot be written, or a program or its folder is not there.
         """
         order = self._order
         nodes = [
@@ -192,7 +192,7 @@ class _Run:
             self._record.write(None)
         except OSError as error:
             path, self._record = self._record.path, None
-            raise LaunchError(f"cannot write {path}: {error.strerror}") from error
+            raise BrokenError(f"cannot write {path}: {error.strerror}") from error
         started = self._gang.agents[: len(self._commands)]
         for agent, command in zip(started, self._commands, strict=True):
             agent.start(command)

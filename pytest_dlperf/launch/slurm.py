@@ -7,7 +7,8 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch.launcher import DEFAULT_PYTHON, LauncherError
+from pytest_dlperf.launch.launcher import DEFAULT_PYTHON
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ class SlurmLauncher:
         """The nodes with the addresses that Slurm knows them by.
 
         Raises:
-            LauncherError: Slurm is not here, or does not know a node.
+            BrokenError: Slurm is not here, or does not know a node.
         """
         names = ",".join(host.name for host in hosts)
         try:
@@ -56,12 +57,12 @@ class SlurmLauncher:
                 timeout=RESOLVE_LIMIT_S,
             )
         except OSError as error:
-            raise LauncherError(f"cannot start 'scontrol': {error.strerror}") from error
+            raise BrokenError(f"cannot start 'scontrol': {error.strerror}") from error
         except subprocess.TimeoutExpired as error:
-            raise LauncherError(f"no answer from Slurm for {RESOLVE_LIMIT_S:g} s") from error
+            raise BrokenError(f"no answer from Slurm for {RESOLVE_LIMIT_S:g} s") from error
         except subprocess.CalledProcessError as error:
             told = (error.stdout + error.stderr).strip()
-            raise LauncherError(f"Slurm does not know the nodes {names}: {told}") from error
+            raise BrokenError(f"Slurm does not know the nodes {names}: {told}") from error
         addresses = dict(_NODE.findall(done.stdout))
         return tuple(replace(host, address=addresses.get(host.name, host.name)) for host in hosts)
 

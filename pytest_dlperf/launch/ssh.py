@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch.launcher import DEFAULT_PYTHON, LauncherError
+from pytest_dlperf.launch.launcher import DEFAULT_PYTHON
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ class SshLauncher:
         """The hosts with the addresses that the ssh configuration gives their names.
 
         Raises:
-            LauncherError: The client is not here, or does not take a host's name.
+            BrokenError: The client is not here, or does not take a host's name.
         """
         with ThreadPoolExecutor(max_workers=8) as threads:
             return tuple(threads.map(self._resolved, hosts))
@@ -84,16 +85,16 @@ class SshLauncher:
                 timeout=RESOLVE_LIMIT_S,
             )
         except OSError as error:
-            raise LauncherError(
+            raise BrokenError(
                 f"cannot start {self._command[0]!r}: {error.strerror}; "
                 "--dlperf-ssh names another OpenSSH client"
             ) from error
         except subprocess.CalledProcessError as error:
-            raise LauncherError(
+            raise BrokenError(
                 f"{shlex.join(command)}: {error.stderr.strip()}; is --dlperf-ssh right?"
             ) from error
         except subprocess.TimeoutExpired as error:
-            raise LauncherError(
+            raise BrokenError(
                 f"{shlex.join(command)}: no answer for {RESOLVE_LIMIT_S:g} s; what does the ssh "
                 "configuration run ('Match exec')?"
             ) from error

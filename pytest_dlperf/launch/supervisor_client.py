@@ -58,10 +58,6 @@ _FOREIGN_NAMES: Final = (
 )
 
 
-class LaunchError(BrokenError):
-    """A run cannot be started or recorded; the message says what and where."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where one node of a run goes, before it is known what it runs.
@@ -114,7 +110,7 @@ class SupervisorClient:
         With ``again`` the log may hold what an earlier try of the same run has left in it.
 
         Raises:
-            LaunchError: The log cannot be written or is that of another run, or the launcher's
+            BrokenError: The log cannot be written or is that of another run, or the launcher's
                 command cannot be started.
         """
         self.place = place
@@ -219,31 +215,31 @@ class SupervisorClient:
         """Check that the supervisor is there; with ``None``, that it may still come.
 
         Raises:
-            LaunchError: It is not; it was given ``limit_s`` seconds.
+            BrokenError: It is not; it was given ``limit_s`` seconds.
         """
         if self.ended and not self.ready:
-            raise LaunchError(f"{self._where()}: {self.lost or self._last_words()}")
+            raise BrokenError(f"{self._where()}: {self.lost or self._last_words()}")
         if not self.ready and limit_s is not None:
-            raise LaunchError(f"{self._where()}: no answer for {limit_s:g} s")
+            raise BrokenError(f"{self._where()}: no answer for {limit_s:g} s")
 
     def check_prepared(self, limit_s: float) -> None:
         """Check that the node is ready or busy, as opposed to unusable.
 
         Raises:
-            LaunchError: It is unusable, or has not answered in ``limit_s`` seconds.
+            BrokenError: It is unusable, or has not answered in ``limit_s`` seconds.
         """
         if self._cannot_prepare is not None:
-            raise LaunchError(f"{self._where()}: {self._cannot_prepare}")
+            raise BrokenError(f"{self._where()}: {self._cannot_prepare}")
         if self.ended:
-            raise LaunchError(f"{self._where()}: {self.lost or self._last_words()}")
+            raise BrokenError(f"{self._where()}: {self.lost or self._last_words()}")
         if not self.has_prepared:
-            raise LaunchError(f"{self._where()}: no answer for {limit_s:g} s when it was prepared")
+            raise BrokenError(f"{self._where()}: no answer for {limit_s:g} s when it was prepared")
 
     def check_started(self, limit_s: float) -> None:
         """Check that the program was started.
 
         Raises:
-            LaunchError: It was not: the program or its folder is not there, or nobody has
+            BrokenError: It was not: the program or its folder is not there, or nobody has
                 answered in ``limit_s`` seconds.
         """
         command = self._started_with
@@ -252,14 +248,14 @@ class SupervisorClient:
             node = f"cannot start node {command.node_rank}{self._on_host()}"
             if reason is None:
                 folder = command.working_directory
-                raise LaunchError(f"{node}: its working directory {folder!r} is no folder there")
+                raise BrokenError(f"{node}: its working directory {folder!r} is no folder there")
             program = command.arguments[0]
             where = "" if "/" in program else " in the folders of PATH"
-            raise LaunchError(f"{node}: program {program!r}{where}: {reason}")
+            raise BrokenError(f"{node}: program {program!r}{where}: {reason}")
         if self.ended and not self.started:
-            raise LaunchError(f"{self._where()}: {self.lost or self._last_words()}")
+            raise BrokenError(f"{self._where()}: {self.lost or self._last_words()}")
         if not self.answered():
-            raise LaunchError(f"{self._where()}: no answer for {limit_s:g} s at the start")
+            raise BrokenError(f"{self._where()}: no answer for {limit_s:g} s at the start")
 
     def fileno(self) -> int:
         """Where the reports of the supervisor come in."""
@@ -418,16 +414,16 @@ def _opened(log: Path, *, again: bool) -> BinaryIO:
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LaunchError(f"cannot make the log folder {log.parent}: {error.strerror}") from error
+        raise BrokenError(f"cannot make the log folder {log.parent}: {error.strerror}") from error
     try:
         opened = log.open("ab")
         if again:
             opened.truncate(0)
     except OSError as error:
-        raise LaunchError(f"cannot write the log {log}: {error.strerror}") from error
+        raise BrokenError(f"cannot write the log {log}: {error.strerror}") from error
     if os.fstat(opened.fileno()).st_size:
         opened.close()
-        raise LaunchError(f"the log {log} is not empty: another run has written it")
+        raise BrokenError(f"the log {log} is not empty: another run has written it")
     return opened
 
 
@@ -441,7 +437,7 @@ def _started(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
             start_new_session=True,
         )
     except OSError as error:
-        raise LaunchError(f"cannot start {command[0]!r}: {error.strerror}") from error
+        raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:

@@ -11,25 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
-from pytest_dlperf.config.variables import (
-    MissingVariableError,
-    VariableError,
-    needed_paths,
-    resolve,
-)
-from pytest_dlperf.launch.fleet import HostFaultError, NotEnoughHostsError
-from pytest_dlperf.launch.launcher import LauncherError
-from pytest_dlperf.launch.leases import LeaseError
+from pytest_dlperf.config.variables import needed_paths, resolve
 from pytest_dlperf.launch.pace import Progress
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.watch import MIN_FREE_BYTES, RunWatch, free_bytes
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
-from pytest_dlperf.measure.cannot import HostUnusableError, check_estimator
 from pytest_dlperf.measure.ending import with_ending
+from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.log_tail import readable
-from pytest_dlperf.model.errors import CannotMeasureError
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -101,11 +93,11 @@ class LaunchMeasurer:
 
         Raises:
             CannotMeasureError: The system has no launch, or needs what is not here or not set.
-            HostUnusableError: What it needs is here, and broken.
+            BrokenError: What it needs is here, and broken.
         """
         system = self._systems[case.system]
         check_estimator(system, self._estimator)
-        with self._told(f". Logs that exist are judged with --dlperf-logs {case.system}=DIR"):
+        with self._translated(f". Judge existing logs with --dlperf-logs {case.system}=DIR"):
             launch = self._launch_of(system, case)
             with self._fleet.leased(case, launch.needed) as leases:
                 runs = self._runs(launch, leases)
@@ -123,12 +115,12 @@ class LaunchMeasurer:
 
         Raises:
             CannotMeasureError: Either needs what is not here or not set.
-            HostUnusableError: What either needs is here, and broken.
+            BrokenError: What either needs is here, and broken.
         """
         system = self._systems[case.system]
         check_estimator(system, self._estimator)
         below = self._session_dir / CONTROL_ARM
-        with self._told(""):
+        with self._translated():
             candidate = self._launch_of(system, case, folder=below / "candidate")
             accepted = self._launch_of(system, case, before=control, folder=below / "control")
             if candidate.variables == accepted.variables:
@@ -146,18 +138,16 @@ class LaunchMeasurer:
             )
 
     @contextmanager
-    def _told(self, hint: str) -> Iterator[None]:
-        """Say why a case cannot be measured in the words that all measurers have."""
+    def _translated(self, hint: str = "") -> Iterator[None]:
+        """Raise what all measurers do; the ``hint`` goes to a case that cannot be measured here."""
         try:
             yield
-        except (NotEnoughHostsError, MissingVariableError) as error:
+        except CannotMeasureError as error:
             raise CannotMeasureError(f"{error}{hint}") from error
-        except (HostFaultError, LauncherError, LeaseError, VariableError) as error:
-            raise HostUnusableError(str(error)) from error
+        except UsageError as error:
+            raise BrokenError(str(error)) from error
         except OSError as error:
-            raise HostUnusableError(
-                f"{error.filename or self._session_dir}: {error.strerror}"
-            ) from error
+            raise BrokenError(f"{error.filename or self._session_dir}: {error.strerror}") from error
 
     def _measurement(
         self, launch: _Launch, leases: Sequence[Lease], runs: Sequence[Run]
@@ -175,16 +165,12 @@ class LaunchMeasurer:
 
         Raises:
             CannotMeasureError: The system has no launch, or needs what is not here or not set.
-            HostUnusableError: The hosts cannot be found out.
+            BrokenError: The hosts cannot be found out.
         """
         system = self._systems[case.system]
-        try:
+        with self._translated():
             launch = self._launch_of(system, case, look=False)
             nodes = self._fleet.planned_nodes(case)
-        except (NotEnoughHostsError, MissingVariableError) as error:
-            raise CannotMeasureError(str(error)) from error
-        except (LauncherError, VariableError) as error:
-            raise HostUnusableError(str(error)) from error
         return launch.commands(nodes, run=1, log=launch.log(1))
 
     def _launch_of(
@@ -200,9 +186,8 @@ class LaunchMeasurer:
         spec = system.launch
         if spec is None:
             raise CannotMeasureError(
-                f"{system.file.name} says nothing under 'launch'; judge existing logs with "
-                f"--dlperf-logs {case.system}=DIR, or leave the system out of this cluster by "
-                "naming the others under 'systems' in its cluster.yaml"
+                f"{system.file.name} says nothing under 'launch'; leave the system out of this "
+                "cluster by naming the others under 'systems' in its cluster.yaml"
             )
         variables = resolve(spec, system.id, (before, *self._assignments), case=case)
         here = self._fleet.is_this_machine and variables.python in (None, sys.executable)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.throughput import measure_log
-from pytest_dlperf.measure.cannot import check_estimator
 from pytest_dlperf.measure.log_tail import readable, with_last_line
 from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
@@ -92,3 +91,17 @@ class LogMeasurer:
             estimator=self._estimator,
         )
         return with_last_line(read, path)
+
+
+def check_estimator(system: System, estimator: Estimator) -> None:
+    """Refuse what cannot be estimated before anything is launched or read.
+
+    Raises:
+        CannotMeasureError: The system's logs have no published definition of throughput.
+    """
+    if estimator is Estimator.PUBLISHED and not system.log_format.has_published:
+        raise CannotMeasureError(
+            f"the log format {system.log_format.name} of {system.id} has no published "
+            "definition of throughput; compare with a cluster whose cluster.yaml says "
+            "'estimator: steady'"
+        )

@@ -77,12 +77,12 @@ def _launches_on_hosts(config: pytest.Config) -> int:
     settings = read_settings(config)
     if not settings.may_launch_on_hosts:
         return 0  # without the imports that reading a list of hosts costs
-    from pytest_dlperf.launch.hosts import HostsError
     from pytest_dlperf.launch.launchers import hosts_of
+    from pytest_dlperf.model.errors import UsageError
 
     try:
         return len(hosts_of(settings))
-    except HostsError as error:
+    except UsageError as error:
         raise pytest.UsageError(str(error)) from error
 
 

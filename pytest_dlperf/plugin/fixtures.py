@@ -80,9 +80,7 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
 
     A case that cannot be measured here skips the test and says what is missing.
     """
-    from pytest_dlperf.files.locks import LockError
-    from pytest_dlperf.measure.cannot import HostUnusableError
-    from pytest_dlperf.model.errors import CannotMeasureError
+    from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
     from pytest_dlperf.plugin.suite import SuiteError
 
     suite = _suite(request)
@@ -94,7 +92,7 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
             # A baseline that cannot be read is told before hours of training, not after.
             suite.baseline(case)
             measurement = suite.measure(case)
-        except (CannotMeasureError, HostUnusableError, LockError, SuiteError) as error:
+        except (CannotMeasureError, BrokenError, SuiteError) as error:
             problem = error
         else:
             if record is not None:
@@ -234,9 +232,7 @@ class Gate:
 
     def _interleaved(self, *measurements: Measurement) -> tuple[list[InterleavedRuns], str | None]:
         """Runs of each case and of the accepted software in turn, or why there are fewer."""
-        from pytest_dlperf.files.locks import LockError
-        from pytest_dlperf.measure.cannot import HostUnusableError
-        from pytest_dlperf.model.errors import CannotMeasureError
+        from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
         taken: list[InterleavedRuns] = []
         try:
@@ -245,7 +241,7 @@ class Gate:
                 taken.append(both)
                 if self._record is not None:
                     self._record.interleaved[measurement.case_id] = both
-        except (CannotMeasureError, HostUnusableError, LockError) as error:
+        except (CannotMeasureError, BrokenError) as error:
             return taken, f"the accepted software could not be run beside it: {error}"
         return taken, None
 

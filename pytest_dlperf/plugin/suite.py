@@ -210,8 +210,6 @@ class Suite:
         Raises:
             SuiteError: Hosts, launcher or what was set for systems is wrong.
         """
-        from pytest_dlperf.launch.hosts import HostsError
-        from pytest_dlperf.launch.launcher import LauncherError
         from pytest_dlperf.launch.launchers import fleet_of
         from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
@@ -223,7 +221,7 @@ class Suite:
                 shared_folder=measurements.folder,
                 say=say,
             )
-        except (HostsError, LauncherError) as error:
+        except UsageError as error:
             raise SuiteError(str(error)) from error
         self._measurements = measurements
         self._measurer = self._launching = LaunchMeasurer(
@@ -284,7 +282,7 @@ class Suite:
 
         Raises:
             CannotMeasureError: The case cannot be launched here.
-            HostUnusableError: What it needs is here, and broken.
+            BrokenError: What it needs is here, and broken.
         """
         if self._launching is None:
             raise AssertionError("it is not said that cases are launched")
@@ -310,7 +308,7 @@ class Suite:
 
         Raises:
             CannotMeasureError: The case cannot be measured here.
-            HostUnusableError: What it needs is here, and broken.
+            BrokenError: What it needs is here, and broken.
         """
         measurer, measurements = self._measurer, self._measurements
         if measurer is None or measurements is None:
@@ -336,7 +334,7 @@ class Suite:
 
         Raises:
             CannotMeasureError: The accepted software cannot be launched here.
-            HostUnusableError: What it needs is here, and broken.
+            BrokenError: What it needs is here, and broken.
         """
         launching, measurements, control = (
             self._launching,

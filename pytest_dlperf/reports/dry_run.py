@@ -6,8 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.launch.secrets import masked_arguments, masked_environment
-from pytest_dlperf.measure.cannot import HostUnusableError
-from pytest_dlperf.model.errors import CannotMeasureError
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ def dry_run_lines(
         yield case.id
         try:
             commands = planned(case)
-        except (CannotMeasureError, HostUnusableError) as error:
+        except (CannotMeasureError, BrokenError) as error:
             yield f"  cannot be launched: {error}"
         else:
             launched += 1
