@@ -77,7 +77,7 @@ def _launches_on_hosts(config: pytest.Config) -> int:
     settings = read_settings(config)
     if not settings.may_launch_on_hosts:
         return 0  # without the imports that reading a list of hosts costs
-    from pytest_dlperf.launch.launchers import hosts_of
+    from pytest_dlperf.launch.choosing import hosts_of
     from pytest_dlperf.model.errors import UsageError
 
     try:

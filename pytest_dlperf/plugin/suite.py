@@ -210,7 +210,7 @@ class Suite:
         Raises:
             SuiteError: Hosts, launcher or what was set for systems is wrong.
         """
-        from pytest_dlperf.launch.launchers import fleet_of
+        from pytest_dlperf.launch.choosing import fleet_of
         from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
         try:
