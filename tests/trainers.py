@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from suites import Suite
 
     from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.measure.by_launching import RunProgress
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.repeats import Repeats

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
-from pytest_dlperf.launch.launcher import DEFAULT_PYTHON
+from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.launch.slurm import SlurmLauncher
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
 
 
 def hosts_of(settings: Settings, environment: Mapping[str, str] = os.environ) -> tuple[Host, ...]:

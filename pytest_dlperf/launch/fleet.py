@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.leases import HostPool
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.model.case import Case

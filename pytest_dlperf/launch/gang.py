@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_dlperf.launch.interrupts import Interrupts
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.remote_call import RemoteCall
     from pytest_dlperf.launch.supervisor_client import Place
 

@@ -10,11 +10,11 @@ import tempfile
 import time
 from typing import IO, TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch.launcher import sent_program, source_of
+from pytest_dlperf.launch.launchers import sent_program, source_of
 
 if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
 
 END_LIMIT_S: Final = 0.5
 """How long the way to it may take to end after it."""

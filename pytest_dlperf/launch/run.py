@@ -25,7 +25,7 @@ from pytest_dlperf.model.errors import BrokenError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.supervisor_client import Place, SupervisorClient
 

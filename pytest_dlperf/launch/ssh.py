@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch.launcher import DEFAULT_PYTHON
+from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from typing import IO, TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.launch import supervisor
-from pytest_dlperf.launch.launcher import sent_program, source_of
+from pytest_dlperf.launch.launchers import sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
 
 HEARTBEAT_TIMEOUT_S: Final = 5.0

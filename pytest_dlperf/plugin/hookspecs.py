@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.reports.report import Report
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.launch.fleet import Fleet, HostFault
-    from pytest_dlperf.launch.launcher import Launcher
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.tree import LogSource
