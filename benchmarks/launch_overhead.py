@@ -28,10 +28,9 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.local import LocalLauncher
+from pytest_dlperf.launch.launchers import LocalLauncher, SshLauncher
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.ssh import SshLauncher
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
@@ -154,7 +153,7 @@ def cluster(name: str, nodes: int, folder: Path) -> Iterator[tuple[Launcher, lis
     ssh = SshHosts(folder=folder, names=names, port=free_ports(1, worker=19)[0])
     try:
         ssh.set_up()
-        yield SshLauncher(ssh.arguments("")[:-1], python=sys.executable), hosts
+        yield SshLauncher(ssh.arguments("")[:-1], sys.executable), hosts
     finally:
         ssh.tear_down()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
+from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place

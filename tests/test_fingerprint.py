@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from trainers import CASES, TinySystem, measurer
 from pytest_dlperf.launch import probe
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
 from pytest_dlperf.model.case import Case
@@ -108,18 +108,15 @@ def distribution(folder: Path, name: str, version: str) -> None:
     )
 
 
-@dataclass(frozen=True)
-class OwnTools:
+class OwnTools(Launcher):
     """A launcher to hosts that are this machine, each with tools of its own on its PATH."""
 
-    tools: dict[str, Path]
-    name: str = "own tools"
-    python: str = sys.executable
-    remote: bool = False
-    queues: bool = False
+    name = "own tools"
+    remote = False
 
-    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
-        return tuple(hosts)
+    def __init__(self, tools: dict[str, Path], *, python: str = sys.executable) -> None:
+        super().__init__(python)
+        self.tools = tools
 
     def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
         del alongside

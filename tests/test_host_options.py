@@ -103,24 +103,6 @@ def test_the_launcher_comes_from_the_strongest_source(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--dlperf-launcher", "shh"], "there is no launcher 'shh'; did you mean 'ssh'[?]*local*"),
-        (["--dlperf-launcher", "slurm", "-n", "2"], "the launcher slurm works inside an alloc*"),
-        (["--dlperf-launcher", "ssh"], "the launcher ssh needs hosts; *DLPERF_HOSTS"),
-    ],
-    ids=["unknown", "no allocation", "no hosts"],
-)
-def test_a_launcher_that_cannot_work_is_a_usage_error(
-    suite: Suite, arguments: list[str], message: str
-) -> None:
-    TinySystem(suite)
-    result = suite.run("-k", "tiny", *arguments)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{message}"])
-
-
-@pytest.mark.parametrize(
     ("variable", "value", "program"),
     [("DLPERF_HOSTS", "a,b", "no-such-ssh"), ("SLURM_JOB_NODELIST", "n[1-2]", "scontrol")],
     ids=["ssh with hosts", "slurm in an allocation"],
@@ -136,21 +118,26 @@ def test_the_launcher_follows_from_where_the_hosts_come_from(
     result.stdout.fnmatch_lines([f"*cannot be launched: cannot start '{program}'*"])
 
 
-def test_a_plugin_adds_a_launcher(suite: Suite) -> None:
+def test_a_plugin_adds_a_launcher_and_is_given_the_python_of_the_cluster(suite: Suite) -> None:
     TinySystem(suite)
+    python = suite.path / "own-python"
+    python.symlink_to(sys.executable)
+    cluster = suite.path / "baselines" / "local" / "cluster.yaml"
+    cluster.parent.mkdir()
+    cluster.write_text(f"python: {python}\n", encoding="utf-8")
     (suite.path / "conftest.py").write_text(
-        "import sys\n"
-        "class Capsule:\n"
-        "    name, python, remote, queues = 'capsule', sys.executable, False, False\n"
-        "    def resolve(self, hosts): return tuple(hosts)\n"
+        "from pytest_dlperf.launch.launchers import Launcher\n"
+        "class Capsule(Launcher):\n"
+        "    name, remote = 'capsule', False\n"
         "    def command(self, host, program, *, alongside=False):\n"
-        "        return ['env', f'CAPSULE={host.name}', *program]\n"
-        "def pytest_dlperf_launchers(config): return [Capsule()]\n",
+        "        return ['env', f'CAPSULE={host.name}', f'PYTHON={self.python}', *program]\n"
+        "def pytest_dlperf_launchers(python): return [Capsule(python)]\n",
         encoding="utf-8",
     )
     trainer = suite.path / "trainer" / "train.py"
     trainer.write_text(
-        trainer.read_text(encoding="utf-8") + 'note("capsules.txt", os.environ["CAPSULE"])\n',
+        trainer.read_text(encoding="utf-8")
+        + 'note("capsules.txt", os.environ["CAPSULE"], os.environ["PYTHON"])\n',
         encoding="utf-8",
     )
     runs = suite.path / "night"
@@ -161,8 +148,8 @@ def test_a_plugin_adds_a_launcher(suite: Suite) -> None:
     )  # fmt: skip
 
     assert results["cases"][0]["runs"][0]["status"] == "ok"
-    capsules = (suite.path / "trainer" / "capsules.txt").read_text(encoding="utf-8").split()
-    assert sorted(capsules) == ["127.1.0.1", "127.1.0.2"]
+    capsules = (suite.path / "trainer" / "capsules.txt").read_text(encoding="utf-8").splitlines()
+    assert sorted(capsules) == [f"127.1.0.1 {python}", f"127.1.0.2 {python}"]
     record = runs / SYSTEM / "2n1g" / "mlp_b4_fp32_1" / "command.json"
     assert json.loads(record.read_text(encoding="utf-8"))["launcher"] == "capsule"
 

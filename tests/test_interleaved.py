@@ -13,7 +13,7 @@ from trainers import CASES, SYSTEM, TinySystem, measurer, slower_by
 
 from pytest_dlperf.config.variables import Assignment
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.ssh import SshLauncher
+from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.logs.tree import CONTROL_ARM, LogSource, index_logs
 from pytest_dlperf.measure.once import Measurements
 from pytest_dlperf.model.case import Case

@@ -21,11 +21,11 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import local, supervisor
+from pytest_dlperf.launch import launchers, supervisor
 from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch import supervisor_client as agent
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.local import LocalLauncher
+from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
@@ -67,7 +67,7 @@ def nodes(folder: Path, *arguments: tuple[str, ...], **environment: str) -> list
         NodeCommand(
             node_rank=rank,
             host="localhost",
-            address=local.ADDRESS,
+            address=launchers.ADDRESS,
             arguments=own,
             environment=environment,
             working_directory=None,

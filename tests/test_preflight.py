@@ -16,6 +16,7 @@ from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.launch import preflight
 from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def test_each_fault_is_said_once_and_cases_go_where_there_is_none(
     result.stdout.fnmatch_lines(
         [
             "tiny-mlp-fp32-b4-3n1g needs 3 fit hosts, and there are 2. Not fit:",
-            f"  {down}: the way there *Connection refused",
+            f"  {down}: ssh exited with status 255: *Connection refused",
             f"  {old}: has frame 1.1, and *",
         ]
     )
@@ -179,7 +180,7 @@ def test_a_python_that_is_not_there_is_a_fault(suite: Suite, over_ssh: SshHosts)
 
     for result, told in (
         (trainer, "the trainer's Python '/no/python' does not run there: No such file*"),
-        (supervisor, "the way there ended with exit code 127*/no/python3*"),
+        (supervisor, "ssh exited with status 127*/no/python3*"),
     ):
         assert result.ret == 1
         hosts = ", ".join(over_ssh.names)
@@ -215,16 +216,15 @@ def test_a_host_that_never_answers_is_passed_over(
     assert "timed out" in host_notes(result)["silent"]
 
 
-class Slow:
+class Slow(Launcher):
     """A launcher to hosts of which some answer late or never."""
 
-    name, python, remote, queues = "slow", sys.executable, False, False
+    name = "slow"
+    remote = False
 
     def __init__(self, seconds: dict[str, float]) -> None:
+        super().__init__(sys.executable)
         self._seconds = seconds
-
-    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
-        return tuple(hosts)
 
     def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
         del alongside

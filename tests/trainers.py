@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.variables import Assignment
 from pytest_dlperf.launch.fleet import Fleet
+from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.launch.local import LocalLauncher
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.measure.by_launching import LaunchMeasurer
 from pytest_dlperf.model.measurement import Estimator

@@ -1,4 +1,4 @@
-"""Chooses the hosts and the launcher of a session, by what the user said and where it runs."""
+"""Chooses the launcher and the hosts of a session, by what the user said and where it runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
-from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
+from pytest_dlperf.launch.launchers import is_this_machine
 from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.launch.local import LocalLauncher
-from pytest_dlperf.launch.slurm import SlurmLauncher
-from pytest_dlperf.launch.ssh import SshLauncher
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.options import Settings
@@ -27,70 +24,26 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launchers import Launcher
 
 
-def hosts_of(settings: Settings, environment: Mapping[str, str] = os.environ) -> tuple[Host, ...]:
-    """The hosts of a session; none where it has this machine alone.
-
-    Raises:
-        UsageError: The list is malformed; the message names the entry.
-    """
-    if settings.hosts is not None:
-        return parse_hosts(
-            settings.hosts.text, place=settings.hosts.place, folder=settings.hosts.folder
-        )
-    if settings.launcher == LocalLauncher.name or not settings.in_allocation:
-        return ()
-    return slurm_hosts(environment)
-
-
-def fleet_of(  # noqa: PLR0913 - all that hosts are used by, by name
+def fleet_of(
     settings: Settings,
     cluster: Cluster,
+    launchers: Iterable[Launcher],
     *,
-    more_launchers: Iterable[Launcher],
     shared_folder: Path | None,
     say: Callable[[str], None],
-    environment: Mapping[str, str] = os.environ,
 ) -> Fleet:
-    """The hosts of a session and the way to them.
+    """Put the hosts of a session and the way to them together.
 
     Raises:
-        UsageError: The list of hosts is malformed, there is no such launcher, or it cannot work
-            without hosts.
+        UsageError: As from ``launcher_and_hosts``.
     """
-    hosts = hosts_of(settings, environment)
-    python = cluster.python or DEFAULT_PYTHON
-    launchers: dict[str, Launcher] = {
-        LocalLauncher.name: LocalLauncher(),
-        SshLauncher.name: SshLauncher(settings.ssh_command, python=python),
-        SlurmLauncher.name: SlurmLauncher(python=python),
-    }
-    for launcher in more_launchers:
-        if launcher.name in launchers:
-            raise UsageError(f"a plugin adds the launcher {launcher.name!r}, which there is")
-        launchers[launcher.name] = launcher
-    name = settings.launcher
-    if name is None:
-        name = (
-            SlurmLauncher.name if settings.in_allocation else SshLauncher.name if hosts else "local"
-        )
-    chosen = launchers.get(name)
-    if chosen is None:
-        raise UsageError(
-            f"{settings.launcher_place}: there is no launcher {name!r}{nearest(name, launchers)}; "
-            f"there are: {', '.join(launchers)}"
-        )
-    if name == SlurmLauncher.name and not settings.in_allocation:
-        raise UsageError(
-            "the launcher slurm works inside an allocation; start the session with salloc or "
-            "sbatch, or name another with --dlperf-launcher"
-        )
-    if chosen.remote and not hosts:
-        raise UsageError(
-            f"the launcher {name} needs hosts; name them with --dlperf-hosts or DLPERF_HOSTS"
-        )
+    launcher, hosts = launcher_and_hosts(settings, launchers)
     return Fleet(
-        chosen,
-        tuple(_with_devices(host, cluster.devices_per_node) for host in hosts),
+        launcher,
+        [
+            host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
+            for host in hosts
+        ],
         pool=HostPool(_pool_folder(), report=say),
         exclusive=not settings.share_hosts,
         lock=settings.lock,
@@ -99,11 +52,68 @@ def fleet_of(  # noqa: PLR0913 - all that hosts are used by, by name
     )
 
 
-def _with_devices(host: Host, devices: int | None) -> Host:
-    return host if host.devices is not None else replace(host, devices=devices)
+def launcher_and_hosts(
+    settings: Settings,
+    launchers: Iterable[Launcher],
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[Launcher, tuple[Host, ...]]:
+    """Choose among ``launchers``, and read the hosts; none stand for this machine alone.
+
+    Raises:
+        UsageError: The list of hosts is malformed, two launchers have one name, none has the name
+            that was asked for, or it cannot work here.
+    """
+    by_name: dict[str, Launcher] = {}
+    for launcher in launchers:
+        if launcher.name in by_name:
+            raise UsageError(f"a plugin's launcher: {launcher.name!r} is already registered")
+        by_name[launcher.name] = launcher
+    hosts = _named_hosts(settings)
+    chosen = _chosen(settings, by_name, hosts)
+    if not hosts and settings.in_allocation and not chosen.on_this_machine:
+        hosts = slurm_hosts(environment)
+    if chosen.needs_allocation and not settings.in_allocation:
+        raise UsageError(
+            f"the launcher {chosen.name} works inside an allocation; start the session with salloc "
+            "or sbatch, or name another with --dlperf-launcher"
+        )
+    if chosen.remote and not hosts:
+        raise UsageError(
+            f"the launcher {chosen.name} needs hosts; name them with --dlperf-hosts or DLPERF_HOSTS"
+        )
+    return chosen, hosts
+
+
+def _named_hosts(settings: Settings) -> tuple[Host, ...]:
+    given = settings.hosts
+    if given is None:
+        return ()
+    return parse_hosts(given.text, place=given.place, folder=given.folder)
+
+
+def _chosen(settings: Settings, by_name: Mapping[str, Launcher], hosts: Sequence[Host]) -> Launcher:
+    name = settings.launcher
+    if name is not None and name not in by_name:
+        raise UsageError(
+            f"{settings.launcher_place}: there is no launcher {name!r}{nearest(name, by_name)}; "
+            f"there are: {', '.join(by_name)}"
+        )
+    if name is not None:
+        return by_name[name]
+    # Those that come with the package stand first, one of each kind.
+    for launcher in by_name.values():
+        if settings.in_allocation:
+            fits = launcher.needs_allocation
+        elif not hosts or (len(hosts) == 1 and is_this_machine(hosts[0])):
+            fits = launcher.on_this_machine
+        else:
+            fits = launcher.remote and not launcher.needs_allocation
+        if fits:
+            return launcher
+    raise UsageError("none of the launchers works here; name one with --dlperf-launcher")
 
 
 def _pool_folder() -> Path:
-    """One pool for all sessions of this user on this machine."""
+    """Return the folder of the pool that all sessions of this user on this machine share."""
     user = os.getuid() if hasattr(os, "getuid") else "user"
     return Path(tempfile.gettempdir()) / f"pytest-dlperf-hosts-{user}"

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final, final
 from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.launch.facts import fingerprint_of
 from pytest_dlperf.launch.hosts import Host, describe_hosts
+from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
 from pytest_dlperf.launch.leases import Candidate, Lease
-from pytest_dlperf.launch.local import ADDRESS, LocalLauncher
-from pytest_dlperf.launch.locking import lock_scope
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
 from pytest_dlperf.launch.supervisor_client import Place
@@ -82,7 +81,7 @@ class Fleet:
         """The way and the hosts, for people."""
         if self.is_this_machine:
             return "on this machine"
-        note = ", all of them this machine" if self.launcher.name == LocalLauncher.name else ""
+        note = ", all of them this machine" if self.launcher.on_this_machine else ""
         return f"by {self.launcher.name} on {describe_hosts(self._declared)}{note}"
 
     @property
@@ -146,7 +145,7 @@ class Fleet:
             case.topology,
             [(host, looked_at[name]) for name, host in hosts.items()],
             needed,
-            on_one_machine=self.launcher.name == LocalLauncher.name,
+            on_one_machine=self.launcher.on_this_machine,
         )
 
     def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
@@ -161,9 +160,7 @@ class Fleet:
                     host=lease.host,
                     device_ids=lease.device_ids,
                     locked_devices=self._locked_devices(lease) if is_first else (),
-                    lock_scope=lock_scope(
-                        self._lock, lease.host, played_here=self.launcher.name == LocalLauncher.name
-                    ),
+                    lock_scope=lock_scope(self._lock, lease.host, self.launcher),
                     log=node_log(log, rank),
                 )
             )

@@ -1,10 +1,19 @@
-"""What a launcher is: a way to have a program run on a host, with its standard streams here."""
+"""Launchers: the ways to have a program run on a host, with its standard streams here."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+import ipaddress
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final, final
+
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,63 +21,233 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
 
 DEFAULT_PYTHON: Final = "python3"
-"""What supervises runs on other hosts, unless the cluster says otherwise."""
-
-# Takes a program of a known length from standard input and runs it. It is one line without single
-# quotes, exclamation marks and backslashes, so that any login shell at the other end hands it on.
-_BOOTSTRAP: Final = (
-    'import os,sys;n=int(sys.argv.pop(1));s=b"";'
-    'exec("while len(s)<n:s+=os.read(0,n-len(s))or sys.exit(1)");'
-    'exec(compile(s,"pytest-dlperf","exec"))'
-)
+"""Supervises runs on other hosts, unless ``cluster.yaml`` names another."""
+ADDRESS: Final = "127.0.0.1"
+"""Where the nodes of this machine reach each other."""
+RESOLVE_LIMIT_S: Final = 20.0
+"""How long ssh may take to read its configuration, and Slurm to give its nodes' addresses."""
 
 
-class Launcher(Protocol):
-    """A way to have a program run on a host; plugins may add more (``pytest_dlperf_launchers``).
+class Launcher(ABC):
+    """A way to have a program run on a host; plugins add more (``pytest_dlperf_launchers``).
 
-    The program's standard streams are those of the command that ``command`` gives, and the end of
-    the command's standard input has to reach the program as the end of its own.
+    A launcher has a name, declares what it can do, and gives a command. The program's standard
+    streams are those of the command, and the end of the command's standard input has to reach the
+    program as the end of its own.
     """
 
-    @property
-    def name(self) -> str:
-        """What ``--dlperf-launcher`` calls it."""
+    name: ClassVar[str]
+    """``--dlperf-launcher`` takes it."""
+    remote: ClassVar[bool] = True
+    """A network lies between, which may be cut. Hosts have to be named."""
+    queues: ClassVar[bool] = False
+    """A host that is busy keeps the command waiting, instead of refusing it."""
+    on_this_machine: ClassVar[bool] = False
+    """Every host is this machine, whatever it is called."""
+    needs_allocation: ClassVar[bool] = False
+    """It works inside an allocation of Slurm only."""
 
-    @property
-    def python(self) -> str:
-        """The Python 3.6 or newer, on the host, that supervises a run there."""
-
-    @property
-    def remote(self) -> bool:
-        """Whether a network lies between, which may be cut."""
-
-    @property
-    def queues(self) -> bool:
-        """Whether a host that is busy keeps the command waiting, instead of refusing it."""
+    def __init__(self, python: str = DEFAULT_PYTHON) -> None:
+        """Supervise runs with this Python (3.6 or newer) on the hosts."""
+        self.python = python
 
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
-        """The hosts with the addresses by which they reach each other.
+        """Give hosts the addresses by which they reach each other; as declared by default.
 
         Raises:
             BrokenError: Some cannot be found out.
         """
+        return tuple(hosts)
 
+    @abstractmethod
     def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
-        """The command, to be run here, that runs the program on the host.
+        """Give the command, to be run here, that runs the program on the host.
 
-        ``alongside`` says that the program does little and need not wait until the host is free.
+        ``alongside``: the program does little and need not wait until the host is free.
         """
 
 
-def sent_program(python: str, source: bytes, *arguments: str) -> list[str]:
-    """A program in Python that takes its source from standard input, and then goes on from there.
+@final
+class LocalLauncher(Launcher):
+    """Starts every node on this machine, whatever its host is called."""
 
-    Nothing has to be installed where it runs but that Python.
+    name = "local"
+    remote = False
+    on_this_machine = True
+
+    def __init__(self) -> None:
+        """Supervise with the Python of this process."""
+        super().__init__(sys.executable)
+
+    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
+        """Take names for addresses, and those of this machine for loopback."""
+        return tuple(
+            replace(host, address=ADDRESS)
+            if is_this_machine(host) and host.address == host.name
+            else host
+            for host in hosts
+        )
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        """Give the program itself."""
+        del host, alongside
+        return list(program)
+
+
+@final
+class SshLauncher(Launcher):
+    """Starts a node's program on another host, as ``ssh`` from a terminal would.
+
+    The user's whole ssh configuration holds: ProxyJump, agents, ``Match``, known hosts.
     """
-    return [python, "-I", "-S", "-c", _BOOTSTRAP, str(len(source)), *arguments]
+
+    name = "ssh"
+
+    # What the user's configuration says of these is not asked: nobody sits there to type, and a
+    # host that cannot be reached has to be noticed. All else is the user's.
+    _OPTIONS: Final = (
+        "-T",
+        "-x",
+        "-oBatchMode=yes",
+        # A master that is open already is used, but a run must not become one that others wait for.
+        "-oControlMaster=no",
+        "-oConnectTimeout=10",
+        "-oServerAliveInterval=2",
+        "-oServerAliveCountMax=3",
+        "-oLogLevel=ERROR",
+    )
+
+    def __init__(self, client: Sequence[str] = ("ssh",), python: str = DEFAULT_PYTHON) -> None:
+        """Reach hosts with ``client``, which may have options of its own."""
+        super().__init__(python)
+        self._client = tuple(client)
+
+    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
+        """Give hosts the addresses that the ssh configuration has for their names.
+
+        Raises:
+            BrokenError: The client is not here, or does not take a host's name.
+        """
+        with ThreadPoolExecutor(max_workers=8) as threads:
+            return tuple(threads.map(self._resolved, hosts))
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        """Give the client's command, which hands the program to the login shell of the host."""
+        del alongside
+        return [*self._client, *self._OPTIONS, "--", host.name, shlex.join(program)]
+
+    def _resolved(self, host: Host) -> Host:
+        if host.address != host.name.rpartition("@")[2] or _ip_address(host.address) is not None:
+            return host  # the user has said it
+        printed = _output(
+            [*self._client, "-G", "--", host.name],
+            hint="is --dlperf-ssh right, and what does the ssh configuration run ('Match exec')?",
+        )
+        words = (line.partition(" ") for line in printed.splitlines())
+        address = next((value for key, _, value in words if key == "hostname"), host.address)
+        return replace(host, address=address)
 
 
-@cache
-def source_of(file: str) -> bytes:
-    """The source of a module that is sent to other hosts."""
-    return Path(file).read_bytes()
+@final
+class SlurmLauncher(Launcher):
+    """Starts a node's program as a step on that node, inside the allocation of this process.
+
+    A step has its node to itself: Slurm keeps it waiting until the steps of other sessions are
+    over, and ends all of it when the step ends, however that comes about.
+    """
+
+    name = "slurm"
+    queues = True
+    needs_allocation = True
+
+    _NODE: Final = re.compile(r"^NodeName=(\S+).*?\bNodeAddr=(\S+)", re.MULTILINE)
+
+    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
+        """Give nodes the addresses that Slurm knows them by.
+
+        Raises:
+            BrokenError: Slurm is not here, or does not know a node.
+        """
+        names = ",".join(host.name for host in hosts)
+        printed = _output(
+            ["scontrol", "--oneliner", "show", "node", names],
+            hint="does Slurm run here, and know these nodes?",
+        )
+        addresses = dict(self._NODE.findall(printed))
+        return tuple(replace(host, address=addresses.get(host.name, host.name)) for host in hosts)
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        """Give the ``srun`` that runs the program as one task, with all that the node has."""
+        sharing = ["--overlap"] if alongside else []
+        return [
+            "srun",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--nodelist={host.name}",
+            "--kill-on-bad-exit=1",
+            "--unbuffered",
+            "--cpu-bind=none",
+            "--quiet",
+            *sharing,
+            "--",
+            *program,
+        ]
+
+
+def built_in_launchers(ssh_client: Sequence[str], python: str) -> list[Launcher]:
+    """Make the launchers that come with the package."""
+    return [LocalLauncher(), SshLauncher(ssh_client, python), SlurmLauncher(python)]
+
+
+def is_this_machine(host: Host) -> bool:
+    """Say whether a host's name, without a user, means this machine."""
+    own = socket.gethostname().lower()
+    return host.name.lower() in {"localhost", ADDRESS, "::1", own, own.partition(".")[0]}
+
+
+def lock_scope(lock: str, host: Host, launcher: Launcher) -> str:
+    """Give what a host's locks are told apart by from those of other hosts on the same machine.
+
+    One machine plays several hosts for addresses on loopback, and where the launcher says that all
+    hosts are this machine, whatever they are called.
+    """
+    ip = _ip_address(host.address)
+    if ip is None:
+        return f"{lock}/{host.name if launcher.on_this_machine else ''}"
+    played = ip.is_loopback and ip.version == 4 and host.address != ADDRESS  # noqa: PLR2004 - IPv4
+    return f"{lock}/{ip if played else ''}"
+
+
+def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _output(command: Sequence[str], *, hint: str) -> str:
+    """Run a tool that tells addresses, and return what it prints.
+
+    Raises:
+        BrokenError: It is not here, fails, or takes too long.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own client, and Slurm's
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=True,
+            stdin=subprocess.DEVNULL,
+            timeout=RESOLVE_LIMIT_S,
+        )
+    except OSError as error:
+        raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}; {hint}") from error
+    except subprocess.CalledProcessError as error:
+        printed = (error.stdout + error.stderr).strip()
+        raise BrokenError(f"{shlex.join(command)}: {printed}; {hint}") from error
+    except subprocess.TimeoutExpired as error:
+        raise BrokenError(
+            f"{shlex.join(command)}: no answer for {RESOLVE_LIMIT_S:g} s; {hint}"
+        ) from error
+    return done.stdout

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.launch import probe, supervisor
-from pytest_dlperf.launch.local import LocalLauncher
-from pytest_dlperf.launch.locking import lock_scope
+from pytest_dlperf.launch.launchers import lock_scope
 from pytest_dlperf.launch.remote_call import start_remote
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def look_at_hosts(
     """
     reports = {}
     with ExitStack() as stack:
-        errands = []
+        calls = []
         for host in hosts:
             order = probe.order(
                 python=needed.python,
@@ -98,33 +97,31 @@ def look_at_hosts(
                 files=list(needed.files.values()),
                 modules=list(needed.modules),
                 accelerators=needed.accelerators,
-                lock=supervisor.lock_name(
-                    lock_scope(lock, host, played_here=launcher.name == LocalLauncher.name), ""
-                ),
+                lock=supervisor.lock_name(lock_scope(lock, host, launcher), ""),
             )
-            errand = start_remote(launcher, host, probe.__file__, order)
-            stack.callback(errand.end)
-            errands.append(errand)
+            call = start_remote(launcher, host, probe.__file__, order)
+            stack.callback(call.end)
+            calls.append(call)
         # All at once, last of all: each may take a moment until it is gone.
-        stack.callback(_let_go, errands)
-        for errand in errands:
-            errand.wait(LIMIT_S)
-        _let_go(errands)
-        for errand in errands:
-            output, reason = errand.result(LIMIT_S)
+        stack.callback(_let_go, calls)
+        for call in calls:
+            call.wait(LIMIT_S)
+        _let_go(calls)
+        for call in calls:
+            output, reason = call.result(LIMIT_S)
             lines = (output or b"").splitlines()
             answer = next((line for line in lines if line.startswith(_ANSWER)), None)
             if answer is None:
-                reports[errand.host.name] = HostReport(fault=reason or "no answer")
+                reports[call.host.name] = HostReport(fault=reason or "no answer")
             else:
                 found = json.loads(answer.removeprefix(_ANSWER))
-                reports[errand.host.name] = _report(errand.host, needed, found)
+                reports[call.host.name] = _report(call.host, needed, found)
     return _with_one_version(reports, needed.modules)
 
 
-def _let_go(errands: Sequence[RemoteCall]) -> None:
-    for errand in errands:
-        errand.let_go()
+def _let_go(calls: Sequence[RemoteCall]) -> None:
+    for call in calls:
+        call.let_go()
 
 
 def _report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostReport:

@@ -1,4 +1,4 @@
-"""A small program that is sent to a host, does one thing there and says what came of it."""
+"""Programs that are sent to a host: how they get there, and small ones that do one thing."""
 
 from __future__ import annotations
 
@@ -8,16 +8,26 @@ import signal
 import subprocess
 import tempfile
 import time
+from functools import cache
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch.launchers import sent_program, source_of
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
 
 END_LIMIT_S: Final = 0.5
-"""How long the way to it may take to end after it."""
+"""How long the launcher's command may take to end after the program."""
+
+# Takes a program of a known length from standard input and runs it. It is one line without single
+# quotes, exclamation marks and backslashes, so that any login shell at the other end hands it on.
+_BOOTSTRAP: Final = (
+    'import os,sys;n=int(sys.argv.pop(1));s=b"";'
+    'exec("while len(s)<n:s+=os.read(0,n-len(s))or sys.exit(1)");'
+    'exec(compile(s,"pytest-dlperf","exec"))'
+)
 
 # Stands before a program whose orders are known: it finds them on its standard input. The input
 # that it really has ends when nobody waits for it any more, and so does the program, with what it
@@ -39,17 +49,45 @@ _be_watched({orders!r})
 """
 
 
+def sent_program(python: str, source: bytes, *arguments: str) -> list[str]:
+    """Give the command that takes a Python program from standard input, and goes on from there.
+
+    Nothing has to be installed where it runs but that Python.
+    """
+    return [python, "-I", "-S", "-c", _BOOTSTRAP, str(len(source)), *arguments]
+
+
+@cache
+def source_of(file: str) -> bytes:
+    """Read the source of a module that is sent to other hosts."""
+    return Path(file).read_bytes()
+
+
+def describe_exit(command: Sequence[str], status: int) -> str:
+    """Say how a launcher's command ended: ``ssh exited with status 255``."""
+    name = Path(command[0]).name
+    if status >= 0:
+        return f"{name} exited with status {status}"
+    return f"{name} was killed by {signal.Signals(-status).name}"
+
+
 @final
 class RemoteCall:
-    """A program on its way; several of them run at once."""
+    """A small program on a host that does one thing; several of them run at once."""
 
-    __slots__ = ("_errors", "_let_go_at", "_output", "_process", "_started_at", "host")
+    __slots__ = ("_command", "_errors", "_let_go_at", "_output", "_process", "_started_at", "host")
 
     def __init__(
-        self, host: Host, process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes]
+        self,
+        host: Host,
+        command: Sequence[str],
+        process: subprocess.Popen[bytes],
+        output: IO[bytes],
+        errors: IO[bytes],
     ) -> None:
-        """Wait for nothing yet."""
+        """Take the launcher's command, and the files that its output and its errors go to."""
         self.host = host
+        self._command = command
         self._process = process
         self._output = output
         self._errors = errors
@@ -57,15 +95,15 @@ class RemoteCall:
         self._let_go_at: float | None = None
 
     def wait(self, limit_s: float) -> None:
-        """Wait until it has ended, ``limit_s`` seconds from its start at most."""
+        """Wait for its end, ``limit_s`` seconds from its start at most."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, self._started_at + limit_s - time.monotonic()))
 
     def result(self, limit_s: float) -> tuple[bytes | None, str]:
-        """What it printed, ``None`` where it did not end well within ``limit_s`` seconds; and why.
+        """Return what it printed, ``None`` where it failed or was too slow, and why.
 
-        The limit counts from its start, so it is one for all that are waited for in turn. The
-        second value is what stands in the way, in its own last words.
+        The limit, in seconds, counts from its start, so it is one for all that are waited for in
+        turn. The reason ends with the last line of its errors.
         """
         self.wait(limit_s)
         code = self._process.poll()
@@ -80,11 +118,12 @@ class RemoteCall:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         if code == 0:
             return output, last
-        reason = reason or f"the way there ended with exit code {code}"
+        if code is not None:
+            reason = describe_exit(self._command, code)
         return None, f"{reason}: {last}" if last else reason
 
     def let_go(self) -> None:
-        """Wait no longer: the end of its input ends it where it is, with its process group."""
+        """Stop waiting: the end of its input ends it where it is, with its process group."""
         if self._let_go_at is None:
             self._let_go_at = time.monotonic()
             if self._process.stdin is not None:
@@ -93,7 +132,7 @@ class RemoteCall:
                     self._process.stdin.close()
 
     def end(self) -> None:
-        """Let it go, and see that nothing of it is left here."""
+        """Let it go, and leave nothing of it here."""
         self.let_go()
         left_s = (self._let_go_at or 0.0) + END_LIMIT_S - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -108,27 +147,28 @@ def start_remote(
 ) -> RemoteCall:
     """Send the module ``file`` to a host, to run there with ``orders`` as its standard input.
 
-    It ends at once, with its process group, when this process does or stops waiting for it.
+    It ends, with its process group, as soon as this process ends or stops waiting for it.
 
     Raises:
         OSError: The launcher's command cannot be started.
     """
     source = _WATCHED.format(orders=orders).encode("ascii") + source_of(file)
     program = sent_program(launcher.python, source, *arguments)
+    command = launcher.command(host, program, alongside=True)
     # Files instead of pipes: many are waited for one after another, and none may block.
     with contextlib.ExitStack() as files:
         output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         process = subprocess.Popen(  # noqa: S603 - what the launcher says
-            launcher.command(host, program, alongside=True),
+            command,
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=errors,
             start_new_session=True,
         )
-        files.pop_all()  # they are closed with the errand
+        files.pop_all()  # the call closes them
     if process.stdin is not None:
-        # Where nobody takes it, the errand's end says so.
+        # If nobody takes it, the exit status tells.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(source)
             process.stdin.flush()
-    return RemoteCall(host, process, output, errors)
+    return RemoteCall(host, command, process, output, errors)

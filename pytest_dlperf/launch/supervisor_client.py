@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.launch import supervisor
-from pytest_dlperf.launch.launchers import sent_program, source_of
+from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:

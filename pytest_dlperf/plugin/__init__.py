@@ -14,10 +14,12 @@ from pytest_dlperf.plugin.fixtures import (
     dlperf_measure,
     dlperf_multi_device_case,
 )
-from pytest_dlperf.plugin.session import DlperfSession
+from pytest_dlperf.plugin.session import DlperfSession, launchers_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from pytest_dlperf.launch.launchers import Launcher
 
 __all__ = ["dlperf_case", "dlperf_gate", "dlperf_measure", "dlperf_multi_device_case"]
 
@@ -72,16 +74,24 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return _launches_on_hosts(config) or None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_dlperf_launchers(config: pytest.Config, python: str) -> list[Launcher]:
+    """Offer the launchers that come with the package."""
+    from pytest_dlperf.launch.launchers import built_in_launchers
+
+    return built_in_launchers(read_settings(config).ssh_command, python)
+
+
 def _launches_on_hosts(config: pytest.Config) -> int:
     """How many hosts the session launches on; 0 where it has this machine alone, or no suite."""
     settings = read_settings(config)
     if not settings.may_launch_on_hosts:
         return 0  # without the imports that reading a list of hosts costs
-    from pytest_dlperf.launch.choosing import hosts_of
+    from pytest_dlperf.launch.choosing import launcher_and_hosts
     from pytest_dlperf.model.errors import UsageError
 
     try:
-        return len(hosts_of(settings))
+        return len(launcher_and_hosts(settings, launchers_of(config))[1])
     except UsageError as error:
         raise pytest.UsageError(str(error)) from error
 

@@ -26,8 +26,13 @@ def pytest_dlperf_log_formats(config: pytest.Config) -> Sequence[LogFormat]:  # 
 
 
 @pytest.hookspec
-def pytest_dlperf_launchers(config: pytest.Config) -> Sequence[Launcher]:  # type: ignore[empty-body]
-    """Return further launchers, which ``--dlperf-launcher`` then names."""
+def pytest_dlperf_launchers(  # type: ignore[empty-body]
+    config: pytest.Config, python: str
+) -> Sequence[Launcher]:
+    """Return launchers, which ``--dlperf-launcher`` then names.
+
+    ``python`` supervises runs on the hosts: ``python`` of ``cluster.yaml``, or ``python3``.
+    """
 
 
 @pytest.hookspec

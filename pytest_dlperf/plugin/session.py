@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from pytest_dlperf.history.recorder import Recorder
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.records import TestRecord
@@ -125,10 +126,12 @@ class DlperfSession:
         if self._index is not None:
             suite.measure_from_logs(self._index, measurements)
             return
-        launchers = self._config.hook.pytest_dlperf_launchers(config=self._config)
         live = self._outcomes.live = self._live_report()
         suite.measure_by_launching(
-            measurements, more_launchers=_flat(launchers), say=live.say, show=live.show
+            measurements,
+            launchers=launchers_of(self._config, suite.cluster.python),
+            say=live.say,
+            show=live.show,
         )
 
     # ------------------------------------------------------- what is told while a test runs
@@ -422,6 +425,15 @@ def _launch_order(item: pytest.Item) -> tuple[int, int]:
         return (0, 0)
     case, quantity = about
     return (1 + (quantity is Quantity.SPEEDUP), -case.topology.nodes)
+
+
+def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launcher]:
+    """Ask all plugins for their launchers; ``python`` is what the cluster has supervise runs."""
+    from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
+
+    return _flat(
+        config.hook.pytest_dlperf_launchers(config=config, python=python or DEFAULT_PYTHON)
+    )
 
 
 def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:

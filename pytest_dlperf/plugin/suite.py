@@ -199,7 +199,7 @@ class Suite:
         self,
         measurements: Measurements,
         *,
-        more_launchers: Iterable[Launcher] = (),
+        launchers: Iterable[Launcher],
         say: Callable[[str], None],
         show: Callable[[RunProgress], None],
     ) -> None:
@@ -217,7 +217,7 @@ class Suite:
             self._fleet = fleet_of(
                 self.settings,
                 self.cluster,
-                more_launchers=more_launchers,
+                launchers,
                 shared_folder=measurements.folder,
                 say=say,
             )
