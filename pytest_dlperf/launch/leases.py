@@ -22,18 +22,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.locks import HeldLock, LockError, is_held, locked
+from pytest_dlperf.launch.claims import CLAIM_NAME, Claim, Claims
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -41,12 +40,9 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.hosts import Host
 
-_SCHEMA: Final = 1
 _STATE: Final = "hosts.json"
-_CLAIM_NAME: Final = re.compile(r"claim-([0-9]+)-[0-9a-f]+\.lock")
 _POLL_S: Final = 0.02
 """How often each of the waiting looks whether the state has changed, which is all that it costs."""
-_END_OF_TIME: Final = 1e11  # that a date can still be made of
 _CHECK_S: Final = 0.5
 """How often the waiting, all together, look for processes that have died."""
 
@@ -103,7 +99,7 @@ class HostPool:
             BrokenError: Too few candidates have so many devices, or the pool cannot be written.
         """
         usable = _usable(candidates, nodes, devices)
-        request = _Claim(
+        request = Claim(
             name=f"claim-{os.getpid()}-{secrets.token_hex(8)}.lock",
             pid=os.getpid(),
             started=_started(os.getpid()),
@@ -154,7 +150,7 @@ class HostPool:
         with suppress(BrokenError):
             self._update(claimed)
 
-    def _update(self, claimed: _Claimed) -> _Pool:
+    def _update(self, claimed: _Claimed) -> Claims:
         """Bring the pool up to date, and this claim with it: into it, or out of it.
 
         Raises:
@@ -190,17 +186,17 @@ class HostPool:
             self._report(problem)
         return pool
 
-    def _read(self) -> tuple[_Pool, str | None]:
+    def _read(self) -> tuple[Claims, str | None]:
         """Read the state; what is not legible is set aside, and that is told."""
         file = self._folder / _STATE
         try:
-            return _Pool.parse(file.read_bytes()), None
+            return Claims.parse(file.read_bytes()), None
         except FileNotFoundError:
-            return _Pool(), None
+            return Claims(), None
         except (OSError, ValueError) as error:
             aside = file.with_name(f"{_STATE}.broken-{time.time_ns()}")
             file.replace(aside)
-            return _Pool(), (
+            return Claims(), (
                 f"{file} is not what this version writes ({error}); it was kept as {aside.name}. "
                 f"Hosts are leased again when those who hold some now have ended"
             )
@@ -215,24 +211,24 @@ class HostPool:
     def _matters(text: bytes | None, name: str) -> bool:
         """Whether a state has hosts for the claim of this name, or has lost it."""
         try:
-            claim = _Pool.parse(text or b"").claim(name)
+            claim = Claims.parse(text or b"").claim(name)
         except ValueError:
             return True
         return claim is None or claim.granted is not None
 
-    def _write(self, pool: _Pool) -> None:
+    def _write(self, pool: Claims) -> None:
         # Only the holder of the pool's lock writes, so the new file needs no name of its own and is
         # overwritten by the next one if this process is killed here.
         new = self._folder / f"{_STATE}.new"
         new.write_text(json.dumps(pool.to_plain()), encoding="utf-8")
         new.replace(self._folder / _STATE)
 
-    def _alive(self, pool: _Pool) -> dict[str, bool]:
+    def _alive(self, pool: Claims) -> dict[str, bool]:
         """Whether its process lives, for each claim that has a lock file or stands in the pool."""
         alive = {
             file.name: is_held(file)
             for file in self._folder.iterdir()
-            if _CLAIM_NAME.fullmatch(file.name)
+            if CLAIM_NAME.fullmatch(file.name)
         }
         for claim in pool.claims:
             # We remove no lock file whose claim stands in the pool; a cleaner of temporary folders
@@ -241,7 +237,7 @@ class HostPool:
                 alive[claim.name] = _lives(claim)
         return alive
 
-    def _sweep(self, pool: _Pool) -> None:
+    def _sweep(self, pool: Claims) -> None:
         for name, alive in pool.alive.items():
             if not alive:
                 (self._folder / name).unlink(missing_ok=True)
@@ -262,177 +258,9 @@ class HostPool:
 class _Claimed:
     """A claim of this process: what it asks for, and how far it has come."""
 
-    request: _Claim
+    request: Claim
     lock: HeldLock | None = None
     over: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Claim:
-    """What one run asks for, and what it was given; hosts by their address in lower case."""
-
-    name: str
-    pid: int
-    started: int | None
-    since: float
-    purpose: str
-    nodes: int
-    devices: int
-    exclusive: bool
-    candidates: Mapping[str, int | None]
-    granted: Mapping[str, tuple[int, ...]] | None = None
-
-    def to_plain(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "pid": self.pid,
-            "started": self.started,
-            "since": self.since,
-            "purpose": self.purpose,
-            "nodes": self.nodes,
-            "devices": self.devices,
-            "exclusive": self.exclusive,
-            "candidates": dict(self.candidates),
-            "granted": None
-            if self.granted is None
-            else {host: list(ids) for host, ids in self.granted.items()},
-        }
-
-    @classmethod
-    def from_plain(cls, plain: Any) -> _Claim:
-        """Read a claim.
-
-        Raises:
-            ValueError: It is none.
-        """
-        if not isinstance(plain, dict) or plain.keys() != cls.__dataclass_fields__.keys():
-            raise ValueError("a claim has other entries")
-        granted = plain["granted"]
-        right = (
-            isinstance(plain["name"], str)
-            and _CLAIM_NAME.fullmatch(plain["name"]) is not None
-            and _is_count(plain["pid"])
-            and (plain["started"] is None or _is_count(plain["started"]))
-            and isinstance(plain["since"], float)
-            and 0 <= plain["since"] < _END_OF_TIME
-            and isinstance(plain["purpose"], str)
-            and _is_count(plain["nodes"])
-            and _is_count(plain["devices"])
-            and isinstance(plain["exclusive"], bool)
-            and isinstance(plain["candidates"], dict)
-            and all(count is None or _is_count(count) for count in plain["candidates"].values())
-            and (granted is None or isinstance(granted, dict))
-            and all(
-                isinstance(ids, list) and all(map(_is_count, ids))
-                for ids in (granted or {}).values()
-            )
-        )
-        if not right:
-            raise ValueError("a claim has entries of other kinds")
-        if granted is not None:
-            granted = {host: tuple(ids) for host, ids in granted.items()}
-        return cls(**{**plain, "granted": granted})
-
-
-@dataclass(slots=True)
-class _Pool:
-    """Everybody's claims in the order of arrival, and whose process lives."""
-
-    claims: list[_Claim] = field(default_factory=list)
-    alive: dict[str, bool] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, text: bytes) -> _Pool:
-        """Read a state file.
-
-        Raises:
-            ValueError: It is none of this version.
-        """
-        try:
-            plain = json.loads(text)
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
-        if not isinstance(plain, dict) or plain.keys() != {"schema", "claims"}:
-            raise ValueError("it has no schema and claims")
-        if plain["schema"] != _SCHEMA or not isinstance(plain["claims"], list):
-            raise ValueError(f"its schema is {plain['schema']!r}, not {_SCHEMA}")
-        return cls(claims=[_Claim.from_plain(claim) for claim in plain["claims"]])
-
-    def to_plain(self) -> dict[str, Any]:
-        return {"schema": _SCHEMA, "claims": [claim.to_plain() for claim in self.claims]}
-
-    @property
-    def granted(self) -> dict[str, Mapping[str, tuple[int, ...]]]:
-        return {claim.name: claim.granted for claim in self.claims if claim.granted is not None}
-
-    def claim(self, name: str) -> _Claim | None:
-        return next((claim for claim in self.claims if claim.name == name), None)
-
-    @property
-    def unknown(self) -> list[str]:
-        """Claims of living processes of which nobody knows what they hold."""
-        known = {claim.name for claim in self.claims}
-        return sorted(name for name, alive in self.alive.items() if alive and name not in known)
-
-    def strike_out_the_dead(self) -> None:
-        self.claims = [claim for claim in self.claims if self.alive[claim.name]]
-
-    def add(self, request: _Claim) -> None:
-        """Line a request up, unless it stands there already.
-
-        Who was in line when the state was lost comes back to its place, by the time it came.
-        """
-        if self.claim(request.name) is not None:
-            return
-        self.alive[request.name] = True
-        later = (
-            index
-            for index, claim in enumerate(self.claims)
-            if claim.granted is None and claim.since > request.since
-        )
-        self.claims.insert(next(later, len(self.claims)), request)
-
-    def grant(self) -> None:
-        """Give everybody in line the hosts that are free and that nobody before them waits for."""
-        if self.unknown:
-            return
-        used: dict[str, set[int] | None] = {}
-        for claim in self.claims:
-            _use(used, claim)
-        reserved: set[str] = set()
-        for index, claim in enumerate(self.claims):
-            if claim.granted is not None:
-                continue
-            granted = None if reserved & claim.candidates.keys() else _fitting(claim, used)
-            if granted is None:
-                reserved |= claim.candidates.keys()
-            else:
-                self.claims[index] = replace(claim, granted=granted, since=time.time())
-                _use(used, self.claims[index])
-
-    def waited_for(self, name: str) -> str:
-        """Say whom a claim waits for."""
-        place = [claim.name for claim in self.claims].index(name)
-        waiting = self.claims[place]
-        wanted = waiting.candidates.keys()
-        held = [
-            f"{', '.join(sorted(wanted & claim.granted.keys()))} held by {_who(claim)}"
-            for claim in self.claims
-            if claim.granted is not None and wanted & claim.granted.keys()
-        ]
-        before = [
-            f"{_who(claim)} waits for {claim.nodes} before it"
-            for claim in self.claims[:place]
-            if claim.granted is None and wanted & claim.candidates.keys()
-        ]
-        lost = [
-            f"process {unknown.split('-')[1]} may hold any of them ({unknown})"
-            for unknown in self.unknown
-        ]
-        return (
-            f"waiting for {waiting.nodes} of {len(wanted)} hosts with {waiting.devices} device(s): "
-            f"{'; '.join(held + lost + before)}"
-        )
 
 
 def _usable(candidates: Sequence[Candidate], nodes: int, devices: int) -> dict[str, Candidate]:
@@ -459,38 +287,6 @@ def _usable(candidates: Sequence[Candidate], nodes: int, devices: int) -> dict[s
     return usable
 
 
-def _use(used: dict[str, set[int] | None], claim: _Claim) -> None:
-    """Note what a claim holds; None stands for all devices of a host."""
-    for host, ids in (claim.granted or {}).items():
-        devices = used.setdefault(host, set())
-        if claim.exclusive or devices is None:
-            used[host] = None
-        else:
-            devices.update(ids)
-
-
-def _fitting(
-    claim: _Claim, used: Mapping[str, set[int] | None]
-) -> dict[str, tuple[int, ...]] | None:
-    """The whole gang, from the hosts that are free, or None."""
-    found: dict[str, tuple[int, ...]] = {}
-    for host, devices in claim.candidates.items():
-        ids = _free_ids(claim, devices, used.get(host, set()))
-        if ids is not None:
-            found[host] = ids
-        if len(found) == claim.nodes:
-            return found
-    return None
-
-
-def _free_ids(claim: _Claim, devices: int | None, used: set[int] | None) -> tuple[int, ...] | None:
-    if used is None or (claim.exclusive and used):
-        return None
-    end = claim.devices + len(used) if devices is None else devices
-    free = [device for device in range(end) if device not in used][: claim.devices]
-    return tuple(free) if len(free) == claim.devices else None
-
-
 def _make_private(folder: Path) -> None:
     """Make the folder of the pool, or see that it is ours alone.
 
@@ -514,18 +310,8 @@ def _started(pid: int) -> int | None:
     return None
 
 
-def _lives(claim: _Claim) -> bool:
+def _lives(claim: Claim) -> bool:
     return claim.started is not None and _started(claim.pid) == claim.started
-
-
-def _who(claim: _Claim) -> str:
-    since = datetime.fromtimestamp(claim.since).astimezone()
-    purpose = f" for {claim.purpose}" if claim.purpose else ""
-    return f"process {claim.pid}{purpose} since {since.isoformat(sep=' ', timespec='seconds')}"
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _tell(text: str) -> None:

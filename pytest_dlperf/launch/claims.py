@@ -1,0 +1,217 @@
+"""Claims on hosts in the order of arrival, and who is given what; reads and writes no file."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CLAIM_NAME: Final = re.compile(r"claim-([0-9]+)-[0-9a-f]+\.lock")
+"""The name of a claim, which is that of its lock file; it has the number of its process."""
+
+_SCHEMA: Final = 1
+_END_OF_TIME: Final = 1e11  # that a date can still be made of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one run asks for, and what it was given; hosts by their address in lower case."""
+
+    name: str
+    pid: int
+    started: int | None
+    since: float
+    purpose: str
+    nodes: int
+    devices: int
+    exclusive: bool
+    candidates: Mapping[str, int | None]
+    granted: Mapping[str, tuple[int, ...]] | None = None
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Claim:
+        """Read a claim.
+
+        Raises:
+            ValueError: It is none.
+        """
+        if not isinstance(plain, dict) or plain.keys() != cls.__dataclass_fields__.keys():
+            raise ValueError("a claim has other entries")
+        granted = plain["granted"]
+        right = (
+            isinstance(plain["name"], str)
+            and CLAIM_NAME.fullmatch(plain["name"]) is not None
+            and _is_count(plain["pid"])
+            and (plain["started"] is None or _is_count(plain["started"]))
+            and isinstance(plain["since"], float)
+            and 0 <= plain["since"] < _END_OF_TIME
+            and isinstance(plain["purpose"], str)
+            and _is_count(plain["nodes"])
+            and _is_count(plain["devices"])
+            and isinstance(plain["exclusive"], bool)
+            and isinstance(plain["candidates"], dict)
+            and all(count is None or _is_count(count) for count in plain["candidates"].values())
+            and (granted is None or isinstance(granted, dict))
+            and all(
+                isinstance(ids, list) and all(map(_is_count, ids))
+                for ids in (granted or {}).values()
+            )
+        )
+        if not right:
+            raise ValueError("a claim has entries of other kinds")
+        if granted is not None:
+            granted = {host: tuple(ids) for host, ids in granted.items()}
+        return cls(**{**plain, "granted": granted})
+
+
+@dataclass(slots=True)
+class Claims:
+    """Everybody's claims in the order of arrival, and whose process lives."""
+
+    claims: list[Claim] = field(default_factory=list)
+    alive: dict[str, bool] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: bytes) -> Claims:
+        """Read a state file.
+
+        Raises:
+            ValueError: It is none of this version.
+        """
+        try:
+            plain = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        if not isinstance(plain, dict) or plain.keys() != {"schema", "claims"}:
+            raise ValueError("it has no schema and claims")
+        if plain["schema"] != _SCHEMA or not isinstance(plain["claims"], list):
+            raise ValueError(f"its schema is {plain['schema']!r}, not {_SCHEMA}")
+        return cls(claims=[Claim.from_plain(claim) for claim in plain["claims"]])
+
+    def to_plain(self) -> dict[str, Any]:
+        """Give the state as builtins."""
+        return {"schema": _SCHEMA, "claims": [asdict(claim) for claim in self.claims]}
+
+    @property
+    def granted(self) -> dict[str, Mapping[str, tuple[int, ...]]]:
+        """What each claim holds that holds anything."""
+        return {claim.name: claim.granted for claim in self.claims if claim.granted is not None}
+
+    def claim(self, name: str) -> Claim | None:
+        """Find a claim by its name."""
+        return next((claim for claim in self.claims if claim.name == name), None)
+
+    @property
+    def unknown(self) -> list[str]:
+        """Claims of living processes of which nobody knows what they hold."""
+        known = {claim.name for claim in self.claims}
+        return sorted(name for name, alive in self.alive.items() if alive and name not in known)
+
+    def strike_out_the_dead(self) -> None:
+        """Remove the claims of processes that have ended."""
+        self.claims = [claim for claim in self.claims if self.alive[claim.name]]
+
+    def add(self, request: Claim) -> None:
+        """Line a request up, unless it stands there already.
+
+        Who was in line when the state was lost comes back to its place, by the time it came.
+        """
+        if self.claim(request.name) is not None:
+            return
+        self.alive[request.name] = True
+        later = (
+            index
+            for index, claim in enumerate(self.claims)
+            if claim.granted is None and claim.since > request.since
+        )
+        self.claims.insert(next(later, len(self.claims)), request)
+
+    def grant(self) -> None:
+        """Give everybody in line the hosts that are free and that nobody before them waits for."""
+        if self.unknown:
+            return
+        used: dict[str, set[int] | None] = {}
+        for claim in self.claims:
+            _use(used, claim)
+        reserved: set[str] = set()
+        for index, claim in enumerate(self.claims):
+            if claim.granted is not None:
+                continue
+            granted = None if reserved & claim.candidates.keys() else _fitting(claim, used)
+            if granted is None:
+                reserved |= claim.candidates.keys()
+            else:
+                self.claims[index] = replace(claim, granted=granted, since=time.time())
+                _use(used, self.claims[index])
+
+    def waited_for(self, name: str) -> str:
+        """Say whom a claim waits for."""
+        place = [claim.name for claim in self.claims].index(name)
+        waiting = self.claims[place]
+        wanted = waiting.candidates.keys()
+        held = [
+            f"{', '.join(sorted(wanted & claim.granted.keys()))} held by {_who(claim)}"
+            for claim in self.claims
+            if claim.granted is not None and wanted & claim.granted.keys()
+        ]
+        before = [
+            f"{_who(claim)} waits for {claim.nodes} before it"
+            for claim in self.claims[:place]
+            if claim.granted is None and wanted & claim.candidates.keys()
+        ]
+        lost = [
+            f"process {unknown.split('-')[1]} may hold any of them ({unknown})"
+            for unknown in self.unknown
+        ]
+        return (
+            f"waiting for {waiting.nodes} of {len(wanted)} hosts with {waiting.devices} device(s): "
+            f"{'; '.join(held + lost + before)}"
+        )
+
+
+def _use(used: dict[str, set[int] | None], claim: Claim) -> None:
+    """Note what a claim holds; None stands for all devices of a host."""
+    for host, ids in (claim.granted or {}).items():
+        devices = used.setdefault(host, set())
+        if claim.exclusive or devices is None:
+            used[host] = None
+        else:
+            devices.update(ids)
+
+
+def _fitting(
+    claim: Claim, used: Mapping[str, set[int] | None]
+) -> dict[str, tuple[int, ...]] | None:
+    """Find the whole gang among the hosts that are free; ``None`` where it does not fit."""
+    found: dict[str, tuple[int, ...]] = {}
+    for host, devices in claim.candidates.items():
+        ids = _free_ids(claim, devices, used.get(host, set()))
+        if ids is not None:
+            found[host] = ids
+        if len(found) == claim.nodes:
+            return found
+    return None
+
+
+def _free_ids(claim: Claim, devices: int | None, used: set[int] | None) -> tuple[int, ...] | None:
+    if used is None or (claim.exclusive and used):
+        return None
+    end = claim.devices + len(used) if devices is None else devices
+    free = [device for device in range(end) if device not in used][: claim.devices]
+    return tuple(free) if len(free) == claim.devices else None
+
+
+def _who(claim: Claim) -> str:
+    since = datetime.fromtimestamp(claim.since).astimezone()
+    purpose = f" for {claim.purpose}" if claim.purpose else ""
+    return f"process {claim.pid}{purpose} since {since.isoformat(sep=' ', timespec='seconds')}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
