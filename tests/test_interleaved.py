@@ -19,7 +19,7 @@ from pytest_dlperf.measure.once import Measurements
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
-from pytest_dlperf.reports.progress import ProgressFile, progress_line
+from pytest_dlperf.reports.live import ProgressFile, progress_line
 
 if TYPE_CHECKING:
     from clusters.ssh import SshHosts

@@ -15,7 +15,7 @@ from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus
 from pytest_dlperf.model.repeats import FixedRepeats
-from pytest_dlperf.reports.progress import progress_line
+from pytest_dlperf.reports.live import progress_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -103,14 +103,6 @@ class Outcomes:
             # A test whose worker was killed tells nothing; what it stands for is not whole.
             self._records.lose(report.nodeid)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Have the names of files stand where they should between lines of ours."""
-        if self.any_report:
-            from pytest_dlperf.reports.console import begin_file
-
-            begin_file(self._config, nodeid)
-
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
         self, report: pytest.TestReport | pytest.CollectReport
@@ -122,16 +114,17 @@ class Outcomes:
         given = yield
         if self._told is None or report is not self._told[0]:
             return given
-        from pytest_dlperf.reports.console import Console
-        from pytest_dlperf.reports.status import status_of
+        from pytest_dlperf.reports.report import TestStatus
 
-        return status_of(
-            self._told[1],
-            report,
-            given,
-            console=Console.of(self._config),
-            strict=self._settings.strict,
-        )
+        category, letter, word = given
+        status = TestStatus(category, letter, word) if isinstance(word, str) else None
+        if status is None:
+            return given  # another plugin has a word and a colour of its own
+        for each in self.reports:
+            status = each.status(self._told[1], status)
+        markup = dict.fromkeys(status.markup, True)
+        word = (status.word, markup) if markup else status.word
+        return status.category, status.letter, word
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

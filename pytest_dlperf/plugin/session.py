@@ -141,7 +141,7 @@ class DlperfSession:
         suite = self._suite
         if suite is None or not suite.launches_on_hosts or self._settings.dry_run:
             return None
-        from pytest_dlperf.reports.progress import FILE
+        from pytest_dlperf.reports.live import FILE
 
         return (
             f"dlperf: launched {suite.launch_description}\n"
@@ -149,8 +149,7 @@ class DlperfSession:
         )
 
     def _live_report(self) -> LiveReport:
-        from pytest_dlperf.reports.live import LiveReport
-        from pytest_dlperf.reports.progress import ProgressFile
+        from pytest_dlperf.reports.live import LiveReport, ProgressFile
 
         who = os.environ.get("PYTEST_XDIST_WORKER", "main") if self._is_worker else "main"
         has_terminal = self._config.pluginmanager.has_plugin("terminalreporter")

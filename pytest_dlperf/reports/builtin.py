@@ -44,7 +44,7 @@ def builtin_reports(
         yield StepSummary(settings.step_summary)
     yield BenchmarkBridge(config, tell)
     yield JUnitReport(settings.cluster)
-    yield TerminalReport(config)
+    yield TerminalReport(config, strict=settings.strict)
     if settings.annotate:
         from pytest_dlperf.reports.github import Annotations
 

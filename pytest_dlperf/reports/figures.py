@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement, Run
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.records import CaseResult, TestRecord
 
 
 def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
@@ -21,6 +21,15 @@ def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
     for result in results:
         found.setdefault(f"{result.case.system}-{result.case.variant}", []).append(result)
     return found
+
+
+def decisive(record: TestRecord) -> Judgement | None:
+    """Return the worst judgement of a test; of equals that of what the test is about."""
+    return min(
+        record.judgements.values(),
+        key=lambda judgement: (judgement.verdict.gravity, judgement.quantity != record.quantity),
+        default=None,
+    )
 
 
 def held_against(result: CaseResult, quantity: Quantity) -> float | None:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import difference_percent
+from pytest_dlperf.reports.figures import decisive, difference_percent
 from pytest_dlperf.reports.report import Report
-from pytest_dlperf.reports.status import decisive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,26 +1,95 @@
-"""What is told while a test runs: one line of progress, and what a run waits for."""
+"""What is told while a test runs: how far a run has come, and what it waits for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+import shutil
+import sys
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.progress import ProgressFile, progress_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from pytest_dlperf.measure.by_launching import RunProgress
 
-_CLEARED = "\r\033[K"
+FILE: Final = "progress.txt"
+_CLEAR: Final = "\033[K"
+FILE_INTERVAL_S: Final = 10.0
+"""How often a run that goes on is written down."""
+
+
+def progress_line(progress: RunProgress) -> str:
+    """One run: case, which of its repeats, how many steps, how fast, how long to go."""
+    now = progress.progress
+    at_most = "at most " if progress.may_be_fewer else ""
+    arm = f" of {progress.arm}" if progress.arm else ""
+    parts = [
+        f"{progress.case.id}  run {progress.run} of {at_most}{progress.runs}{arm}",
+        f"step {now.step} of {now.steps}",
+    ]
+    if now.throughput is not None:
+        parts.append(f"{numbers.throughput(now.throughput)} {progress.unit}")
+    if now.left_s is not None and now.step < now.steps:
+        parts.append(f"{_duration(now.left_s)} left")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@final
+class ProgressFile:
+    """``progress.txt`` in a run directory: what each worker is doing, for ``tail -f``."""
+
+    __slots__ = ("_clock", "_done", "_last", "_path", "_who")
+
+    def __init__(
+        self, folder: Path, who: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Write as ``who``; the file is made with the first line."""
+        self._path = folder / FILE
+        self._who = who
+        self._clock = clock
+        self._last: tuple[tuple[str, int, str | None], float] | None = None
+        self._done: tuple[str, int, str | None] | None = None
+
+    def show(self, progress: RunProgress) -> None:
+        """Write a run down: when it begins, every few seconds, and when it has its steps."""
+        run = (progress.case.id, progress.run, progress.arm)
+        now = self._clock()
+        is_done = progress.progress.step >= progress.progress.steps
+        due = self._last is None or self._last[0] != run or now - self._last[1] >= FILE_INTERVAL_S
+        if run != self._done and (due or is_done):
+            self._last = run, now
+            self._done = run if is_done else None
+            self.write(progress_line(progress))
+
+    def write(self, text: str) -> None:
+        """Write one line, with the time and the writer's name."""
+        stamp = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(f"{stamp} {self._who} {text}\n")
+        except OSError:
+            return  # it is for the reader; the run's own record does not depend on it
 
 
 @final
 class LiveReport:
-    """Tells it on the terminal; a worker, which has none, writes it down instead."""
+    """One line of progress on the terminal; a worker, which has none, writes it down instead."""
 
-    __slots__ = ("_file", "_is_open", "_prefix", "_terminal")
+    __slots__ = ("_file", "_is_open", "_terminal")
 
     def __init__(
         self, terminal: Callable[[], AbstractContextManager[Any]] | None, file: ProgressFile
@@ -32,8 +101,6 @@ class LiveReport:
         self._terminal = terminal
         self._file = file
         self._is_open = False
-        self._prefix: object = None
-        """What pytest had begun a line with before the progress was shown."""
 
     def say(self, text: str) -> None:
         """Tell something in a line of its own: it may be what a host has printed."""
@@ -42,7 +109,7 @@ class LiveReport:
             self._file.write(text)
             return
         with self._terminal() as reporter:
-            self._clear(reporter)
+            self._clear()
             reporter.ensure_newline()
             reporter.write_line(text)
 
@@ -52,27 +119,25 @@ class LiveReport:
             self._file.show(progress)
             return
         with self._terminal() as reporter:
-            if not reporter.isatty:
+            if not sys.stdout.isatty():
                 self._file.show(progress)
                 return
             if not self._is_open:
-                self._prefix = reporter.currentfspath
                 reporter.ensure_newline()
             self._is_open = True
-            line = progress_line(progress)[: reporter._tw.fullwidth - 1]  # noqa: SLF001 - no other way
-            reporter.write(f"\r{line}\033[K", flush=True)
+            line = progress_line(progress)[: shutil.get_terminal_size().columns - 1]
+            # Past pytest's writer, which would count these columns as part of its own line.
+            sys.stdout.write(f"\r{line}{_CLEAR}")
+            sys.stdout.flush()
 
     def clear(self) -> None:
         """Take the line of progress away, where one stands."""
         if self._is_open and self._terminal is not None:
-            with self._terminal() as reporter:
-                self._clear(reporter)
-                # The name of the file, or of the test, stands above: it need not be told again.
-                reporter.currentfspath = self._prefix
+            with self._terminal():
+                self._clear()
 
-    def _clear(self, reporter: Any) -> None:
+    def _clear(self) -> None:
         if self._is_open:
-            reporter.write(_CLEARED, flush=True)
-            # The writer counts columns from the last line end on; it cannot know of this.
-            reporter._tw._current_line = ""  # noqa: SLF001 - no other way
+            sys.stdout.write(f"\r{_CLEAR}")
+            sys.stdout.flush()
             self._is_open = False

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import CaseStatus, counts, standing_of, worst_first
-from pytest_dlperf.reports.figures import accepted, rule_view
+from pytest_dlperf.reports.case_status import (
+    CaseStatus,
+    counts,
+    of_judgement,
+    standing_of,
+    worst_first,
+)
+from pytest_dlperf.reports.figures import accepted, decisive, difference_percent, rule_view
 from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
@@ -21,8 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.records import TestRecord
     from pytest_dlperf.model.results import IgnoredLog, Results
-    from pytest_dlperf.reports.report import Note
+    from pytest_dlperf.reports.report import Note, TestStatus
+
+LETTERS: Final = {
+    CaseStatus.IMPROVED: "+",
+    CaseStatus.ENVIRONMENT_SHIFT: "~",
+    CaseStatus.REGRESSED: "R",
+    CaseStatus.INCONCLUSIVE: "?",
+    CaseStatus.NO_BASELINE: "N",
+    CaseStatus.HUNG: "H",
+    CaseStatus.INVALID: "I",
+}
+"""What pytest prints for a test that ran, by its verdict; for the others what it always prints."""
+_RAN: Final = ("passed", "failed", "xfailed", "xpassed")
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that the terminal lists; the results file has all of them."""
@@ -35,9 +55,14 @@ class TerminalReport(Report):
 
     name = "summary"
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, *, strict: bool) -> None:
         """Take pytest's configuration, which knows the terminal."""
         self._config = config
+        self._strict = strict
+
+    def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
+        """Return the verdict instead of "passed" or "failed", with ``-v`` the number too."""
+        return status_of(record, given, strict=self._strict)
 
     def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
         """Return the table of the cases, what is worth saying of all, the notes, the counts."""
@@ -52,6 +77,47 @@ class TerminalReport(Report):
                 yield from map(Line, wrapped(text, width=width))
         yield from note_lines(notes)
         yield counts_line(cases, strict=strict, interrupted=results.interrupted)
+
+
+def status_of(record: TestRecord, given: TestStatus, *, strict: bool) -> TestStatus:
+    """Say a test's verdict. Its category stays what it is, and with it all that pytest counts."""
+    if given.category not in _RAN or not given.letter:
+        return given  # the setup of a test that goes on, a repetition, what others invent
+    judgement = decisive(record)
+    number = _number(record, judgement)
+    if judgement is None or judgement.verdict is Verdict.SKIPPED:
+        is_skip = judgement is not None and given.category == "failed"
+        return replace(given, word=f"{given.word}{' (skipped)' if is_skip else number}")
+    passes = judgement.passes(strict=strict)
+    if passes and given.category == "failed":
+        return replace(given, word=f"{given.word}{number}")  # the test failed, not its number
+    status = of_judgement(judgement)
+    if given.category in ("xfailed", "xpassed"):
+        word, letter = f"{given.word}{'' if passes else f' {status.value}'}", given.letter
+        colour = "red" if strict and not (passes or record.excused) else "yellow"
+    else:
+        word = given.word if status is CaseStatus.PASS else status.value.upper()
+        letter = LETTERS.get(status, given.letter)
+        # A number that was given up for another is good, and still worth a look.
+        is_good = status.is_good and status is not CaseStatus.ACCEPTED
+        colour = ("green" if is_good else "yellow") if passes else "red"
+    return replace(given, letter=letter, word=f"{word}{number}", markup=(colour,))
+
+
+def _number(record: TestRecord, judgement: Judgement | None) -> str:
+    """Write what was measured and how far it lies from what it was held against, if anything."""
+    measurement = record.measurements.get(record.case.id)
+    unit = f" {measurement.unit}" if measurement else ""
+    if judgement is None:
+        median = measurement.median if measurement else None
+        return "" if median is None else f" {numbers.throughput(median)}{unit}"
+    if judgement.measured is None:
+        return ""
+    difference = difference_percent(judgement)
+    told = "" if difference is None else f" {numbers.signed_percent(difference)}"
+    if judgement.quantity is Quantity.SPEEDUP:
+        return f" {numbers.speedup(judgement.measured)}x{told}"
+    return f" {numbers.throughput(judgement.measured)}{unit}{told}"
 
 
 def note_lines(notes: Iterable[Note]) -> Iterator[Line]:
