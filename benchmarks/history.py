@@ -23,10 +23,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of
-from pytest_dlperf.history.nights import Series, nights_of
+from pytest_dlperf.history.case_history import Machines, drifts_of, histories_of, history_of
+from pytest_dlperf.history.nights import nights_of
 from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.rows import seconds_of
+from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import is_available
 from pytest_dlperf.model.case import Case
@@ -45,7 +46,7 @@ RUNS = 5
 UNIT = "images/s"
 FIRST = datetime(2024, 1, 1, tzinfo=timezone.utc)
 BARE = """
-    SELECT s.started, m.median, m.slowest, m.fastest, m.counted, m.baseline, m.verdict
+    SELECT s.started, m.median, m.slowest, m.fastest, m.counted, m.accepted, m.verdict
     FROM measurements m JOIN sessions s ON s.id = m.session_id
     WHERE m.case_id = (SELECT id FROM cases WHERE name = ?)
     ORDER BY m.began DESC LIMIT ?
@@ -133,7 +134,7 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
         def plain(case: Case) -> object:
             return bare.execute(BARE, (case.id, 366)).fetchall()
 
-        history_of(history, series, until=until)  # imports Otava
+        history_of(history, series, until=until, machines=Machines(history))  # imports Otava
         compare(
             "the last 366 nights of a case; floor: a bare query",
             interleaved(
@@ -147,7 +148,7 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
             f"{found} that the history says of a case; floor: the same",
             interleaved(
                 repeats,
-                ours=lambda: history_of(history, series, until=until),
+                ours=lambda: history_of(history, series, until=until, machines=Machines(history)),
                 floor=lambda: plain(cases[7]),
             ),
         )

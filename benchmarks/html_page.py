@@ -67,7 +67,7 @@ def fill(file: Path, results: Results, histories: Mapping[str, CaseHistory]) -> 
         measured = tonight.measurement
         if measured is None:
             continue
-        for point in known.points[:-1]:
+        for point in known.nights[:-1]:
             runs = tuple(
                 Run(
                     run=number,
@@ -118,7 +118,7 @@ def main() -> int:
             JSON=lambda: write_json(as_json, results, histories),
         )
         sizes = {"page": file.stat().st_size, "JSON": as_json.stat().st_size}
-        points = sum(len(known.points) for known in histories_of(database, results).values())
+        points = sum(len(known.nights) for known in histories_of(database, results).values())
     first = taken["all"][0]
     everything, page, floor = (median(times[1:]) for times in taken.values())
     found = "with" if is_available() else "without"

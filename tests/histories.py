@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.history.series import Day
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.fingerprint import Fingerprint
@@ -98,6 +100,20 @@ def drawn(
     """The runs of a night at each level, which differ by ``noise`` as a part of it."""
     draw = random.Random(seed)  # noqa: S311 - the same nights every time
     return [[level * draw.gauss(1, noise) for _ in range(runs)] for level in levels]
+
+
+def days(nights: Sequence[Sequence[float]]) -> list[Day]:
+    """One day for each night's runs."""
+    return [
+        Day(
+            index=number,
+            started=night(number),
+            began=FIRST.timestamp() + 86400 * number,
+            median=median(runs),
+            runs=len(runs),
+        )
+        for number, runs in enumerate(nights)
+    ]
 
 
 def fill(file: Path, nights: Sequence[Sequence[float | None]], case_id: str = CASE) -> Results:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Point
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.changes import BaselineChange
@@ -271,31 +271,30 @@ def _nights(
         deviation = abs(draw.gauss(0, 0.005))
         strays = draw.random() < 0.01
         points.append(
-            Point(
+            Night(
                 started=at.isoformat(),
+                began=at.timestamp(),
                 median=tonight,
                 slowest=tonight * (1 - deviation) * (0.6 if strays else 1),
                 fastest=tonight * (1 + deviation),
                 runs=5,
-                speedup=None,
-                baseline=level * before,
-                verdict=Verdict.REGRESSED if draw.random() < 0.01 else Verdict.PASS,
+                accepted=level * before,
+                verdict_word="regressed" if draw.random() < 0.01 else "pass",
             )
         )
     medians = measured.throughputs
     judged = result.judgements[Quantity.THROUGHPUT]
-    points[-1] = replace(
-        points[-1],
+    points[-1] = points[-1]._replace(
         median=measured.median or level,
         slowest=min(medians),
         fastest=max(medians),
-        verdict=judged.verdict,
+        verdict_word=judged.verdict.value,
     )
     at_step = points[step].started if kind == "stepped" else ""
     return CaseHistory(
         case_id=result.case.id,
         unit=measured.unit,
-        points=tuple(points),
+        nights=tuple(points),
         accepted=(
             AcceptedChange(
                 at=at_step, old=level * 0.955, new=level, why="cuDNN 8.9 <fused> kernels"

@@ -6,28 +6,27 @@ from typing import TYPE_CHECKING
 
 from histories import CASE
 
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, OtherMachine, Point
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night, OtherMachine
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def point(started: str, verdict: Verdict | None = Verdict.PASS, *, is_lost: bool = False) -> Point:
-    return Point(
+def point(started: str, word: str = "pass") -> Night:
+    return Night(
         started=started,
+        began=0.0,
         median=400.0,
         slowest=399.0,
         fastest=401.0,
         runs=5,
-        verdict=verdict,
-        is_lost=is_lost,
+        verdict_word=word,
     )
 
 
-def chart(points: Sequence[Point], **more: object) -> HistoryChart:
-    drawn = history_chart(CaseHistory(case_id=CASE, unit="images/s", points=tuple(points), **more))  # type: ignore[arg-type]
+def chart(points: Sequence[Night], **more: object) -> HistoryChart:
+    drawn = history_chart(CaseHistory(case_id=CASE, unit="images/s", nights=tuple(points), **more))  # type: ignore[arg-type]
     assert drawn is not None
     return drawn
 
@@ -35,10 +34,10 @@ def chart(points: Sequence[Point], **more: object) -> HistoryChart:
 def test_sessions_at_one_place_keep_their_own_words() -> None:
     year = [point(f"2026-{month:02}-01T02:00:00+01:00") for month in range(1, 13)]
     hours = [
-        point("2026-12-31T02:00:00+01:00", Verdict.REGRESSED),
+        point("2026-12-31T02:00:00+01:00", "regressed"),
         point("2026-12-31T02:20:00+01:00"),
-        point("2026-12-31T02:40:00+01:00", Verdict.REGRESSED),
-        point("2026-12-31T03:00:00+01:00", None, is_lost=True),
+        point("2026-12-31T02:40:00+01:00", "regressed"),
+        point("2026-12-31T03:00:00+01:00", "lost"),
     ]
     marks = {mark.standing.word: mark.nights for mark in chart([*year, *hours]).marks}
     assert marks == {"regressed": "12 14", "lost": "15"}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
-from histories import CASE, FIRST, case_result, drawn, fill, measurement, night, session
+from histories import CASE, FIRST, case_result, days, drawn, fill, measurement, night, session
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of
-from pytest_dlperf.history.drift import drift_of
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import change_points
+from pytest_dlperf.history.trends import change_points, drift_of
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
@@ -70,7 +68,7 @@ def test_another_machine_is_no_change_of_the_level(file: Path) -> None:
     assert shows_nothing(history)
     assert history.night_noise_percent is not None
     assert history.night_noise_percent < 0.7
-    assert len(history.points) == 70
+    assert len(history.nights) == 70
     (other,) = history.other_machines
     assert history_words.other_machine(other) == (
         "40 sessions from 2026-01-01 to 2026-02-09 on another machine (device H200, now B200): in "
@@ -124,7 +122,7 @@ def test_what_survived_of_broken_runs_is_no_level(file: Path, judged: str) -> No
         nights.append(session(number, [result]))
     history = known(file, nights)
     assert shows_nothing(history)
-    assert len(history.points) == 60
+    assert len(history.nights) == 60
 
 
 def test_a_broken_reference_of_a_speedup_is_no_level(file: Path) -> None:
@@ -146,7 +144,7 @@ def test_a_case_that_was_lost_with_its_worker_did_not_pass(file: Path) -> None:
     unheard = CaseResult(
         case=Case.parse(CASE), measurement=measurement(CASE, [400.0]), is_whole=False
     )
-    points = known(file, [session(k, [one]) for k, one in enumerate((lost, alarm, unheard))]).points
+    points = known(file, [session(k, [one]) for k, one in enumerate((lost, alarm, unheard))]).nights
     assert [(point.verdict, point.is_lost) for point in points] == [
         (None, True),
         (Verdict.REGRESSED, False),
@@ -177,7 +175,7 @@ def test_an_afternoon_of_sessions_is_one_day(file: Path) -> None:
     ]
     history = known(file, [*calm, *afternoon])
     assert shows_nothing(history)
-    assert len(history.points) == 52
+    assert len(history.nights) == 52
     assert history.night_noise_percent is not None
     assert history.night_noise_percent < 1
 
@@ -188,7 +186,7 @@ def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file: Path
     assert history.change_points is not None
     (point,) = history.change_points
     assert abs(point.index - 160) <= 4
-    assert history.points[point.index].started == point.at
+    assert history.nights[point.index].started == point.at
 
 
 # ------------------------------------------------------------------ logs judged again
@@ -203,7 +201,7 @@ def test_logs_judged_a_hundred_times_hide_no_night(file: Path) -> None:
     nights = [from_logs(k, r) for k, r in enumerate(runs)]
     again = [from_logs(30 + k, runs[-1]) for k in range(400)]
     history = known(file, [*nights, *again])
-    assert [point.started for point in history.points] == [night(k) for k in range(30)]
+    assert [point.started for point in history.nights] == [night(k) for k in range(30)]
     assert history.run_noise_percent == pytest.approx(1.0, rel=0.25)
     assert history.night_noise_percent is not None
 
@@ -213,14 +211,14 @@ def test_logs_judged_again_by_fewer_runs_count_once_and_in_full(file: Path) -> N
     by_three = [from_logs(k, r[:3]) for k, r in enumerate(runs[:2])]
     by_five = [from_logs(2 + k, r) for k, r in enumerate(runs)]
     by_others = [from_logs(6 + k, r[2:]) for k, r in enumerate(runs)]
-    points = known(file, [*by_three, *by_five, *by_others]).points
+    points = known(file, [*by_three, *by_five, *by_others]).nights
     assert [point.started for point in points] == [night(k) for k in (0, 1, 4, 5)]
     assert [point.runs for point in points] == [5, 5, 5, 5]
 
 
 def test_two_nights_of_one_run_may_have_the_same_rounded_number(file: Path) -> None:
     points = known(file, [from_logs(k, [r]) for k, r in enumerate((352.1, 352.1, 351.9, 352.1))])
-    assert [point.started for point in points.points] == [night(0), night(2), night(3)]
+    assert [point.started for point in points.nights] == [night(0), night(2), night(3)]
 
 
 # ------------------------------------------------------------------------------- swings
@@ -246,10 +244,9 @@ def test_slow_swings_are_noise_of_nights(file: Path) -> None:
 def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
     found = 0
     for trial in range(30):
-        medians = [median(runs) for runs in drawn(swinging(150, 0.01, 0.5, f"{trial}"))]
-        drift = drift_of(medians, [(86400.0 * k, night(k)) for k in range(150)])
-        found += drift is not None
-        found += len(change_points(medians, [(k, night(k)) for k in range(150)]) or ())
+        known_days = days(drawn(swinging(150, 0.01, 0.5, f"{trial}")))
+        found += drift_of(known_days) is not None
+        found += len(change_points(known_days) or ())
     assert found <= 4  # of nights taken one by one as independent: 20
 
 

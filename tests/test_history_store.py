@@ -11,16 +11,14 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import history_version_1
 import pytest
 from clusters.processes import wait_until
 from histories import CASE, case_result, drawn, fill, measurement, night, session
 
 from pytest_dlperf.history.case_history import histories_of
-from pytest_dlperf.history.faults import HistoryError
-from pytest_dlperf.history.place import is_shared
+from pytest_dlperf.history.opening import HistoryError, is_shared
 from pytest_dlperf.history.recorder import Recorder
-from pytest_dlperf.history.schema import VERSION
+from pytest_dlperf.history.schema import FORM
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Quantity
@@ -96,7 +94,7 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
         file,
         "SELECT uid, cluster, estimator, started, began, interrupted, source, host FROM sessions",
     ) == [("night-0", "local", "steady", night(0), 1767229200.0, 1, "launched", "head")]
-    assert asked(file, "SELECT median, unit, baseline, verdict FROM measurements") == [
+    assert asked(file, "SELECT median, unit, accepted, verdict FROM measurements") == [
         (401.0, "samples/s", 398.0, "pass")
     ]
     assert asked(file, "SELECT number, throughput, status, reason FROM runs") == [
@@ -167,60 +165,25 @@ def test_a_session_without_a_beginning_is_refused(file: Path, started: str) -> N
 # -------------------------------------------------------------------------- its form
 
 
-def test_a_database_of_version_1_is_brought_to_this_version(file: Path) -> None:
-    history_version_1.build(file)
-    accepted = BaselineChange(
-        case_id=CASE, quantity="throughput", unit="samples/s", old=None, new=400.5, why="first"
-    )
-    tonight = session(1, {CASE: [402.0]}, baseline_changes=(accepted,))
-    with History.open(file) as history:
-        history.add(tonight)
-    assert asked(file, "PRAGMA user_version") == [(VERSION,)]
-    known = histories_of(file, tonight)[CASE]
-    assert [(point.started, point.median) for point in known.points] == [
-        (night(0), 400.5), (night(1), 402.0)
-    ]  # fmt: skip
-    assert (known.points[0].slowest, known.points[0].fastest) == (400.0, 401.0)
-    assert [change.why for change in known.accepted] == ["first"]
-
-
-def test_a_new_database_has_the_same_form_as_one_of_version_1_brought_to_it(
-    file: Path, tmp_path: Path
-) -> None:
-    old = tmp_path / "old.sqlite3"
-    history_version_1.build(old)
-    for place in (old, file):
-        History.open(place).close()
-    forms = [
-        [
-            " ".join(str(sql).split()).replace("( ", "(").replace(" )", ")")
-            for (sql,) in asked(place, "SELECT sql FROM sqlite_master ORDER BY name")
-        ]
-        for place in (old, file)
-    ]
-    assert forms[0] == forms[1]
-
-
-def test_half_a_migration_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    history_version_1.build(file)
-    before = asked(file, "SELECT sql FROM sqlite_master")
-    broken = ((), ("CREATE TABLE half (id INTEGER)", "NO SQL AT ALL"))
+def test_a_form_that_breaks_off_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = ("CREATE TABLE half (id INTEGER)", "NO SQL AT ALL")
     with monkeypatch.context() as patched:
-        patched.setattr("pytest_dlperf.history.opening.MIGRATIONS", broken)
+        patched.setattr("pytest_dlperf.history.opening.TABLES", broken)
         with pytest.raises(HistoryError):
             History.open(file)
-    assert asked(file, "PRAGMA user_version") == [(1,)]
-    assert asked(file, "SELECT sql FROM sqlite_master") == before
+    assert asked(file, "SELECT sql FROM sqlite_master") == []
+    fill(file, [[400.0]])
+    assert asked(file, "PRAGMA user_version") == [(FORM,)]
 
 
 def test_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> None:
     fill(file, [[400.0]])
     with closing(sqlite3.connect(file)) as connection:
-        connection.execute(f"PRAGMA user_version = {VERSION + 5}")
+        connection.execute(f"PRAGMA user_version = {FORM + 5}")
         connection.execute("PRAGMA journal_mode = DELETE")
     before = file.read_bytes()
     for way in (History.open, History.read):
-        with pytest.raises(HistoryError, match=rf"newer version.*form {VERSION + 5}.*Upgrade"):
+        with pytest.raises(HistoryError, match=rf"newer version.*form {FORM + 5}.*Upgrade"):
             way(file)
     assert file.read_bytes() == before
 
@@ -324,7 +287,7 @@ def test_a_full_disk_is_told_and_breaks_nothing(small_disk: Path) -> None:
     assert asked(file, "PRAGMA integrity_check") == [("ok",)]
     with History.open(file) as history:
         history.add(session(200, {CASE: [410.0]}))
-    assert histories_of(file, last)[CASE].points[0].median == 400.0
+    assert histories_of(file, last)[CASE].nights[0].median == 400.0
 
 
 def test_a_disk_that_may_not_be_written_can_be_read(small_disk: Path) -> None:
@@ -333,7 +296,7 @@ def test_a_disk_that_may_not_be_written_can_be_read(small_disk: Path) -> None:
     mount = shutil.which("mount")
     assert mount is not None
     subprocess.run([mount, "-o", "remount,ro", str(small_disk)], check=True)
-    assert histories_of(file, last)[CASE].points[0].median == 400.0
+    assert histories_of(file, last)[CASE].nights[0].median == 400.0
     with (
         pytest.raises(HistoryError, match=r"history\.sqlite3 may not be written"),
         History.open(file) as history,
@@ -347,7 +310,7 @@ def test_a_file_that_may_not_be_written_can_be_read(file: Path) -> None:
     file.chmod(0o444)
     file.parent.chmod(0o555)
     try:
-        assert histories_of(file, last)[CASE].points[0].median == 400.0
+        assert histories_of(file, last)[CASE].nights[0].median == 400.0
         with pytest.raises(HistoryError, match="may not be written"):
             History.open(file).add(session(1, {CASE: [400.0]}))
     finally:
@@ -382,7 +345,7 @@ def test_readers_go_on_during_writing_where_the_disk_allows_it(
     monkeypatch.setattr("pytest_dlperf.history.opening.is_shared", lambda _: shared)
     last = fill(file, [[400.0], [401.0]])
     assert asked(file, "PRAGMA journal_mode") == [(journal,)]
-    assert len(histories_of(file, last)[CASE].points) == 2
+    assert len(histories_of(file, last)[CASE].nights) == 2
 
 
 # ---------------------------------------------------------------------- several processes
@@ -400,7 +363,7 @@ def test_sessions_write_at_once_while_others_read(file: Path) -> None:
     assert counts == sorted(counts)
     assert asked(file, "SELECT count(*) FROM sessions") == [(60,)]
     assert asked(file, "SELECT count(*) FROM runs") == [(60 * 50,)]
-    assert len(histories_of(file, last)[CASE].points) == 60
+    assert len(histories_of(file, last)[CASE].nights) == 60
     for process in writers:
         assert process.stdout is not None
         process.stdout.close()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
-from histories import CASE, case_result, drawn, fill, night, session
+from histories import CASE, case_result, days, drawn, fill, night, session
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of
-from pytest_dlperf.history.drift import drift_of
 from pytest_dlperf.history.store import History
+from pytest_dlperf.history.trends import drift_of
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
@@ -64,7 +63,7 @@ def test_a_history_is_of_the_cases_of_the_results_until_their_session(file: Path
     tonight = replace(nights[2], cases=nights[2].cases[:1])
     histories = histories_of(file, tonight)
     assert list(histories) == [CASE]
-    points = histories[CASE].points
+    points = histories[CASE].nights
     assert [point.started for point in points] == [night(0), night(1), night(2)]
     assert [(p.median, p.slowest, p.fastest, p.runs) for p in points] == [
         (400.5 + k, 400.0 + k, 401.0 + k, 2) for k in range(3)
@@ -77,7 +76,7 @@ def test_nights_stand_in_the_order_of_time_whatever_their_zone_and_their_coming(
     starts = ["2026-03-01T01:00:00+09:00", "2026-02-28T17:00:00+00:00", "2026-02-28T13:00:00-05:00"]
     nights = [session(k, {CASE: [400.0 + k]}, started=start) for k, start in enumerate(starts)]
     add(file, *reversed(nights))
-    assert [point.started for point in known(file, nights[2]).points] == starts
+    assert [point.started for point in known(file, nights[2]).nights] == starts
 
 
 def test_other_clusters_estimators_and_units_are_other_histories(file: Path) -> None:
@@ -92,19 +91,19 @@ def test_other_clusters_estimators_and_units_are_other_histories(file: Path) -> 
         session(3, [images]),
         tonight,
     )
-    assert [point.median for point in known(file, tonight).points] == [400.0]
+    assert [point.median for point in known(file, tonight).nights] == [400.0]
 
 
 def test_a_history_reaches_a_year_back(file: Path) -> None:
     last = fill(file, [[400.0]] * 400)
-    points = known(file, last).points
+    points = known(file, last).nights
     assert len(points) == 366
     assert points[-1].started == last.started
 
 
 def test_nights_without_a_measurement_leave_no_point(file: Path) -> None:
     last = fill(file, [[400.0], [None], [402.0]])
-    assert [point.median for point in known(file, last).points] == [400.0, 402.0]
+    assert [point.median for point in known(file, last).nights] == [400.0, 402.0]
 
 
 def test_a_case_that_was_never_measured_has_no_history(file: Path) -> None:
@@ -128,7 +127,7 @@ def test_logs_that_are_judged_again_show_once(file: Path) -> None:
     with History.open(file) as history:
         history.add(replace(last, session="elsewhere", started=night(5)), imported=True)
     tonight = replace(last, started=night(5))
-    assert [point.started for point in known(file, tonight).points] == [
+    assert [point.started for point in known(file, tonight).nights] == [
         night(0), night(2), night(3), night(4)
     ]  # fmt: skip
 
@@ -174,7 +173,7 @@ def test_a_change_of_the_level_is_dated(file: Path, noise: float, factor: float)
     assert history.change_points is not None
     (point,) = history.change_points
     assert abs(point.index - 60) <= 2
-    assert point.at == history.points[point.index].started
+    assert point.at == history.nights[point.index].started
     assert point.difference_percent == pytest.approx(100 * factor - 100, abs=1.5)
     assert point.p_value < 0.001
 
@@ -196,7 +195,7 @@ def test_single_slow_nights_and_broken_ones_are_no_change(file: Path) -> None:
     assert history.change_points == ()
     assert history.drift is None
     # A point for every night that has a number, also for those that say nothing of the level.
-    assert [history.points[-1].median, len(history.points)] == [200.0, 80]
+    assert [history.nights[-1].median, len(history.nights)] == [200.0, 80]
 
 
 def test_the_index_of_a_change_point_counts_all_points(file: Path) -> None:
@@ -214,7 +213,7 @@ def test_the_index_of_a_change_point_counts_all_points(file: Path) -> None:
     assert history.change_points is not None
     (point,) = history.change_points
     assert abs(point.index - 30) <= 1
-    assert history.points[point.index].started == point.at
+    assert history.nights[point.index].started == point.at
 
 
 def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file: Path) -> None:
@@ -248,8 +247,7 @@ def drifting(count: int, per_night: float, *, flat: int = 0) -> list[float]:
 
 
 def drift(values: Sequence[float], *, noise: float = 0.01, seed: str = "drift") -> Drift | None:
-    medians = [median(runs) for runs in drawn(values, noise=noise, seed=seed)]
-    return drift_of(medians, [(86400.0 * k, night(k)) for k in range(len(medians))])
+    return drift_of(days(drawn(values, noise=noise, seed=seed)))
 
 
 @pytest.mark.parametrize(
@@ -307,12 +305,6 @@ def test_what_was_accepted_is_no_drift(file: Path) -> None:
     add(file, tonight)
     assert known(file, tonight).drift is None
     assert told_of_drift(file, tonight) == []
-
-
-def test_many_sessions_of_one_day_are_no_drift() -> None:
-    values = [median(runs) for runs in drawn(drifting(30, 0.002))]
-    hours = [(3600.0 * k, f"2026-01-01T{k % 24:02}:00:00+00:00") for k in range(30)]
-    assert drift_of(values, hours) is None
 
 
 # ---------------------------------------------------------------------------------- noise

@@ -9,7 +9,6 @@ import browser as pages
 import pytest
 from published_session import PLENTY, published, with_all_else, year_of_nights
 
-from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports.html.page import html_page
 
@@ -303,12 +302,12 @@ def test_sessions_of_one_hour_each_tell_their_own_word(chromium: Browser, tmp_pa
     results = published(PLENTY)
     histories = year_of_nights(results)
     known = histories[SLOWER]
-    last = known.points[-1]
+    last = known.nights[-1]
     hours = [
-        replace(last, started=f"2026-11-20T02:{minute:02}:00+00:00", verdict=verdict)
-        for minute, verdict in enumerate((Verdict.REGRESSED, Verdict.PASS, Verdict.REGRESSED))
+        last._replace(started=f"2026-11-20T02:{minute:02}:00+00:00", verdict_word=word)
+        for minute, word in enumerate(("regressed", "pass", "regressed"))
     ]
-    histories[SLOWER] = replace(known, points=(*known.points[:-1], *hours))
+    histories[SLOWER] = replace(known, nights=(*known.nights[:-1], *hours))
     file = tmp_path / "page.html"
     file.write_text(html_page(results, histories), encoding="utf-8")
     with pages.opened(chromium, file) as (page, _):

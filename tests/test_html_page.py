@@ -11,7 +11,7 @@ import pytest
 import results_makers as make
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
-from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Point
+from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports.html.history_chart import history_chart, thinned
@@ -248,9 +248,9 @@ def test_a_session_of_skipped_and_good_cases_is_not_all_good() -> None:
 def changed(case_id: str, on: str, percent: float = -4.9) -> CaseHistory:
     """A history whose level changed on a day."""
     at = f"{on}T02:00:00+00:00"
-    point = Point(started=at, median=100.0, slowest=99.0, fastest=101.0, runs=5)
+    point = Night(started=at, began=0.0, median=100.0, slowest=99.0, fastest=101.0, runs=5)
     change = ChangePoint(index=0, at=at, before=100.0, after=100.0 + percent, p_value=1e-9)
-    return CaseHistory(case_id=case_id, unit="images/s", points=(point,), change_points=(change,))
+    return CaseHistory(case_id=case_id, unit="images/s", nights=(point,), change_points=(change,))
 
 
 def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
@@ -374,15 +374,16 @@ def test_three_years_of_nights_are_merged_and_said_to_be(plenty: Results) -> Non
     assert "each point stands for 3 sessions: median of medians" in text
 
 
-def points(*medians: float) -> tuple[Point, ...]:
+def points(*medians: float) -> tuple[Night, ...]:
     return tuple(
-        Point(
+        Night(
             started=f"2026-01-{day:02d}T02:00:00+00:00",
+            began=0.0,
             median=median,
             slowest=median - 1,
             fastest=median + 1,
             runs=3,
-            verdict=Verdict.REGRESSED if median < 90 else Verdict.PASS,
+            verdict_word="regressed" if median < 90 else "pass",
         )
         for day, median in enumerate(medians, 1)
     )
@@ -398,7 +399,7 @@ def test_merged_nights_hide_no_stray_and_no_bad_verdict() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 28])
 def test_short_histories_have_a_chart(count: int) -> None:
-    history = CaseHistory(case_id=SLOWER, unit="images/s", points=points(*[100.0] * count))
+    history = CaseHistory(case_id=SLOWER, unit="images/s", nights=points(*[100.0] * count))
     chart = history_chart(history)
     assert chart is not None
     assert chart.facts[-1] == "change points were not looked for"
@@ -406,7 +407,7 @@ def test_short_histories_have_a_chart(count: int) -> None:
 
 
 def test_no_night_is_no_chart() -> None:
-    assert history_chart(CaseHistory(case_id=SLOWER, unit="images/s", points=())) is None
+    assert history_chart(CaseHistory(case_id=SLOWER, unit="images/s", nights=())) is None
 
 
 def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty: Results) -> None:

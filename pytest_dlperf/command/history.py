@@ -22,10 +22,9 @@ from pytest_dlperf.command.shell import (
     wrapped,
 )
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.history.case_history import history_of
-from pytest_dlperf.history.faults import HistoryError
-from pytest_dlperf.history.machines import Machines
+from pytest_dlperf.history.case_history import Machines, history_of
 from pytest_dlperf.history.nights import all_series, sessions_after
+from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
 from pytest_dlperf.model.errors import UsageError
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.history.nights import Series
-    from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.history.series import CaseHistory, Series
 
 _BUSY_S: Final = 10.0
 """How long an import waits for sessions that write."""
@@ -220,7 +218,7 @@ def _show(file: Path, options: argparse.Namespace) -> int:
         group = None
         for series in chosen:
             known = history_of(database, series, until=now, machines=machines)
-            if not known.points:
+            if not known.nights:
                 continue
             if group != (series.cluster, series.estimator):
                 if group is not None:
@@ -266,8 +264,8 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
 
 
 def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
-    first, last = known.points[0], known.points[-1]
-    nights = f"{counted(len(known.points), 'session')} "
+    first, last = known.nights[0], known.nights[-1]
+    nights = f"{counted(len(known.nights), 'session')} "
     dates = (
         f"{first.started[:10]} to {last.started[:10]}"
         if first.started[:10] != last.started[:10]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_dlperf.config.option_source import OptionSource, file_to_write
-from pytest_dlperf.files.databasehead import fault_of
 from pytest_dlperf.model.judgement import RuleName
 
 if TYPE_CHECKING:
@@ -335,8 +334,8 @@ def check_places(config: pytest.Config, settings: Settings, systems: Container[s
     """Refuse places of reports that are wrong where there is a suite of these ``systems``.
 
     Raises:
-        pytest.UsageError: A report of another plugin cannot be written, the history that was named
-            is none, or a report lies where a table of a system goes.
+        pytest.UsageError: A report of another plugin cannot be written, or a report lies where a
+            table of a system goes.
     """
     others = _files_of_others(config)
     for option, path in others.items():
@@ -347,14 +346,6 @@ def check_places(config: pytest.Config, settings: Settings, systems: Container[s
             f"{_BENCHMARK_JSON}: {str(saved)!r} cannot be written: there is no folder "
             f"{saved.parent}, and pytest-benchmark makes none"
         )
-    # What lies in the usual place nobody has named: a note at the end has to do.
-    if settings.history_file is not None and settings.history_place:
-        fault = fault_of(settings.history_file)
-        if fault is not None:
-            raise pytest.UsageError(
-                f"{settings.history_place}: {settings.history_file} {fault}; move it away, or name "
-                "another file"
-            )
     if settings.tables_directory is None:
         return
     tables = settings.tables_directory.resolve()

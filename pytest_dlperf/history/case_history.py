@@ -1,41 +1,39 @@
-"""What many sessions show of each case: level, change points, drift and noise."""
+"""The history of a case: which of its sessions make a level, and what those show."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.history.days import days_of
-from pytest_dlperf.history.drift import LENGTHS, drift_of
-from pytest_dlperf.history.faults import HistoryError
-from pytest_dlperf.history.machines import Machines
-from pytest_dlperf.history.nights import Series, accepted_of, nights_of, runs_of
-from pytest_dlperf.history.noise import night_noise_percent, run_noise_percent
+from pytest_dlperf.gate.noise import median
+from pytest_dlperf.history.nights import accepted_of, nights_of, runs_of
+from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.rows import seconds_of
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Point
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Day, OtherMachine, Series
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.trends import change_points
+from pytest_dlperf.history.trends import DRIFT_LENGTHS, change_points, drift_of, noise_percent
+from pytest_dlperf.model.fingerprint import differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.history.days import Day
-    from pytest_dlperf.history.night import Night
-    from pytest_dlperf.history.series import Drift
+    from pytest_dlperf.history.series import Drift, Night
     from pytest_dlperf.model.results import Results
 
-NOISE_NIGHTS: Final = 90
-"""How many of the last nights tell the noise."""
+NOISE_DAYS: Final = 90
+"""How many of the last days tell the noise."""
 
 READ_BUSY_S: Final = 1.0
 """How long a page waits for who holds the database: the session's end has waited before."""
 
-_MAX_FOR_DRIFT: Final = 3 * LENGTHS[0]
+_MAX_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
 _MAX_RUNS_OF: Final = 500
+_FACTS: Final = "SELECT facts FROM fingerprints WHERE digest = :digest"
 
 
 def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
-    """The history of each case of these results, on their cluster and with their estimator.
+    """Give the history of each case of these results, on their cluster and by their estimator.
 
     It ends with the session of the results, and reaches a year back. A case that no session has
     measured has none.
@@ -49,11 +47,11 @@ def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
             history_of(history, series, until=until, machines=machines)
             for series in _series_of(results)
         )
-        return {known.case_id: known for known in found if known.points}
+        return {known.case_id: known for known in found if known.nights}
 
 
 def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]:
-    """The ids of the cases of these results that drift, each with its drift.
+    """Yield the cases of these results that drift, by id, each with its drift.
 
     Change points are left to the reports: they would cost a session an import of half a second.
 
@@ -63,57 +61,90 @@ def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]
     until, machines = _began(results), Machines(history)
     for series in _series_of(results):
         nights = nights_of(history, series, until=until, most=_MAX_FOR_DRIFT)
-        if len(nights) < LENGTHS[-1]:
+        if len(nights) < DRIFT_LENGTHS[-1]:
             continue
         same, _ = machines.same(nights)
-        days = _days(nights, same)
-        drift = _drift(days, _accepted_changes(history, series, nights, until))
+        accepted = _accepted_changes(history, series, nights, until)
+        drift = _drift(_days(nights, same), accepted)
         if drift is not None:
             yield series.case_id, drift
 
 
 def history_of(
-    history: History, series: Series, *, until: float, machines: Machines | None = None
+    history: History, series: Series, *, until: float, machines: Machines
 ) -> CaseHistory:
-    """All that the database says of one case until ``until``, in seconds of the Unix epoch.
-
-    Who asks for many cases of one database hands the same ``machines`` over each time.
+    """Give all that the database says of one case until ``until``, in seconds of the Unix epoch.
 
     Raises:
         HistoryError: The database cannot be read.
     """
     nights = nights_of(history, series, until=until)
-    same, others = (machines or Machines(history)).same(nights)
+    same, others = machines.same(nights)
     accepted = _accepted_changes(history, series, nights, until)
     days = _days(nights, same)
     drift = _drift(days, accepted)
     drifting = drift.nights if drift is not None else 0
-    steps = change_points(
-        [day.median for day in days],
-        [(day.place, day.started) for day in days],
-        drifting=drifting,
-    )
-    lately = days[-NOISE_NIGHTS:]
+    lately = days[-NOISE_DAYS:]
     runs = runs_of(history, [one for day in lately for one in day.sessions][-_MAX_RUNS_OF:])
-    run_noise = run_noise_percent(runs.values())
-    place = {day.place: number for number, day in enumerate(lately)}
+    run_noise, night_noise = noise_percent(lately, runs.values(), drifting=drifting)
     return CaseHistory(
         case_id=series.case_id,
         unit=series.unit,
-        points=tuple(map(_point, nights)),
+        nights=tuple(nights),
         accepted=tuple(accepted),
-        change_points=steps,
+        change_points=change_points(days, drifting=drifting),
         drift=drift,
         run_noise_percent=run_noise,
-        night_noise_percent=night_noise_percent(
-            [day.median for day in lately],
-            [day.counted for day in lately],
-            run_noise,
-            levels=None if steps is None else [place.get(step.index, 0) for step in steps],
-            drifting=drifting,
-        ),
+        night_noise_percent=night_noise,
         other_machines=others,
     )
+
+
+class Machines:
+    """The machines that a database knows, each read once: numbers of two of them make no level."""
+
+    def __init__(self, history: History) -> None:
+        """Ask this database."""
+        self._history = history
+        self._known: dict[str | None, Mapping[str, str]] = {None: {}}
+        self._differences: dict[tuple[str | None, str | None], dict[str, tuple[str, str]]] = {}
+
+    def same(self, nights: Sequence[Night]) -> tuple[list[bool], tuple[OtherMachine, ...]]:
+        """Say of each night whether it was taken on the machine of the last one, and what was not.
+
+        Facts that only one side knows tell nothing; where nobody looked, as with logs, it is the
+        same machine.
+
+        Raises:
+            HistoryError: The database cannot be read.
+        """
+        last = next((night.fingerprint for night in reversed(nights) if night.fingerprint), None)
+        found = [self._between(night.fingerprint, last) for night in nights]
+        others: dict[tuple[tuple[str, tuple[str, str]], ...], list[Night]] = {}
+        for night, facts in zip(nights, found, strict=True):
+            if facts:
+                others.setdefault(tuple(facts.items()), []).append(night)
+        return [not facts for facts in found], tuple(
+            OtherMachine(
+                first=there[0].started,
+                last=there[-1].started,
+                sessions=len(there),
+                facts=dict(facts),
+            )
+            for facts, there in others.items()
+        )
+
+    def _between(self, one: str | None, other: str | None) -> dict[str, tuple[str, str]]:
+        if (one, other) not in self._differences:
+            self._differences[one, other] = differences(self._of(one), self._of(other))
+        return self._differences[one, other]
+
+    def _of(self, digest: str | None) -> Mapping[str, str]:
+        if digest not in self._known:
+            rows = self._history.tuples(_FACTS, {"digest": digest})
+            plain: Any = json.loads(rows[0][0]) if rows else {}
+            self._known[digest] = plain.get("machine", {})
+        return self._known[digest]
 
 
 def _series_of(results: Results) -> Iterator[Series]:
@@ -136,33 +167,32 @@ def _began(results: Results) -> float:
 
 
 def _days(nights: Sequence[Night], same: Sequence[bool]) -> list[Day]:
-    """The days that make a level: a median of those runs that survived is none."""
-    return days_of(
-        (index, night)
-        for index, night in enumerate(nights)
-        if same[index] and not night.broken and night.median > 0
-    )
+    """The days that make a level, each by the date of the session's own zone.
 
-
-def _point(night: Night) -> Point:
-    return Point(
-        started=night.started,
-        median=night.median,
-        slowest=night.slowest,
-        fastest=night.fastest,
-        runs=night.counted,
-        speedup=night.speedup,
-        baseline=night.baseline,
-        verdict=night.verdict,
-        is_lost=night.is_lost,
-    )
+    What many sessions of an afternoon share is no level, nor is the median of those runs that
+    survived.
+    """
+    by_date: dict[str, list[tuple[int, Night]]] = {}
+    for index, night in enumerate(nights):
+        if same[index] and not night.broken and night.median > 0:
+            by_date.setdefault(night.started[:10], []).append((index, night))
+    return [
+        Day(
+            index=together[0][0],
+            started=together[0][1].started,
+            began=together[0][1].began,
+            median=median([night.median for _, night in together]),
+            runs=sum(night.runs for _, night in together),
+            sessions=tuple(night.measurement_id for _, night in together),
+        )
+        for together in by_date.values()
+    ]
 
 
 def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | None:
     """Drift since the last accepted number: what was accepted is known."""
     since = max((_when(change.at) for change in accepted if change.old is not None), default=0)
-    later = [day for day in days if day.began >= since]
-    return drift_of([day.median for day in later], [(day.began, day.started) for day in later])
+    return drift_of([day for day in days if day.began >= since])
 
 
 def _accepted_changes(
@@ -173,21 +203,21 @@ def _accepted_changes(
     A number may be accepted by a session of another machine, or by hand.
     """
     changes = accepted_of(history, series, until=until)
-    told = {change.new for change in changes}
+    reported = {change.new for change in changes}
     before: float | None = None
     for night in nights:
-        if night.baseline is None:
+        if night.accepted is None:
             continue
-        if before is not None and night.baseline != before and night.baseline not in told:
+        if before is not None and night.accepted != before and night.accepted not in reported:
             changes.append(
                 AcceptedChange(
-                    at=night.baseline_at or night.started,
+                    at=night.accepted_at or night.started,
                     old=before,
-                    new=night.baseline,
-                    why=night.baseline_reason or "accepted elsewhere",
+                    new=night.accepted,
+                    why=night.accepted_reason or "accepted elsewhere",
                 )
             )
-        before = night.baseline
+        before = night.accepted
     return sorted(changes, key=lambda change: _when(change.at))
 
 

@@ -1,18 +1,15 @@
-"""What the database is asked: the nights of a case, and what was accepted of it."""
+"""What is asked of the database: the series, the nights of one, what was accepted of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.history.dedupe import judged_once
-from pytest_dlperf.history.night import Night
 from pytest_dlperf.history.rows import text
-from pytest_dlperf.history.series import AcceptedChange
+from pytest_dlperf.history.series import AcceptedChange, Night, Series
 from pytest_dlperf.model.judgement import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_dlperf.history.store import History
 
@@ -29,11 +26,12 @@ _CHOSEN: Final = """
 """
 # Who launches has looked at the machine. What nobody has looked at is read from logs.
 _FROM_LOGS: Final = "source != 'launched' AND fingerprint IS NULL"
-# What a night calls otherwise than its column, or what two tables have.
+# Fields of a night whose column has another name, or is one of two tables.
 _COLUMNS: Final = {
     "measurement_id": "measurements.id",
     "started": "sessions.started",
     "began": "measurements.began",
+    "runs": "counted",
     "verdict_word": "verdict",
     "is_from_logs": _FROM_LOGS,
 }
@@ -72,18 +70,8 @@ _SERIES: Final = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """What is comparable: one case of one cluster, by one estimator, in one unit."""
-
-    case_id: str
-    unit: str
-    cluster: str
-    estimator: str
-
-
 def all_series(history: History) -> list[Series]:
-    """All that has been measured, by cluster and system, small topologies first.
+    """List all that has been measured, by cluster and system, small topologies first.
 
     Raises:
         HistoryError: The database cannot be read.
@@ -91,10 +79,20 @@ def all_series(history: History) -> list[Series]:
     return [Series(**row) for row in history.rows(_SERIES)]
 
 
+def sessions_after(history: History, until: float) -> int:
+    """Count the sessions that begin later than ``until``, in seconds of the Unix epoch.
+
+    Raises:
+        HistoryError: The database cannot be read.
+    """
+    query = "SELECT count(*) FROM sessions WHERE began > :until"
+    return int(history.tuples(query, {"until": until})[0][0])
+
+
 def nights_of(
     history: History, series: Series, *, until: float, most: int = MAX_NIGHTS
 ) -> list[Night]:
-    """The last nights until ``until`` (seconds of the Unix epoch), the oldest first.
+    """Give the last nights until ``until`` (seconds of the Unix epoch), the oldest first.
 
     Sessions that measured nothing of the case are left out. Logs that were judged several times
     count once, as of the first time and with as many of their runs as ever.
@@ -108,45 +106,23 @@ def nights_of(
         # How often logs were judged again only all of them tell.
         nights = _nights(history, {**values, "most": -1})
         runs = _by_measurement(history.tuples(_RUNS_OF_LOGS, values))
-        nights = judged_once(nights, runs)
+        nights = _each_log_once(nights, runs)
     return nights[-most:]
 
 
-def sessions_after(history: History, until: float) -> int:
-    """How many sessions begin later than ``until``, in seconds of the Unix epoch.
+def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:
+    """Give the throughputs that count of some hundreds of measurements at most, by their ids.
 
     Raises:
         HistoryError: The database cannot be read.
     """
-    query = "SELECT count(*) FROM sessions WHERE began > :until"
-    return int(history.tuples(query, {"until": until})[0][0])
-
-
-def _nights(history: History, values: dict[str, object]) -> list[Night]:
-    rows = history.tuples(_NIGHTS, values)
-    return [Night._make(row) for row in reversed(rows)]
-
-
-def runs_of(history: History, nights: Iterable[int]) -> dict[int, list[float]]:
-    """The throughputs that count of some hundreds of measurements at most, by their ids.
-
-    Raises:
-        HistoryError: The database cannot be read.
-    """
-    values = {f"id{number}": night for number, night in enumerate(nights)}
+    values = {f"id{number}": measurement for number, measurement in enumerate(measurements)}
     places = ", ".join(f":{name}" for name in values)
     return _by_measurement(history.tuples(_RUNS.format(places=places), values))
 
 
-def _by_measurement(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
-    for measurement, throughput in rows:
-        found.setdefault(measurement, []).append(throughput)
-    return found
-
-
 def accepted_of(history: History, series: Series, *, until: float) -> list[AcceptedChange]:
-    """The throughputs that sessions of the history accepted, the oldest first.
+    """Give the throughputs that sessions of the history accepted, the oldest first.
 
     Raises:
         HistoryError: The database cannot be read.
@@ -166,3 +142,53 @@ def _values(series: Series, until: float) -> dict[str, object]:
         "estimator": series.estimator,
         "until": until,
     }
+
+
+def _nights(history: History, values: dict[str, object]) -> list[Night]:
+    return [Night._make(row) for row in reversed(history.tuples(_NIGHTS, values))]
+
+
+def _by_measurement(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for measurement, throughput in rows:
+        found.setdefault(measurement, []).append(throughput)
+    return found
+
+
+def _each_log_once(nights: Iterable[Night], runs: Mapping[int, Sequence[float]]) -> list[Night]:
+    """Have logs that were judged several times as one night; the oldest nights come first.
+
+    ``runs`` are the throughputs of nights from logs, by measurement. Logs are the same where the
+    runs of one session are also runs of the other, to the last bit. The fuller session counts, at
+    the time of the first one.
+
+    A single run says little, as estimators may round: it is the same only as in the session from
+    logs before it.
+    """
+    kept: list[Night] = []
+    runs_at: dict[int, frozenset[float]] = {}  # of what is kept from logs, by its place
+    places_of: dict[float, set[int]] = {}
+    before: int | None = None
+    for night in nights:
+        own = frozenset(runs.get(night.measurement_id, ())) if night.is_from_logs else frozenset()
+        if not own:
+            kept.append(night)
+            continue
+        alike = sorted(set().union(*(places_of.get(run, ()) for run in own)))
+        for place in alike:
+            both = own & runs_at[place]
+            is_part = both in (own, runs_at[place])
+            if is_part and (len(both) > 1 or place == before):
+                break
+        else:
+            place = len(kept)
+            kept.append(night)
+            runs_at[place] = own
+        if len(own) > len(runs_at[place]):
+            first = kept[place]
+            kept[place] = night._replace(started=first.started, began=first.began)
+            runs_at[place] = own
+        for run in own:
+            places_of.setdefault(run, set()).add(place)
+        before = place
+    return kept

@@ -1,44 +1,71 @@
-"""A database is opened: made where there is none, and brought to this version's form."""
+"""Open a database: find out whether it is one of ours, make it where there is none.
+
+SQLite is imported here alone. What it says becomes a message that names the file and the remedy.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.files.databasehead import APPLICATION_ID
-from pytest_dlperf.history.faults import HistoryError, told
-from pytest_dlperf.history.place import is_shared
-from pytest_dlperf.history.schema import MIGRATIONS, VERSION
+from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 Connection = sqlite3.Connection
 """One open database."""
 
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_SHARED: Final = frozenset(
+    (
+        *("9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "gpfs", "lustre", "ncpfs"),
+        *("nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf"),
+        *("virtiofs", "wekafs"),
+    )
+)
+
+_FULL_BYTES: Final = 1 << 17
+
+_MESSAGES: Final = {
+    "file is not a database": "{file} is no database; move it away, or name another file with "
+    "--dlperf-history",
+    "malformed": "{file} is damaged ({error}); move it away: a new one is made, and `pytest-dlperf "
+    "history import` fills it from results files",
+    "full": "there is no space left for {file}",
+    "readonly": "{file} may not be written",
+    "locked": "{file} is held by another process",
+}
+
+
+class HistoryError(BrokenError):
+    """The history cannot be read or written; the message says what and where."""
+
 
 def open_to_write(file: Path, busy_s: float) -> Connection:
-    """Open a database, made where there is none, brought to this version's form.
+    """Open a database, and make it where there is none.
 
     Raises:
         HistoryError: It cannot be opened, or a newer version or another program has written it.
     """
-    with told(file):
+    with named_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         connection = _connect(str(file), busy_s)
         began = monotonic()
         try:
-            version = _version(connection, file)
+            is_empty = _is_empty(connection, file)
             # All steps together wait no longer than that.
             wait_at_most(connection, busy_s - (monotonic() - began))
             _choose_journal(connection, shared=is_shared(file.parent))
             wait_at_most(connection, busy_s - (monotonic() - began))
             connection.execute("PRAGMA foreign_keys = ON")
-            if version < VERSION:
-                _migrate(connection, file)
+            if is_empty:
+                _make_tables(connection, file)
         except BaseException:
             connection.close()
             raise
@@ -49,21 +76,25 @@ def open_to_read(file: Path, busy_s: float) -> Connection:
     """Open a database that exists, where nothing may be written.
 
     Raises:
-        HistoryError: It cannot be read, or has not this version's form.
+        HistoryError: It cannot be read, holds nothing, or a newer version or another program has
+            written it.
     """
-    with told(file):
+    with named_errors(file):
         connection = _connect_to_read(file, busy_s)
         try:
-            _check_is_of_this_form(_version(connection, file), file)
+            is_empty = _is_empty(connection, file)
         except BaseException:
             connection.close()
             raise
+    if is_empty:
+        connection.close()
+        raise HistoryError(f"{file} is empty, and may not be written")
     return connection
 
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """All of the block or nothing of it, whatever ends it."""
+    """Write all of the block or nothing of it, whatever ends it."""
     # Taken at once: a transaction that turns from reading to writing may have to be given up.
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -114,36 +145,28 @@ def _connect_to_read(file: Path, busy_s: float) -> Connection:
     return connection
 
 
-def _version(connection: Connection, file: Path) -> int:
-    """The version of its form; 0 for a new file.
+def _is_empty(connection: Connection, file: Path) -> bool:
+    """Say whether it is a new file, still without tables.
 
     Raises:
         HistoryError: It is of a newer version or of another program; it has not been touched.
     """
     program = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    form: int = connection.execute("PRAGMA user_version").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    is_new = not (program or version or tables)
-    if program != APPLICATION_ID and not is_new:
+    if not (program or form or tables):
+        return True
+    if program != APPLICATION_ID:
         raise HistoryError(
             f"{file} is a database of another program; it stays as it is. Name another file "
             "with --dlperf-history"
         )
-    if version > VERSION:
+    if form > FORM:
         raise HistoryError(
-            f"{file} was written by a newer version of pytest-dlperf: it has form {version}, this "
-            f"one knows {VERSION}. It stays as it is. Upgrade, or name another file with "
-            "--dlperf-history"
+            f"{file} was written by a newer version of pytest-dlperf: it has form {form}, this one "
+            f"knows {FORM}. It stays as it is. Upgrade, or name another file with --dlperf-history"
         )
-    return version
-
-
-def _check_is_of_this_form(version: int, file: Path) -> None:
-    if version < VERSION:
-        raise HistoryError(
-            f"{file} may not be written; that it has to be once, to bring it from form {version} "
-            f"to form {VERSION}, which this version reads"
-        )
+    return False
 
 
 def _choose_journal(connection: Connection, *, shared: bool) -> None:
@@ -158,16 +181,94 @@ def _choose_journal(connection: Connection, *, shared: bool) -> None:
     connection.execute(f"PRAGMA synchronous = {'NORMAL' if now == 'wal' else 'FULL'}")
 
 
-def _migrate(connection: Connection, file: Path) -> None:
-    """Bring the database to this version's form, each step whole or not at all."""
-    version = 0
-    while version < VERSION:
-        with transaction(connection):
-            # Asked again: another session may have been faster.
-            version = _version(connection, file)
-            if version < VERSION:
-                for statement in MIGRATIONS[version]:
-                    connection.execute(statement)
-                version += 1
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {version}")
+def _make_tables(connection: Connection, file: Path) -> None:
+    with transaction(connection):
+        # Asked again: another session may have been faster.
+        if _is_empty(connection, file):
+            for statement in TABLES:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORM}")
+
+
+def is_shared(folder: Path, mounts: Path = _MOUNTS) -> bool:
+    """Say whether other machines may have the folder's file system open at the same time.
+
+    SQLite's write-ahead log needs memory that all its readers share, so it works on one machine
+    only. ``False`` where the system does not tell.
+    """
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        real = folder.resolve()
+    except OSError:
+        return False
+    longest, kind = -1, ""
+    for line in lines:
+        before, separator, after = line.partition(" - ")
+        fields, facts = before.split(), after.split()
+        if not separator or len(fields) < 5 or not facts:  # noqa: PLR2004 - the mount point is the fifth
+            continue
+        point = Path(_unescaped(fields[4]))
+        # Of two mounts at one point the later one is seen.
+        if real.is_relative_to(point) and len(point.parts) >= longest:
+            longest, kind = len(point.parts), facts[0]
+    return kind in _SHARED or kind.startswith("fuse.")
+
+
+def _unescaped(point: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        point = point.replace(code, character)
+    return point
+
+
+@contextmanager
+def named_errors(file: Path) -> Iterator[None]:
+    """Turn what SQLite and the system say into a message that names the file.
+
+    Raises:
+        HistoryError: With that message.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise HistoryError(_message(file, error)) from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise HistoryError(
+            f"{_no_folder(file)} is no folder; move it away, or name another file with "
+            "--dlperf-history"
+        ) from error
+    except OSError as error:
+        place = error.filename or file
+        raise HistoryError(f"{place}: {error.strerror or error}") from error
+    except OverflowError as error:
+        raise HistoryError(f"{file} cannot hold so large a number: {error}") from error
+
+
+def _no_folder(file: Path) -> Path:
+    """What lies where a folder above the file should be; a link into nowhere does too."""
+    above = reversed(file.parents)
+    return next((place for place in above if os.path.lexists(place) and not place.is_dir()), file)
+
+
+def _message(file: Path, error: sqlite3.Error) -> str:
+    for part, message in _MESSAGES.items():
+        if part in str(error):
+            return message.format(file=file, error=error)
+    if "I/O error" in str(error) and _is_full(file.parent):
+        # Of a write-ahead log SQLite says no more than that.
+        return _MESSAGES["full"].format(file=file)
+    if "unable to open" in str(error):
+        if file.is_dir():
+            return f"{file} is a folder; name a file"
+        if not os.access(file.parent, os.W_OK) or (
+            file.exists() and not os.access(file, os.R_OK | os.W_OK)
+        ):
+            return f"{file} may not be written"
+    return f"{file}: {error}"
+
+
+def _is_full(folder: Path) -> bool:
+    with suppress(OSError):
+        disk = os.statvfs(folder)
+        return disk.f_bavail * disk.f_frsize < _FULL_BYTES
+    return False

@@ -1,11 +1,11 @@
-"""What a session measures goes into the history at once: it may be killed before its end."""
+"""Put what a session measures into the history at once: it may be killed before its end."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 from weakref import finalize
 
-from pytest_dlperf.history.faults import HistoryError
+from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.rows import Source, measurement_rows, session_row
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.history.rows import MeasurementRows
-    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import TestRecord
 
 _BUSY_S: Final = 2.0
@@ -41,13 +40,13 @@ class Recorder:
         self._history: History | None = None
         self._may_wait = True
         self._pending: dict[str, MeasurementRows] = {}
-        self._results: dict[str, CaseResult] = {}
+        self._reported: dict[str, SessionRecords] = {}
 
     def note(self, record: TestRecord) -> None:
         """Note what one test has measured and what was judged of it."""
         if not record.measurements:
             return
-        for result in self._changed(record):
+        for result in self._results_of(record):
             self._pending |= {rows.case["name"]: rows for rows in measurement_rows(result)}
         estimator = next(iter(record.measurements.values())).estimator
         try:
@@ -74,26 +73,12 @@ class Recorder:
         self._history.note(row, list(self._pending.values()))
         self._pending.clear()
 
-    def _changed(self, record: TestRecord) -> Iterator[CaseResult]:
-        """The cases that the test tells of, with what earlier tests told of them."""
-        told = SessionRecords()
-        told.add(record)
-        (own,) = told.results()
-        before = self._results.get(own.case.id)
-        if before is not None:
-            own.measurement = own.measurement or before.measurement
-            own.speedup = before.speedup if own.speedup is None else own.speedup
-            own.accepted = own.accepted or before.accepted
-            own.interleaved = own.interleaved or before.interleaved
-            own.judgements = {**before.judgements, **own.judgements}
-        self._results[own.case.id] = own
-        yield own
+    def _results_of(self, record: TestRecord) -> Iterator[CaseResult]:
+        """The test's case, with what earlier tests reported of it, and what else was measured."""
+        reported = self._reported.setdefault(record.case.id, SessionRecords())
+        reported.add(record)
+        yield from reported.results()
         for case_id, measurement in record.measurements.items():
-            if case_id != own.case.id and case_id not in self._results:
-                yield self._reference(case_id, measurement)
-
-    def _reference(self, case_id: str, measurement: Measurement) -> CaseResult:
-        """A single device that was measured because a speedup needed it."""
-        result = CaseResult(case=Case.parse(case_id), measurement=measurement)
-        self._results[case_id] = result
-        return result
+            if case_id not in self._reported:
+                # A single device that was measured because a speedup needed it.
+                yield CaseResult(case=Case.parse(case_id), measurement=measurement)

@@ -154,10 +154,10 @@ def measurement_rows(result: CaseResult) -> Iterator[MeasurementRows]:
         "counted": len(measured.throughputs),
         "broken": len(measured.broken_runs),
         "speedup": result.speedup,
-        "baseline": accepted.throughput if accepted else None,
-        "baseline_speedup": accepted.speedup if accepted else None,
-        "baseline_at": text(accepted.at) if accepted else None,
-        "baseline_reason": text(accepted.reason) if accepted else None,
+        "accepted": accepted.throughput if accepted else None,
+        "accepted_speedup": accepted.speedup if accepted else None,
+        "accepted_at": text(accepted.at) if accepted else None,
+        "accepted_reason": text(accepted.reason) if accepted else None,
         **_judged(result, Quantity.THROUGHPUT, ""),
         **_judged(result, Quantity.SPEEDUP, "speedup_"),
         "fingerprint": facts[0] if facts else None,
@@ -208,6 +208,7 @@ def _judged(result: CaseResult, quantity: Quantity, prefix: str) -> Row:
         verdict = LOST
     return {
         f"{prefix}verdict": verdict,
+        f"{prefix}reference": judgement.reference if judgement else None,
         f"{prefix}difference_percent": judgement.difference_percent if judgement else None,
         f"{prefix}tolerance_percent": judgement.tolerance_percent if judgement else None,
     }

@@ -1,14 +1,23 @@
-"""The form of the database, as SQL: what each version has added to the one before.
+"""The form of the database: its tables, and the mark by which a file is known as a history.
 
-A version that has been released is never edited: databases of it exist. What changes is a version
-of its own at the end. No statement needs more than SQLite 3.24.
+Nothing here imports SQLite: a session looks at the file that was named before anything runs.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_SESSIONS: Final = (
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORM: Final = 1
+"""The number of this form; a database with a higher one is refused."""
+
+APPLICATION_ID: Final = 0x444C_5046
+"""Written into the file's header ("DLPF"): no other program's database is taken for ours."""
+
+# No statement needs more than SQLite 3.24.
+TABLES: Final = (
     # ``began`` is ``started`` in seconds of the Unix epoch: texts of several zones do not sort.
     # ``ended`` is null until the whole session is in: it is running, or it was killed.
     """
@@ -43,7 +52,10 @@ _SESSIONS: Final = (
     """,
     "CREATE TABLE fingerprints (digest TEXT PRIMARY KEY, facts TEXT NOT NULL) WITHOUT ROWID",
     # ``began`` stands here too: the last nights of a case come straight from one index. ``counted``
-    # is how many runs have a throughput; ``slowest`` and ``fastest`` are the ends of those.
+    # is how many runs have a throughput, ``slowest`` and ``fastest`` are the ends of those.
+    # ``broken`` is how many runs failed, hung or were invalid: what survived of such a measurement
+    # is no level. ``accepted`` is the number that a person agreed to, ``reference`` what this
+    # session was held against. A verdict may also be ``lost``.
     """
     CREATE TABLE measurements (
         id INTEGER PRIMARY KEY,
@@ -56,16 +68,19 @@ _SESSIONS: Final = (
         spread REAL,
         slowest REAL,
         fastest REAL,
-        counted INTEGER NOT NULL DEFAULT 0,
+        counted INTEGER NOT NULL,
+        broken INTEGER NOT NULL,
         speedup REAL,
-        baseline REAL,
-        baseline_speedup REAL,
-        baseline_at TEXT,
-        baseline_reason TEXT,
+        accepted REAL,
+        accepted_speedup REAL,
+        accepted_at TEXT,
+        accepted_reason TEXT,
         verdict TEXT,
+        reference REAL,
         difference_percent REAL,
         tolerance_percent REAL,
         speedup_verdict TEXT,
+        speedup_reference REAL,
         speedup_difference_percent REAL,
         speedup_tolerance_percent REAL,
         fingerprint TEXT REFERENCES fingerprints,
@@ -85,8 +100,6 @@ _SESSIONS: Final = (
         PRIMARY KEY (measurement_id, arm, number)
     ) WITHOUT ROWID
     """,
-)
-_ACCEPTED: Final = (
     """
     CREATE TABLE baseline_changes (
         session_id INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
@@ -102,20 +115,25 @@ _ACCEPTED: Final = (
     "CREATE INDEX changes_of_a_case ON baseline_changes (case_id)",
 )
 
-# ``broken`` is how many of the session's own runs failed, hung or were invalid: what survived of
-# such a measurement is no level. From here on a verdict may also be ``lost``.
-_BROKEN: Final = (
-    "ALTER TABLE measurements ADD COLUMN broken INTEGER NOT NULL DEFAULT 0",
-    """
-    UPDATE measurements SET broken = (
-        SELECT count(*) FROM runs
-        WHERE measurement_id = measurements.id AND arm = 'measured' AND status != 'ok'
-    )
-    """,
-)
+_MAGIC: Final = b"SQLite format 3\x00"
+_HEADER: Final = 100
+_PROGRAM: Final = slice(68, 72)
+_ENTRIES: Final = slice(_HEADER + 3, _HEADER + 5)
+"""How many entries the root of the table of all tables has: none in a new database."""
 
-MIGRATIONS: Final = (_SESSIONS, _ACCEPTED, _BROKEN)
-"""The statements that lead to version 1, from there to version 2, and so on."""
 
-VERSION: Final = len(MIGRATIONS)
-"""The version that this release reads and writes."""
+def fault_of(file: Path) -> str | None:
+    """Say why a file can be no history; ``None`` where that is not seen, or there is none yet."""
+    try:
+        with file.open("rb") as opened:
+            header = opened.read(_ENTRIES.stop)
+    except OSError:
+        return None  # who opens it as a database is told what the matter is
+    if not header:
+        return None
+    if not header.startswith(_MAGIC) or len(header) < _ENTRIES.stop:
+        return "is no database"
+    program = int.from_bytes(header[_PROGRAM], "big")
+    # Of a database in its first moment all else still stands in its log.
+    is_new = not program and not any(header[_ENTRIES])
+    return None if is_new or program == APPLICATION_ID else "is a database of another program"

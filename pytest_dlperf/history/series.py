@@ -1,35 +1,82 @@
-"""What the history says of one case: its nights, its accepted numbers, and what they show."""
+"""Values of the history: what is comparable, what sessions measured of it, what they show."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pytest_dlperf.history.rows import LOST
+from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.model.judgement import Verdict
+_VERDICTS: Final = {verdict.value: verdict for verdict in Verdict}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """What one session measured of a case.
+class Series:
+    """What is comparable: one case of one cluster, by one estimator, in one unit."""
 
-    ``started`` is when the session began, ISO 8601 with its zone. ``median``, ``slowest`` and
-    ``fastest`` run are throughputs in the unit per second, ``runs`` how many of them count.
-    ``baseline`` and the verdict are those of that night; ``is_lost`` says that a test of the case
-    was lost with its worker, whatever the others told.
+    case_id: str
+    unit: str
+    cluster: str
+    estimator: str
+
+
+class Night(NamedTuple):
+    """What one session measured of a case: a tuple, as there are many of them.
+
+    ``started`` is when the session began, ISO 8601 with its zone, and ``began`` the same in seconds
+    of the Unix epoch. ``median``, ``slowest`` and ``fastest`` run are in the unit per second,
+    ``runs`` is how many runs count, ``broken`` how many others there were. ``accepted`` is the
+    number that was accepted then, ``accepted_at`` and ``accepted_reason`` what is known of that.
+    ``verdict_word`` is as the database has it. ``fingerprint`` is the digest of the machine that it
+    was taken on; ``is_from_logs`` says that nobody can have looked.
     """
 
     started: str
+    began: float
     median: float
     slowest: float
     fastest: float
     runs: int
+    broken: int = 0
     speedup: float | None = None
-    baseline: float | None = None
-    verdict: Verdict | None = None
-    is_lost: bool = False
+    accepted: float | None = None
+    accepted_at: str | None = None
+    accepted_reason: str | None = None
+    verdict_word: str | None = None
+    fingerprint: str | None = None
+    is_from_logs: int = False
+    measurement_id: int = 0
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the gate said; ``None`` where it was not asked, or a test was lost."""
+        return _VERDICTS.get(self.verdict_word or "")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a test of the case was lost with its worker."""
+        return self.verdict_word == LOST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """The sessions of one calendar day, which count as one point.
+
+    ``index`` is the place of its first session among all of the case, ``started`` and ``began`` are
+    that session's. ``median`` is the median of the sessions' medians, ``runs`` how many runs all
+    have. ``sessions`` are the ids of the measurements.
+    """
+
+    index: int
+    started: str
+    began: float
+    median: float
+    runs: int
+    sessions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +93,7 @@ class AcceptedChange:
 class ChangePoint:
     """The first session of a new level.
 
-    ``index`` counts the points of the series. ``before`` and ``after`` are the mean throughputs of
+    ``index`` counts all sessions of the case. ``before`` and ``after`` are the mean throughputs of
     the levels on both sides, up to the change points next to it; ``p_value`` is that of a t-test
     between them.
     """
@@ -79,7 +126,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherMachine:
-    """A machine of which nights are shown, and compared with nothing.
+    """A machine whose sessions are shown, and compared with nothing.
 
     ``first`` and ``last`` are when the first and the last of its sessions began. ``facts`` are
     what it has, and what the machine of the last session has instead, by name; they may say
@@ -96,7 +143,7 @@ class OtherMachine:
 class CaseHistory:
     """All that the history says of one case, the oldest first.
 
-    ``points`` are all sessions. Change points, drift and noise are those of the machine of the last
+    ``nights`` are all sessions. Change points, drift and noise are those of the machine of the last
     one, by one point for each day; ``other_machines`` are what is left out.
 
     ``run_noise_percent`` is the coefficient of variation of the runs of one night, pooled over the
@@ -107,7 +154,7 @@ class CaseHistory:
 
     case_id: str
     unit: str
-    points: tuple[Point, ...]
+    nights: tuple[Night, ...]
     accepted: tuple[AcceptedChange, ...] = ()
     change_points: tuple[ChangePoint, ...] | None = None
     drift: Drift | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.history.faults import HistoryError, told
 from pytest_dlperf.history.opening import (
+    HistoryError,
     close,
+    named_errors,
     open_to_read,
     open_to_write,
     transaction,
@@ -49,7 +50,7 @@ class History:
 
     @classmethod
     def open(cls, file: Path, *, busy_s: float = BUSY_S) -> History:
-        """Open a database, made where there is none, brought to this version's form.
+        """Open a database, and make it where there is none.
 
         Another process may hold it for ``busy_s`` seconds.
 
@@ -103,7 +104,7 @@ class History:
             HistoryError: The database cannot be written.
         """
         rows = self._rows_of(results, imported=imported)
-        with told(self.file), transaction(self._connection):
+        with named_errors(self.file), transaction(self._connection):
             known = self._connection.execute(
                 "SELECT id, ended, digest, source FROM sessions WHERE uid = ?",
                 (rows.session["uid"],),
@@ -150,7 +151,7 @@ class History:
         Raises:
             HistoryError: The database cannot be written.
         """
-        with told(self.file), transaction(self._connection):
+        with named_errors(self.file), transaction(self._connection):
             self._insert("sessions", session, or_ignore=True)
             session_id = self._id("sessions", "uid", session["uid"])
             for rows in measurements:
@@ -203,7 +204,7 @@ class History:
         Raises:
             HistoryError: The database cannot be read.
         """
-        with told(self.file):
+        with named_errors(self.file):
             return [dict(row) for row in self._connection.execute(query, values or {})]
 
     def tuples(self, query: str, values: Row) -> list[tuple[Any, ...]]:
@@ -212,7 +213,7 @@ class History:
         Raises:
             HistoryError: The database cannot be read.
         """
-        with told(self.file):
+        with named_errors(self.file):
             cursor = self._connection.cursor()
             cursor.row_factory = None
             return cursor.execute(query, values).fetchall()

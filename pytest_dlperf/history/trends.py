@@ -1,178 +1,328 @@
-"""Dated changes of a level: Apache Otava's only home, which is an optional extra."""
+"""Statistics of many nights: dated changes of the level, drift over weeks, and noise.
+
+A session's end asks for drift, so all but the change points is plain Python: for at most a year of
+days NumPy would not repay its import. Apache Otava, an optional extra, has its only home here.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import MIN_NOISE, t_sf
-from pytest_dlperf.history.drift import is_a_line
-from pytest_dlperf.history.series import ChangePoint
-from pytest_dlperf.history.smoothing import without_accidents
-from pytest_dlperf.history.swings import variance_inflation
+from pytest_dlperf.gate.noise import MIN_NOISE, median, median_variance, pooled_noise, t_sf
+from pytest_dlperf.history.series import ChangePoint, Drift
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_dlperf.history.series import Day
 
 HOW_TO_GET: Final = "pip install 'pytest-dlperf[change-points]'"
 """What makes change points available."""
 
-MIN_NIGHTS: Final = 8
-"""Fewer nights show no change of the level that chance would not show as well."""
+DRIFT_LENGTHS: Final = (90, 64, 45, 32, 22, 15)
+"""The periods in which drift is looked for: the last so many days."""
 
-MIN_CHANGE: Final = 0.01
-"""Smaller changes of the level, as a part of it, are not told."""
+_MIN_CHANGE: Final = 0.01
+"""Smaller changes, as a part of the level, are not reported: neither a step nor a whole drift."""
 
-_MAX_P: Final = 0.00001
-_CANDIDATE_P: Final = 0.001
-_WINDOW: Final = 50
-_EARLIER: Final = 45
+_MIN_NIGHTS_FOR_NOISE: Final = 20
+"""Fewer nights do not show how much nights differ, or whether neighbours are alike."""
+
 _MIN_LEVEL: Final = 4
+"""Fewer nights are no level, but accidents."""
+
+_MAX_DRIFT_P: Final = 0.0001
+_MAX_CHANGE_P: Final = 0.00001
+_TO_DEVIATION: Final = 1.4826  # from a normal sample's median absolute deviation
+_WEEK: Final = (7, 8, 9)
+_WEEK_S: Final = 7 * 24 * 3600.0
+
+
+def noise_percent(
+    days: Sequence[Day], runs: Iterable[Sequence[float]], *, drifting: int = 0
+) -> tuple[float | None, float | None]:
+    """Coefficients of variation: of the runs of one night, and of days beyond what runs explain.
+
+    ``runs`` are those of each night. Days are compared with those a week later, so slower swings
+    are missing. Changes of the level do not count, nor does the slope of the last ``drifting``
+    days, nor do single slow days. ``None`` from too few runs or days.
+    """
+    pooled = pooled_noise(runs)
+    if pooled is None:
+        return None, None
+    if len(days) < _MIN_NIGHTS_FOR_NOISE:
+        return 100 * pooled.deviation, None
+    values = _without_accidents([day.median for day in days])
+    if drifting:
+        values[-drifting:] = _Line.through(values[-drifting:]).flat
+    logarithms = [math.log(value) for value in values]
+    between_days = _mean_square_of_steps(logarithms, _WEEK) / 2
+    of_runs = [median_variance(day.runs) * pooled.deviation**2 for day in days]
+    rest = between_days - math.fsum(of_runs) / len(days)
+    return 100 * pooled.deviation, 100 * math.sqrt(max(rest, 0.0))
+
+
+def _variance_inflation(values: Sequence[float]) -> float:
+    """How much more the mean of autocorrelated nights varies than that of independent ones.
+
+    At least 1. It compares the steps between neighbours with those between nights a week apart;
+    the largest are left out, so a few changes of the level, or a slow one, matter little. Swings
+    slower than a week are taken for changes of the level.
+    """
+    if len(values) < _MIN_NIGHTS_FOR_NOISE:
+        return 1.0
+    far = _mean_square_of_steps(values, _WEEK)
+    if far <= 0:
+        return 1.0
+    correlations = [1 - _mean_square_of_steps(values, (lag,)) / far for lag in range(1, 6)]
+    # About the standard error for independent nights: else half of all series were inflated.
+    doubt = 7.0 / math.sqrt(len(values))
+    return min(max(1 + 2 * math.fsum(correlations) - doubt, 1.0), 10.0)
+
+
+def _mean_square_of_steps(values: Sequence[float], lags: Sequence[int]) -> float:
+    """The mean square of what nights so far apart differ by, without a slope and gross outliers."""
+    means = []
+    for lag in lags:
+        steps = [later - value for value, later in zip(values, values[lag:], strict=False)]
+        middle = median(steps)
+        squares = [(step - middle) ** 2 for step in steps]
+        radius = (3.5 * _TO_DEVIATION) ** 2 * median(squares)
+        near = [square for square in squares if square <= radius]
+        means.append(math.fsum(near) / len(near))
+    return math.fsum(means) / len(means)
+
+
+def _without_accidents(values: Sequence[float]) -> list[float]:
+    """Replace values far from all their neighbours by the neighbours' median.
+
+    A change of the level that lasts for four nights stays. One of two or three is an accident,
+    unless they are the last ones: then it cannot be told yet, and they count as one. Values are
+    positive.
+    """
+    reach = 3
+    if len(values) <= 2 * reach:
+        return list(values)
+    # The median difference of neighbours: a few changes of the level do not move it.
+    steps = [abs(after - before) for before, after in pairwise(values)]
+    noise = max(_TO_DEVIATION * median(steps) / math.sqrt(2), MIN_NOISE * median(values))
+    smooth = []
+    for index, value in enumerate(values):
+        # Near an end the neighbours are the nearest seven.
+        start = min(max(index - reach, 0), len(values) - 2 * reach - 1)
+        middle = median(values[start : start + 2 * reach + 1])
+        smooth.append(value if abs(value - middle) <= 4 * noise else middle)
+    return smooth
+
+
+def drift_of(days: Sequence[Day]) -> Drift | None:
+    """Find a slow change in the last days; those before an accepted change do not belong here.
+
+    The longest period that ends tonight counts in which the slope of a regression line is certain
+    (t-test, both sides, autocorrelated days counted for fewer), makes 1 % at least, and a line fits
+    better than one change of the level, or two.
+    """
+    days = days[-DRIFT_LENGTHS[0] :]
+    values = _without_accidents([day.median for day in days])
+    for length in dict.fromkeys(min(length, len(values)) for length in DRIFT_LENGTHS):
+        if length < DRIFT_LENGTHS[-1]:
+            break
+        before, part = values[:-length], values[-length:]
+        line = _Line.through(part)
+        change = line.slope * (length - 1) / line.start
+        if (
+            abs(change) < _MIN_CHANGE
+            or line.p_value() > _MAX_DRIFT_P
+            # What lies before may have steps, which a line would only smear.
+            or line.p_value(_variance_inflation([*before, *line.flat])) > _MAX_DRIFT_P
+            or not line.fits_better_than_steps(part)
+        ):
+            continue
+        weeks = (days[-1].began - days[-length].began) / _WEEK_S
+        return Drift(
+            since=days[-length].started,
+            nights=length,
+            percent=100 * change,
+            percent_per_week=100 * change / weeks,
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """An ordinary regression line through values that are a night apart.
+
+    ``error`` is the standard error of the slope. ``flat`` are the values without the slope, around
+    the line's beginning ``start``, and ``squares`` is the sum of squares that they leave there.
+    """
+
+    slope: float
+    error: float
+    flat: list[float]
+    start: float
+    squares: float
+
+    @classmethod
+    def through(cls, values: Sequence[float]) -> _Line:
+        count = len(values)
+        middle = (count - 1) / 2
+        along = count * (count * count - 1) / 12
+        slope = math.fsum([(k - middle) * value for k, value in enumerate(values)]) / along
+        flat = [value - slope * k for k, value in enumerate(values)]
+        start = math.fsum(flat) / count
+        squares = math.fsum([(value - start) ** 2 for value in flat])
+        squares = max(squares, _least_squares(values))
+        return cls(slope, math.sqrt(squares / (count - 2) / along), flat, start, squares)
+
+    def p_value(self, inflation: float = 1.0) -> float:
+        """The p-value of the slope by Student's t-test, both sides."""
+        error = self.error * math.sqrt(inflation)
+        return 2 * t_sf(abs(self.slope) / error, len(self.flat) - 2)
+
+    def fits_better_than_steps(self, values: Sequence[float]) -> bool:
+        """Say whether the line explains the values better than one or two changes of the level.
+
+        By Schwarz's criterion, in which a line has two parameters, one step three, two steps five.
+        """
+        count = len(values)
+        one, two = _squares_around_steps(values)
+        line, *steps = (
+            count * math.log(squares / count) + parameters * math.log(count)
+            for squares, parameters in ((self.squares, 2), (one, 3), (two, 5))
+        )
+        return line < min(steps)
+
+
+def _least_squares(values: Sequence[float]) -> float:
+    """The sum of squares that rounding may leave: no fit is taken to be better."""
+    return (1e-6 * values[0]) ** 2 * len(values)
+
+
+def _squares_around_steps(values: Sequence[float]) -> tuple[float, float]:
+    """The sum of squares that remains with the best single step, and with the best two."""
+    shifted = [value - values[0] for value in values]  # large numbers would cancel
+    sums = [0.0, *accumulate(shifted)]
+    squares = [0.0, *accumulate([value * value for value in shifted])]
+
+    def rest(start: int, end: int) -> float:
+        total = sums[end] - sums[start]
+        return squares[end] - squares[start] - total * total / (end - start)
+
+    inside = range(1, len(values))
+    before = [0.0, *(rest(0, at) for at in inside)]
+    after = [0.0, *(rest(at, len(values)) for at in inside)]
+    one = min(before[at] + after[at] for at in inside)
+    two = min(before[at] + rest(at, later) + after[later] for at, later in combinations(inside, 2))
+    least = _least_squares(values)
+    return max(one, least), max(two, least)
 
 
 def is_available() -> bool:
-    """Whether change points can be looked for; imports nothing."""
+    """Say whether change points can be looked for; imports nothing."""
     return find_spec("otava") is not None
 
 
-def change_points(
-    throughputs: Sequence[float], nights: Sequence[tuple[int, str]], *, drifting: int = 0
-) -> tuple[ChangePoint, ...] | None:
-    """Where the level of a series changes; ``None`` where Apache Otava is missing.
+def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoint, ...] | None:
+    """Find where the level changes; ``None`` where Apache Otava is missing.
 
-    ``nights`` are, for each of the throughputs, its index in the whole series and when the session
-    began. The last ``drifting`` of them are known to drift, and have no level that could change.
+    The last ``drifting`` days are known to drift, and have no level that could change.
 
     The algorithm is that of Fleming et al., "Hunter: Using Change Point Detection to Hunt for
     Performance Regressions" (2023): E-divisive means in windows, then t-tests between levels.
     """
     if not is_available():
         return None
-    if len(throughputs) < MIN_NIGHTS:
-        return ()
-    values = without_accidents(throughputs)
-    if not _may_change(values):
-        return ()
+    values = _without_accidents([day.median for day in days])
+    short = [
+        math.fsum(values[at : at + _MIN_LEVEL]) / _MIN_LEVEL
+        for at in range(len(values) - _MIN_LEVEL + 1)
+    ]
+    if len(days) < 2 * _MIN_LEVEL or max(short) < (1 + _MIN_CHANGE) * min(short):
+        return ()  # no two levels can differ by enough: found out without Otava's import
     from otava.analysis import compute_change_points
 
-    candidates, _ = compute_change_points(values, window_len=_WINDOW, max_pvalue=_CANDIDATE_P)
-    if not candidates:
-        return ()
+    candidates, _ = compute_change_points(values, window_len=50, max_pvalue=0.001)
     places = [int(candidate.index) for candidate in candidates]
-    # Changes of the level make nights hang together: those that are certain in spite of that are
+    # Changes of the level look like autocorrelation: those that are certain in spite of that are
     # taken out, and the rest is looked at once more.
-    certain = _certain(values, places, variance_inflation(values))
-    autocorrelation = variance_inflation(_around(values, certain)) if certain else 1.0
-    steps = _certain(values, places, autocorrelation) if certain else []
-    if drifting and steps:
-        start = len(values) - drifting
-        steps = _certain(values[:start], _before_drift(values, steps, start), autocorrelation)
-    return tuple(
-        ChangePoint(
-            index=nights[step.at][0],
-            at=nights[step.at][1],
-            before=step.before,
-            after=step.after,
-            p_value=step.p_value,
-        )
-        for step in steps
-    )
+    found = _certain(days, values, places, _variance_inflation(values))
+    if found:
+        inflation = _variance_inflation(_around_levels(values, found))
+        found = _certain(days, values, places, inflation)
+        if drifting:
+            start = len(values) - drifting
+            places = _before_drift(values, list(found), start)
+            found = _certain(days, values[:start], places, inflation)
+    return tuple(found.values())
 
 
-def _may_change(values: Sequence[float]) -> bool:
-    """Whether any two levels of four nights or more can differ by enough to be told.
-
-    The mean of so many lies between those of four to seven in a row. Much cheaper than to look for
-    changes: quiet cases need no more.
-    """
-    sums = [0.0, *accumulate(values)]
-    means = [
-        (after - before) / count
-        for count in range(_MIN_LEVEL, 2 * _MIN_LEVEL)
-        for before, after in zip(sums, sums[count:], strict=False)
-    ]
-    return max(means) >= (1 + MIN_CHANGE) * min(means)
-
-
-def _around(values: Sequence[float], steps: Sequence[_Step]) -> list[float]:
-    """The values around the levels between these steps."""
-    ends = [0, *(step.at for step in steps), len(values)]
-    rest = []
-    for start, end in pairwise(ends):
+def _around_levels(values: Sequence[float], places: Iterable[int]) -> list[float]:
+    """The values around the mean levels between these places."""
+    around = []
+    for start, end in pairwise([0, *places, len(values)]):
         mean = math.fsum(values[start:end]) / (end - start)
-        rest += [value - mean for value in values[start:end]]
-    return rest
+        around += [value - mean for value in values[start:end]]
+    return around
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
-    """A change of the level at an index, with the mean levels on both sides."""
-
-    at: int
-    before: float
-    after: float
-    p_value: float
-
-    @property
-    def change(self) -> float:
-        return abs(self.after / self.before - 1)
-
-
-def _before_drift(values: Sequence[float], steps: Sequence[_Step], start: int) -> list[int]:
-    """Where levels change before the drift that is known from ``start`` on.
+def _before_drift(values: Sequence[float], places: list[int], start: int) -> list[int]:
+    """The places of changes before the drift that is known from ``start`` on.
 
     It may have begun earlier: what the same line explains better is no change of a level.
     """
-    places = [step.at for step in steps if step.at < start]
-    while places and start - places[-1] < _EARLIER:
+    places = [place for place in places if place < start]
+    while places and start - places[-1] < DRIFT_LENGTHS[2]:
         before = places[-2] if len(places) > 1 else 0
-        if not is_a_line(values[max(before, places[-1] - MIN_NIGHTS) :]):
+        part = values[max(before, places[-1] - 2 * _MIN_LEVEL) :]
+        if not _Line.through(part).fits_better_than_steps(part):
             break
         places.pop()
     return places
 
 
 def _certain(
-    values: Sequence[float], candidates: Sequence[int], autocorrelation: float
-) -> list[_Step]:
-    """The steps that remain when the least certain are left out, one after the other.
+    days: Sequence[Day], values: Sequence[float], candidates: Iterable[int], inflation: float
+) -> Mapping[int, ChangePoint]:
+    """The changes by place that remain when the least certain are left out, one after the other.
 
-    Otava does the same, but it does not look again at the step before one that it leaves out: of
-    two candidates near each other, which divide a level, it may lose both.
+    Otava does the same, but does not look again at the candidate before one that it leaves out: of
+    two near each other, which divide a level, it may lose both.
     """
     places = sorted(set(candidates))
     while places:
         ends = [0, *places, len(values)]
-        steps = [
-            _step(values, start, at, end, autocorrelation)
+        changes = {
+            at: _change(days[at], values[start:at], values[at:end], inflation)
             for start, at, end in zip(ends, ends[1:], ends[2:], strict=False)
-        ]
-        doubtful = [step for step in steps if step.p_value > _MAX_P]
-        small = [step for step in steps if step.change < MIN_CHANGE]
-        if doubtful:
-            places.remove(max(doubtful, key=lambda step: step.p_value).at)
-        elif small:
-            places.remove(min(small, key=lambda step: step.change).at)
+        }
+        doubtful = max(places, key=lambda at: changes[at].p_value)
+        smallest = min(places, key=lambda at: abs(changes[at].difference_percent))
+        if changes[doubtful].p_value > _MAX_CHANGE_P:
+            places.remove(doubtful)
+        elif abs(changes[smallest].difference_percent) < 100 * _MIN_CHANGE:
+            places.remove(smallest)
         else:
-            return steps
-    return []
+            return changes
+    return {}
 
 
-def _step(values: Sequence[float], start: int, at: int, end: int, autocorrelation: float) -> _Step:
-    """A step and the p-value of Student's t-test between its levels, both sides.
+def _change(
+    day: Day, left: Sequence[float], right: Sequence[float], inflation: float
+) -> ChangePoint:
+    """A change of the level, with the p-value of Student's t-test between both sides.
 
-    Nights that hang together count for fewer, by how much the mean of many varies more.
+    Autocorrelated nights count for fewer: the mean's variance is inflated.
     """
-    left, right = values[start:at], values[at:end]
     before, after = math.fsum(left) / len(left), math.fsum(right) / len(right)
     dof = len(left) + len(right) - 2
     squares = math.fsum([(value - before) ** 2 for value in left])
     squares += math.fsum([(value - after) ** 2 for value in right])
     # Nights that agree better than this were rounded, or made by a program.
     variance = max(squares / max(dof, 1), (MIN_NOISE * before) ** 2 / 4)
-    error = math.sqrt(autocorrelation * variance * (1 / len(left) + 1 / len(right)))
+    error = math.sqrt(inflation * variance * (1 / len(left) + 1 / len(right)))
     p_value = 2 * t_sf(abs(after - before) / error, dof) if dof else 1.0
-    return _Step(at=at, before=before, after=after, p_value=p_value)
+    return ChangePoint(index=day.index, at=day.started, before=before, after=after, p_value=p_value)

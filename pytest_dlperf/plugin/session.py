@@ -105,9 +105,21 @@ class DlperfSession:
             if not self._config.option.collectonly:
                 if not self._is_worker:
                     check_places(self._config, self._settings, suite.systems)
+                    self._check_history()
                 self._prepare(suite)
         except SuiteError as error:
             raise pytest.UsageError(str(error)) from error
+
+    def _check_history(self) -> None:
+        """Refuse a history that was named and is none; in the usual place a note has to do."""
+        file, place = self._settings.history_file, self._settings.history_place
+        if file is None or not place:
+            return
+        from pytest_dlperf.history.schema import fault_of
+
+        fault = fault_of(file)
+        if fault is not None:
+            raise pytest.UsageError(f"{place}: {file} {fault}; move it away, or name another file")
 
     def _prepare(self, suite: Suite) -> None:
         from pytest_dlperf.measure.once import Measurements

@@ -118,7 +118,7 @@ class Page(FileReport):
         """Write the page; it lacks the history where that cannot be read."""
         if self._history_file is not None and self._history_file.exists():
             from pytest_dlperf.history.case_history import histories_of
-            from pytest_dlperf.history.faults import HistoryError
+            from pytest_dlperf.history.opening import HistoryError
 
             try:
                 self._histories = histories_of(self._history_file, results)

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.history.series import Point
+from pytest_dlperf.history.rows import LOST
 from pytest_dlperf.model.times import parse_time
 from pytest_dlperf.reports import history_words
 from pytest_dlperf.reports.case_status import CaseStatus
@@ -19,7 +19,7 @@ from pytest_dlperf.reports.html.scales import Scale, Tick, bars, dots, limits, p
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint
+    from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Night
 
 # Two units of the drawing are a pixel where there is room: places are whole numbers.
 LEFT, RIGHT, TOP, BOTTOM = 130, 1260, 24, 376
@@ -77,7 +77,7 @@ def history_chart(history: CaseHistory, *, merged: int = 1) -> HistoryChart | No
 
     ``merged`` nights become one point where there are too many to keep the page small.
     """
-    points = thinned(history.points, merged)
+    points = thinned(history.nights, merged)
     if not points:
         return None
     times = [_seconds(point.started) for point in points]
@@ -115,7 +115,7 @@ def history_chart(history: CaseHistory, *, merged: int = 1) -> HistoryChart | No
     )
 
 
-def thinned(points: Sequence[Point], merged: int) -> tuple[Point, ...]:
+def thinned(points: Sequence[Night], merged: int) -> tuple[Night, ...]:
     """Points of so many nights each: the median of their medians, and their whole range.
 
     The verdict is the worst of them, the rest is the last one's; the last night stays by itself.
@@ -127,19 +127,18 @@ def thinned(points: Sequence[Point], merged: int) -> tuple[Point, ...]:
     return (*map(_one_of, groups), last)
 
 
-def _one_of(group: Sequence[Point]) -> Point:
-    verdicts = [point.verdict for point in group if point.verdict is not None]
-    last = group[-1]
-    return Point(
-        started=last.started,
-        median=median(point.median for point in group),
-        slowest=min(point.slowest for point in group),
-        fastest=max(point.fastest for point in group),
-        runs=sum(point.runs for point in group),
-        speedup=last.speedup,
-        baseline=last.baseline,
-        verdict=min(verdicts, key=lambda verdict: verdict.gravity, default=None),
-        is_lost=any(point.is_lost for point in group),
+def _one_of(group: Sequence[Night]) -> Night:
+    verdicts = [night.verdict for night in group if night.verdict is not None]
+    worst = min(verdicts, key=lambda verdict: verdict.gravity, default=None)
+    word = None if worst is None else worst.value
+    if any(night.is_lost for night in group) and not (worst and CaseStatus(word).is_alarm):
+        word = LOST
+    return group[-1]._replace(
+        median=median(night.median for night in group),
+        slowest=min(night.slowest for night in group),
+        fastest=max(night.fastest for night in group),
+        runs=sum(night.runs for night in group),
+        verdict_word=word,
     )
 
 
@@ -161,13 +160,13 @@ def _ends(times: Sequence[float]) -> tuple[float, float]:
     return low - air, high + air
 
 
-def _throughput_limits(points: Sequence[Point]) -> tuple[float, float]:
+def _throughput_limits(points: Sequence[Night]) -> tuple[float, float]:
     """All but a few strays; tonight and the baselines in any event."""
     slowest = sorted(point.slowest for point in points)
     fastest = sorted(point.fastest for point in points)
     medians = sorted(point.median for point in points)
     few = int(len(points) * STRAYS)
-    baselines = {point.baseline for point in points if point.baseline is not None}
+    baselines = {point.accepted for point in points if point.accepted is not None}
     ends = (slowest[few], fastest[-1 - few], medians[few], medians[-1 - few], points[-1].median)
     return limits([*ends, *baselines])
 
@@ -191,11 +190,11 @@ def _night_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
     return tuple(Tick(along.at(time), label) for time, label in labelled if along.holds(time))
 
 
-def _steps(points: Sequence[Point], xs: Sequence[int], up: Scale) -> str:
+def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
     """The baseline as it was: a level as long as it held, a step where it changed."""
     pieces = []
     held = None
-    for level, same in groupby(zip(xs, points, strict=True), key=lambda both: both[1].baseline):
+    for level, same in groupby(zip(xs, points, strict=True), key=lambda both: both[1].accepted):
         at = [x for x, _ in same]
         if level is not None:
             y = up.at(level)
@@ -205,7 +204,7 @@ def _steps(points: Sequence[Point], xs: Sequence[int], up: Scale) -> str:
     return "".join(pieces)
 
 
-def _marks(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[Mark]:
+def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Mark]:
     with_acceptance: dict[CaseStatus, list[int]] = {}
     for night, point in enumerate(points):
         standing = _standing(point)
@@ -219,13 +218,13 @@ def _marks(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[Ma
         )
 
 
-def _standing(point: Point) -> CaseStatus:
+def _standing(point: Night) -> CaseStatus:
     """How a night came out; what was not judged is not marked."""
     verdict = CaseStatus.PASS if point.verdict is None else CaseStatus(point.verdict.value)
-    return CaseStatus.LOST if point.is_lost and not verdict.is_alarm else verdict
+    return CaseStatus.LOST if point.is_lost else verdict
 
 
-def _days(points: Iterable[Point]) -> str:
+def _days(points: Iterable[Night]) -> str:
     dates = [datetime.fromisoformat(point.started[:10]) for point in points]
     gaps = ((later - date).days for date, later in pairwise(dates))
     runs = [(gap, len(list(same))) for gap, same in groupby(gaps)]
@@ -234,7 +233,7 @@ def _days(points: Iterable[Point]) -> str:
 
 
 def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
-    points = history.points
+    points = history.nights
     count = len(points)
     since = "" if count == 1 else f" since {points[0].started[:10]}"
     yield f"{count} {'session' if count == 1 else 'sessions'}{since}"

@@ -80,7 +80,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
 def _merged(results: Results, histories: Mapping[str, CaseHistory]) -> int:
     """How many nights a point has to stand for, that the page stays small."""
     points = sum(
-        len(history.points)
+        len(history.nights)
         for result in results.cases
         if (history := histories.get(result.case.id)) is not None
     )
