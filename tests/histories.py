@@ -62,7 +62,9 @@ def case_result(
     verdict: Verdict = Verdict.PASS,
 ) -> CaseResult:
     """What a session came to of one case."""
-    judgement = Judgement(quantity=Quantity.THROUGHPUT, verdict=verdict, difference_percent=0.1)
+    judgement = Judgement(
+        quantity=Quantity.THROUGHPUT, verdict=verdict, reference=baseline, difference_percent=0.1
+    )
     return CaseResult(
         case=Case.parse(case_id),
         measurement=measurement(case_id, runs, launched=launched),

@@ -94,8 +94,8 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
         file,
         "SELECT uid, cluster, estimator, started, began, interrupted, source, host FROM sessions",
     ) == [("night-0", "local", "steady", night(0), 1767229200.0, 1, "launched", "head")]
-    assert asked(file, "SELECT median, unit, accepted, verdict FROM measurements") == [
-        (401.0, "samples/s", 398.0, "pass")
+    assert asked(file, "SELECT median, unit, accepted, reference, verdict FROM measurements") == [
+        (401.0, "samples/s", 398.0, 398.0, "pass")
     ]
     assert asked(file, "SELECT number, throughput, status, reason FROM runs") == [
         (1, 400.0, "ok", None), (2, None, "failed", "exit code 7"), (3, 402.0, "ok", None)

@@ -1,4 +1,4 @@
-"""What is asked of the database: the series, the nights of one, what was accepted of it."""
+"""Ask the database for series, for the nights of one, and for what was accepted of it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class SessionRows:
 
 
 def seconds_of(started: str) -> float:
-    """Seconds of the Unix epoch of a time in ISO 8601; without a zone it is taken as UTC.
+    """Give the seconds of the Unix epoch of a time in ISO 8601; without a zone it is UTC.
 
     Raises:
         ValueError: It is no time.
@@ -69,7 +69,7 @@ def seconds_of(started: str) -> float:
 
 
 def session_rows(results: Results, source: Source) -> SessionRows:
-    """All rows of a session.
+    """Make all rows of a session.
 
     Raises:
         ValueError: It does not say when it began, or has a case that is none.
@@ -92,7 +92,7 @@ def session_rows(results: Results, source: Source) -> SessionRows:
         "host": _host(results.environment),
         "environment": json.dumps(results.environment, sort_keys=True, default=str),
     }
-    told = json.dumps(
+    content = json.dumps(
         [
             {name: value for name, value in session.items() if name not in {"source", "digest"}},
             [[rows.measurement, rows.runs, rows.facts] for rows in measurements],
@@ -100,12 +100,12 @@ def session_rows(results: Results, source: Source) -> SessionRows:
         ],
         sort_keys=True,
     )
-    session["digest"] = hashlib.sha256(told.encode()).hexdigest()
+    session["digest"] = hashlib.sha256(content.encode()).hexdigest()
     return SessionRows(session=session, measurements=measurements, changes=changes)
 
 
 def session_row(*, uid: str, cluster: str, estimator: str, started: str, source: Source) -> Row:
-    """The row of a session of which nothing more is known yet.
+    """Make the row of a session of which nothing more is known yet.
 
     Raises:
         ValueError: ``started`` is no time.
@@ -125,7 +125,7 @@ def session_row(*, uid: str, cluster: str, estimator: str, started: str, source:
 
 
 def measurement_rows(result: CaseResult) -> Iterator[MeasurementRows]:
-    """The rows of a case, if it was measured.
+    """Make the rows of a case, if it was measured.
 
     Raises:
         ValueError: Its numbers are too large.
@@ -171,7 +171,7 @@ def measurement_rows(result: CaseResult) -> Iterator[MeasurementRows]:
 
 
 def case_row(case: Case) -> Row:
-    """The row of a case."""
+    """Make the row of a case."""
     return {
         "name": case.id,
         "framework": case.framework,
@@ -185,7 +185,7 @@ def case_row(case: Case) -> Row:
 
 
 def text(value: str | None) -> str | None:
-    """Text that can be stored: half of a character, as broken logs have it, is spelt out."""
+    """Make a text storable: half of a character, as broken logs have it, is spelt out."""
     return value if value is None else value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -215,7 +215,7 @@ def _judged(result: CaseResult, quantity: Quantity, prefix: str) -> Row:
 
 
 def _would_pass(judgement: Judgement | None, quantity: Quantity) -> bool:
-    """Whether a verdict has nothing to say that is worse than that a test of the case was lost."""
+    """Say whether a verdict is no worse than that a test of the case was lost."""
     if judgement is None:
         return quantity is Quantity.THROUGHPUT
     return judgement.verdict.passes or judgement.verdict is Verdict.SKIPPED

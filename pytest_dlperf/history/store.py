@@ -1,4 +1,4 @@
-"""The database of all sessions: what is put in, and what is asked."""
+"""Put sessions into the database, and ask it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class History:
         return True
 
     def differs(self, results: Results) -> bool:
-        """Whether the session is there with other measurements or verdicts than these.
+        """Say whether the session is there with other measurements or verdicts than these.
 
         Raises:
             HistoryError: The database cannot be read, or the results are no session.
@@ -199,7 +199,7 @@ class History:
     # ------------------------------------------------------------------------ reading
 
     def rows(self, query: str, values: Row | None = None) -> list[Row]:
-        """What a query finds, by the names of its columns.
+        """Give what a query finds, by the names of its columns.
 
         Raises:
             HistoryError: The database cannot be read.
@@ -208,7 +208,7 @@ class History:
             return [dict(row) for row in self._connection.execute(query, values or {})]
 
     def tuples(self, query: str, values: Row) -> list[tuple[Any, ...]]:
-        """What a query finds, as plain tuples: for many rows.
+        """Give what a query finds, as plain tuples: for many rows.
 
         Raises:
             HistoryError: The database cannot be read.
