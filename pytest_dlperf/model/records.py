@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from pytest_dlperf.model.baseline import Baseline
 
