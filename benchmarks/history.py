@@ -190,7 +190,7 @@ def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> Non
             history.add(results)
 
     def write(results: Results) -> None:
-        from pytest_dlperf.results.writing import to_plain
+        from pytest_dlperf.results.encode import to_plain
 
         as_json.write_text(json.dumps(to_plain(results)), encoding="utf-8")
 

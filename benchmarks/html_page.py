@@ -32,7 +32,7 @@ from pytest_dlperf.history.trends import is_available  # noqa: E402
 from pytest_dlperf.model.measurement import Run, RunStatus  # noqa: E402
 from pytest_dlperf.model.records import CaseResult  # noqa: E402
 from pytest_dlperf.reports.html.page import html_page  # noqa: E402
-from pytest_dlperf.results.writing import to_plain  # noqa: E402
+from pytest_dlperf.results.encode import to_plain  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

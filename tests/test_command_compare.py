@@ -24,7 +24,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, RunStatus
 from pytest_dlperf.results import comparison
 from pytest_dlperf.results.comparison import compare_results, ratio_interval
-from pytest_dlperf.results.writing import to_plain, write_json
+from pytest_dlperf.results.encode import to_plain, write_json
 
 if TYPE_CHECKING:
     from suites import Suite

@@ -19,7 +19,7 @@ from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.fingerprint import Fingerprint
-from pytest_dlperf.results.writing import write_json
+from pytest_dlperf.results.encode import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.terminal import counts_line, summary_lines
-from pytest_dlperf.results.reading import read_results
+from pytest_dlperf.results.decode import read_results
 
 if TYPE_CHECKING:
     from suites import Suite

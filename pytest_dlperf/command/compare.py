@@ -19,7 +19,7 @@ from pytest_dlperf.reports.comparison import (
 )
 from pytest_dlperf.reports.numbers import ABSENT, columns, printable
 from pytest_dlperf.results.comparison import Difference, compare_results
-from pytest_dlperf.results.reading import read_results
+from pytest_dlperf.results.decode import read_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -29,7 +29,7 @@ from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports import history_words, numbers
-from pytest_dlperf.results.reading import ResultsFileError, read_results
+from pytest_dlperf.results.decode import ResultsFileError, read_results
 
 if TYPE_CHECKING:
     import argparse

@@ -13,10 +13,18 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import (
-    TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin,
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
     get_type_hints,
 )  # fmt: skip
 
@@ -109,7 +117,7 @@ _LEAVES: Final[Mapping[Any, tuple[str, frozenset[type]]]] = {
 """Name in JSON and exact types of each simple type: ``True`` is no number."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def _form_of(kind: Any) -> _Form:
     """Find the form of a type, once.
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.times import parse_time
+from pytest_dlperf.results.encode import SCHEMA
 from pytest_dlperf.results.rebuilding import FormError, rebuild, shown, where
-from pytest_dlperf.results.writing import SCHEMA
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

@@ -25,16 +25,16 @@ from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import IgnoredLog, Results
-from pytest_dlperf.results import reading
-from pytest_dlperf.results.reading import ResultsFileError, read_results
-from pytest_dlperf.results.writing import to_plain, write_json
+from pytest_dlperf.results import decode
+from pytest_dlperf.results.decode import ResultsFileError, read_results
+from pytest_dlperf.results.encode import to_plain, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from suites import Suite
 
-SCHEMA = json.loads(reading._SCHEMA_FILE.read_text(encoding="utf-8"))  # noqa: SLF001 - where it lies
+SCHEMA = json.loads(decode._SCHEMA_FILE.read_text(encoding="utf-8"))  # noqa: SLF001 - where it lies
 ONE = "paddle-resnet50-fp32-b128-1n1g"
 EIGHT = "paddle-resnet50-fp32-b128-1n8g"
 BERT = "tensorflow-bert_base-fp16-b96-xla-2n8g"
@@ -333,7 +333,7 @@ def test_every_field_is_described_and_others_are_allowed() -> None:
             or field == {"$ref": "#/$defs/verdict"}
             or (field.get("$ref") == "#/$defs/estimator")
         ), place
-    assert 'additionalProperties": false' not in reading._SCHEMA_FILE.read_text(encoding="utf-8")  # noqa: SLF001
+    assert 'additionalProperties": false' not in decode._SCHEMA_FILE.read_text(encoding="utf-8")  # noqa: SLF001
 
 
 def valid(results: dict[str, Any]) -> dict[str, Any]:
@@ -601,7 +601,7 @@ def test_what_is_no_results_file_is_refused(
 
 
 def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(decode, "MAX_BYTES", 2**20)
     with pytest.raises(ResultsFileError, match="larger than 1 MiB"):
         read_results(Path("/dev/zero"))
 
