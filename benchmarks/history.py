@@ -31,9 +31,8 @@ from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import is_available
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
-from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
 from pytest_dlperf.model.records import CaseResult, TestRecord
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.reports import history_words
@@ -190,9 +189,9 @@ def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> Non
             history.add(results)
 
     def write(results: Results) -> None:
-        from pytest_dlperf.results.encode import to_plain
+        from pytest_dlperf.results.encode import encode
 
-        as_json.write_text(json.dumps(to_plain(results)), encoding="utf-8")
+        as_json.write_text(json.dumps(encode(results)), encoding="utf-8")
 
     for count in (CASES, 3):
         prepared = [one_night(cases[:count], next(more)) for _ in range(repeats + 1)]

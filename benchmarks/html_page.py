@@ -32,7 +32,7 @@ from pytest_dlperf.history.trends import is_available  # noqa: E402
 from pytest_dlperf.model.measurement import Run, RunStatus  # noqa: E402
 from pytest_dlperf.model.records import CaseResult  # noqa: E402
 from pytest_dlperf.reports.html.page import html_page  # noqa: E402
-from pytest_dlperf.results.encode import to_plain  # noqa: E402
+from pytest_dlperf.results.encode import encode  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ def write_page(file: Path, results: Results, histories: Mapping[str, CaseHistory
 def write_json(file: Path, results: Results, histories: Mapping[str, CaseHistory]) -> None:
     """The floor: the same values, without a picture of them."""
     nights = {name: asdict(history) for name, history in histories.items()}
-    file.write_text(json.dumps([to_plain(results), nights]), encoding="utf-8")
+    file.write_text(json.dumps([encode(results), nights]), encoding="utf-8")
 
 
 def fill(file: Path, results: Results, histories: Mapping[str, CaseHistory]) -> None:

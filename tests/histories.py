@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_dlperf.history.series import Day
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
-from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import Results
 

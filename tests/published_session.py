@@ -14,12 +14,17 @@ from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.changes import BaselineChange
-from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
-from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import (
+    Estimator,
+    Fingerprint,
+    InterleavedRuns,
+    Measurement,
+    Run,
+    RunStatus,
+)
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
-from pytest_dlperf.model.results import IgnoredLog, Results
+from pytest_dlperf.model.results import BaselineChange, IgnoredLog, Results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

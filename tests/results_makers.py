@@ -16,7 +16,7 @@ from pytest_dlperf.model.results import Results
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_dlperf.model.fingerprint import Fingerprint
+    from pytest_dlperf.model.measurement import Fingerprint
 
 STARTED = "2026-11-20T22:00:00+01:00"
 

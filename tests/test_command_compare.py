@@ -19,12 +19,11 @@ import pytest
 from results_makers import measured_case, session, unmeasured_case
 
 from pytest_dlperf.gate.noise import median
-from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Estimator, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Fingerprint, RunStatus
 from pytest_dlperf.results import comparison
 from pytest_dlperf.results.comparison import compare_results, ratio_interval
-from pytest_dlperf.results.encode import to_plain, write_json
+from pytest_dlperf.results.encode import encode, write_json
 
 if TYPE_CHECKING:
     from suites import Suite
@@ -448,7 +447,7 @@ def test_an_interrupted_session_is_told(folder: pytest.Pytester) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_place(folder: pytest.Pytester) -> None:
-    plain = to_plain(session(at(350.0)))
+    plain = encode(session(at(350.0)))
     (folder.path / "a.json").write_text(json.dumps(plain), encoding="utf-8")
     plain["cases"][0]["runs"][0]["throughput"] = "fast"
     (folder.path / "b.json").write_text(json.dumps(plain), encoding="utf-8")

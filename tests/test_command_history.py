@@ -17,8 +17,8 @@ from histories import CASE, case_result, drawn, fill, night, session
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
-from pytest_dlperf.model.changes import BaselineChange
-from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.measurement import Fingerprint
+from pytest_dlperf.model.results import BaselineChange
 from pytest_dlperf.results.encode import write_json
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.fingerprint import Fingerprint, differences
-from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.measurement import Fingerprint, Measurement, differences
+from pytest_dlperf.model.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -384,4 +384,4 @@ def test_a_measurement_says_what_it_was_taken_on(suite: Suite) -> None:
     assert "network" not in one_node.fingerprint.machine
     # Both nodes are this machine: that is no figure of a network.
     assert two_nodes.fingerprint.machine["network"] == "loopback"
-    assert Measurement.from_plain(one_node.to_plain()) == one_node
+    assert from_plain(Measurement, to_plain(one_node)) == one_node

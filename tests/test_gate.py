@@ -9,9 +9,9 @@ from gate_values import measured
 
 from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
-from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, RuleName, Verdict
-from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
+from pytest_dlperf.model.plain import from_plain, to_plain
 
 BASELINE = Baseline(
     throughput=1000.0,
@@ -209,7 +209,7 @@ def on(machine: dict[str, str], software: dict[str, str] | None = None) -> Measu
 def test_fewer_runs_to_be_had_let_less_be_seen() -> None:
     seen = {
         available: judge(
-            replace(measured(*EVEN[1:4]), available=available), lasting(1000, None)
+            replace(measured(*EVEN[1:4]), available_runs=available), lasting(1000, None)
         ).min_detectable_percent
         for available in (3, 5, 9, 30, None)
     }
@@ -399,4 +399,4 @@ def test_judgements_pass_between_processes_unchanged() -> None:
         judge(measured()),
         speedup_of(8000, 900),
     ):
-        assert Judgement.from_plain(judgement.to_plain()) == judgement
+        assert from_plain(Judgement, to_plain(judgement)) == judgement

@@ -13,8 +13,8 @@ from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import change_points, drift_of
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.fingerprint import Fingerprint
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import history_words
 

@@ -20,9 +20,9 @@ from pytest_dlperf.history.opening import HistoryError, is_shared
 from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.schema import FORM
 from pytest_dlperf.history.store import History
-from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.records import CaseResult, TestRecord
+from pytest_dlperf.model.results import BaselineChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

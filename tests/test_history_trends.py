@@ -13,9 +13,9 @@ from histories import CASE, case_result, days, drawn, fill, night, session
 from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import drift_of
-from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.results import BaselineChange
 from pytest_dlperf.reports import history_words
 
 if TYPE_CHECKING:

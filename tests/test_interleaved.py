@@ -19,6 +19,7 @@ from pytest_dlperf.measure.once import Measurements
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.reports.live import ProgressFile, progress_line
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def test_it_passes_between_processes_whole(suite: Suite) -> None:
         ONE_DEVICE, hosts=HERE, pairs=1, control=slower_by("1.25")
     )
     assert interleaved.control.fingerprint is not None
-    assert InterleavedRuns.from_plain(interleaved.to_plain()) == interleaved
+    assert from_plain(InterleavedRuns, to_plain(interleaved)) == interleaved
 
 
 def test_the_control_goes_before_all_that_the_user_has_set(suite: Suite) -> None:

@@ -13,8 +13,7 @@ from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs, log_path
 from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, RunStatus
-from pytest_dlperf.model.repeats import FixedRepeats
+from pytest_dlperf.model.measurement import Estimator, FixedRepeats, RunStatus
 from pytest_dlperf.reports.live import progress_line
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from suites import Suite
 
     from pytest_dlperf.measure.by_launching import RunProgress
-    from pytest_dlperf.model.repeats import Repeats
+    from pytest_dlperf.model.measurement import Repeats
 
 CASE = Case.parse(CASES[0])
 

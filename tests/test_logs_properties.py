@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -114,7 +115,7 @@ def measured(
             limit=limit,
         )
     assert run.log is not None
-    return Run(**{**run.to_plain(), "status": run.status, "log": None})
+    return replace(run, log=None)
 
 
 def check_sane(run: Run) -> None:

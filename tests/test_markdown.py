@@ -12,11 +12,10 @@ from nights import Nights
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.records import CaseResult
-from pytest_dlperf.model.results import IgnoredLog
+from pytest_dlperf.model.results import BaselineChange, IgnoredLog
 from pytest_dlperf.reports.markdown import markdown_page
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.plain import from_plain, to_plain
 
 
 def measurement(
@@ -79,4 +80,4 @@ def test_median_and_mean_lie_between_the_extremes(values: list[float]) -> None:
 
 def test_measurements_pass_between_processes_unchanged() -> None:
     one = measurement(100.0, None, 300.25)
-    assert Measurement.from_plain(one.to_plain()) == one
+    assert from_plain(Measurement, to_plain(one)) == one

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 CASE_KEYS = {
     "id", "system", "framework", "model", "precision", "batch_per_device", "options", "topology",
-    "nodes", "devices_per_node", "unit", "runs", "throughput", "speedup", "baseline", "verdict",
-    "gate", "fingerprint",
+    "nodes", "devices_per_node", "unit", "runs", "throughput", "speedup", "accepted", "verdict",
+    "gate", "fingerprint", "available_runs", "whole", "unfinished", "interleaved",
 }  # fmt: skip
 JUDGEMENT_KEYS = {
-    "rule", "reference", "difference_percent", "interval_percent", "tolerance_percent",
-    "min_detectable_percent", "false_alarm", "reason", "ends", "notes",
-    "recorded", "excused",
+    "quantity", "verdict", "measured", "accepted", "reference", "difference_percent",
+    "interval_percent", "tolerance_percent", "min_detectable_percent", "false_alarm", "rule",
+    "reason", "ends", "notes", "recorded", "excused",
 }  # fmt: skip
 
 
@@ -32,7 +32,8 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
     _, results = suite.judge("-k", "tiny", "--dlperf-create-baselines", *workers, cluster="local")
     assert set(results) == {
         "schema", "session", "cluster", "estimator", "started", "ended", "interrupted",
-        "strict", "environment", "cases", "ignored_logs", "unfit_hosts", "baseline_changes",
+        "strict", "environment", "cases", "single_devices", "ignored_logs", "unfit_hosts",
+        "baseline_changes",
     }  # fmt: skip
     assert (results["schema"], results["cluster"], results["estimator"]) == (1, "local", "steady")
     started, ended = (datetime.fromisoformat(results[key]) for key in ("started", "ended"))
@@ -49,7 +50,9 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
         assert set(case["gate"]["throughput"]) == JUDGEMENT_KEYS
         assert set(case["fingerprint"]) == {"machine", "software", "hosts"}
         for run in case["runs"]:
-            assert set(run) == {"run", "throughput", "status", "reason", "log", "steps"}
+            assert set(run) == {
+                "run", "throughput", "status", "reason", "log", "steps", "failed_attempts",
+            }  # fmt: skip
             assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)
 
 
@@ -62,15 +65,15 @@ def test_the_baseline_is_what_was_compared_with(suite: Suite) -> None:
 
     assert results["session"] != accepting["session"]
     for case in results["cases"]:
-        assert set(case["baseline"]) == {
+        assert set(case["accepted"]) == {
             "throughput", "speedup", "estimator", "at", "reason", "commit", "machine", "software",
         }  # fmt: skip
-        assert case["baseline"]["at"] == accepting["started"]
-        assert case["baseline"]["machine"] == case["fingerprint"]["machine"]
-        assert case["baseline"]["throughput"] == pytest.approx(
+        assert case["accepted"]["at"] == accepting["started"]
+        assert case["accepted"]["machine"] == case["fingerprint"]["machine"]
+        assert case["accepted"]["throughput"] == pytest.approx(
             case["throughput"]["median"], rel=1e-5
         )
-        assert case["baseline"]["estimator"] == "steady"
+        assert case["accepted"]["estimator"] == "steady"
 
 
 def test_what_was_not_measured_is_null(suite: Suite, workers: list[str]) -> None:
@@ -82,7 +85,7 @@ def test_what_was_not_measured_is_null(suite: Suite, workers: list[str]) -> None
     assert case["unit"] == "images/s"
     assert case["runs"] == []
     assert case["throughput"] == {"median": None, "mean": None, "spread": None}
-    assert (case["speedup"], case["baseline"]) == (None, None)
+    assert (case["speedup"], case["accepted"]) == (None, None)
 
 
 def test_selected_cases_appear_even_when_the_session_stops_before_them(suite: Suite) -> None:

@@ -12,8 +12,7 @@ from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.measure.by_launching import LaunchMeasurer
-from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.repeats import FixedRepeats
+from pytest_dlperf.model.measurement import Estimator, FixedRepeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.measure.by_launching import RunProgress
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.repeats import Repeats
+    from pytest_dlperf.model.measurement import Repeats
 
 SYSTEM = "tiny-mlp"
 CASES = ("tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g", "tiny-mlp-fp32-b4-2n1g")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.gate.rule import last_decision
 from pytest_dlperf.gate.rules import rule_for
 from pytest_dlperf.gate.speedup import End, compare_speedups
-from pytest_dlperf.model.fingerprint import MACHINE_FACTS, differences
 from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.measurement import MACHINE_FACTS, RunStatus, differences
 
 if TYPE_CHECKING:
     from pytest_dlperf.gate.rule import Decision
@@ -43,7 +42,7 @@ def judge_throughput(
         tolerance_percent=tolerance_percent,
         forced=forced,
         repeats=repeats,
-        available=measurement.available,
+        available=measurement.available_runs,
     )
     decision = last_decision(rule, measurement.throughputs)
     return _judgement(

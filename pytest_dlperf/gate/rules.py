@@ -15,15 +15,14 @@ from pytest_dlperf.gate.sequential import (
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, AcceptedSession
 from pytest_dlperf.model.judgement import RuleName
-from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
-from pytest_dlperf.model.repeats import FixedRepeats
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator, FixedRepeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_dlperf.gate.rule import Rule
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.repeats import Repeats
+    from pytest_dlperf.model.measurement import Repeats
 
 
 @final

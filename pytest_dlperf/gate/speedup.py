@@ -59,7 +59,7 @@ class End:
                 tolerance_percent=tolerance_percent,
                 forced=forced,
                 repeats=repeats,
-                available=measurement.available,
+                available=measurement.available_runs,
             )
         return cls(
             case_id=measurement.case_id,

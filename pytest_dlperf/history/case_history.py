@@ -12,7 +12,7 @@ from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Day, OtherMachine, Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import DRIFT_LENGTHS, change_points, drift_of, noise_percent
-from pytest_dlperf.model.fingerprint import differences
+from pytest_dlperf.model.measurement import differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.plain import to_plain
 from pytest_dlperf.model.records import CaseResult
-from pytest_dlperf.model.times import parse_time
+from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_dlperf.model.changes import BaselineChange
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.results import BaselineChange, Results
 
 Row = dict[str, Any]
 """A row by the names of its columns; those of other tables are not in it."""
@@ -135,7 +135,7 @@ def measurement_rows(result: CaseResult) -> Iterator[MeasurementRows]:
         return
     facts = None
     if measured.fingerprint is not None:
-        plain = json.dumps(measured.fingerprint.to_plain(), sort_keys=True)
+        plain = json.dumps(to_plain(measured.fingerprint), sort_keys=True)
         facts = (hashlib.sha256(plain.encode()).hexdigest(), plain)
     arms = {"measured": measured}
     if result.interleaved is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.launch.probe import NO_VERSION
-from pytest_dlperf.model.fingerprint import Fingerprint
+from pytest_dlperf.model.measurement import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

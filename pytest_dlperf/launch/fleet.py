@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.leases import HostPool
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.fingerprint import Fingerprint
+    from pytest_dlperf.model.measurement import Fingerprint
 
 EXAMPLE_PORT: Final = 29500
 """Stands in a plan that is only shown for the free port that a run would be given."""

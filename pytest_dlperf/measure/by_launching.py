@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import Node, NodeCommand
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Estimator
-    from pytest_dlperf.model.repeats import Repeats
+    from pytest_dlperf.model.measurement import Estimator, Repeats
 
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 """What may be a mishap; a log that breaks its contract will do so again, and a slow run counts."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.repeats import Repeats
+    from pytest_dlperf.model.measurement import Repeats
 
 
 class LogMeasurer:
@@ -59,7 +59,7 @@ class LogMeasurer:
             unit=system.unit,
             estimator=self._estimator,
             runs=tuple(self._runs(case, system, found)),
-            available=len(found),
+            available_runs=len(found),
         )
 
     def _runs(

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_dlperf.files.locks import locked, write_whole
+from pytest_dlperf.model.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 
-class Shared(Protocol):
-    """A value that can be left for another process."""
-
-    def to_plain(self) -> dict[str, Any]:
-        """The value as builtins."""
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Any:
-        """The inverse of ``to_plain``."""
-
-
-T = TypeVar("T", bound=Shared)
+T = TypeVar("T")
 
 
 class Measurements:
@@ -58,8 +48,7 @@ def _shared(folder: Path, kind: type[T], case_id: str, take: Callable[[], T]) ->
     file = folder / f"{name}.json"
     with locked(folder / f"{name}.lock"):
         if file.exists():
-            left: T = kind.from_plain(json.loads(file.read_text(encoding="utf-8")))
-            return left
+            return from_plain(kind, json.loads(file.read_text(encoding="utf-8")))
         taken = take()
-        write_whole(file, json.dumps(taken.to_plain()))
+        write_whole(file, json.dumps(to_plain(taken)))
         return taken

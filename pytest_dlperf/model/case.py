@@ -129,6 +129,10 @@ class Case:
             topology=Topology.parse(match["topology"]),
         )
 
+    def __str__(self) -> str:
+        """Write the form that ``parse`` reads."""
+        return self.id
+
     @property
     def system(self) -> str:
         """The system that the case belongs to: ``<framework>-<model>``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 
 class Verdict(str, Enum):
@@ -104,51 +104,3 @@ class Judgement:
         if self.recorded:
             return True
         return self.verdict.passes and not (strict and self.verdict is Verdict.ENVIRONMENT_SHIFT)
-
-    def to_plain(self) -> dict[str, Any]:
-        """The judgement as builtins: passes between processes."""
-        return {
-            "quantity": self.quantity.value,
-            "verdict": self.verdict.value,
-            "measured": self.measured,
-            "accepted": self.accepted,
-            "reference": self.reference,
-            "difference_percent": self.difference_percent,
-            "interval_percent": list(self.interval_percent) if self.interval_percent else None,
-            "tolerance_percent": self.tolerance_percent,
-            "min_detectable_percent": self.min_detectable_percent,
-            "false_alarm": self.false_alarm,
-            "rule": self.rule.value if self.rule else None,
-            "reason": self.reason,
-            "ends": list(self.ends),
-            "notes": list(self.notes),
-            "recorded": self.recorded,
-            "excused": self.excused,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Judgement:
-        """The inverse of ``to_plain``; what a newer version has added is left out.
-
-        Raises:
-            ValueError: The quantity, the verdict or the rule is none that is known.
-        """
-        interval, rule = plain.get("interval_percent"), plain.get("rule")
-        return cls(
-            quantity=Quantity(plain["quantity"]),
-            verdict=Verdict(plain["verdict"]),
-            measured=plain.get("measured"),
-            accepted=plain.get("accepted"),
-            reference=plain.get("reference"),
-            difference_percent=plain.get("difference_percent"),
-            interval_percent=(interval[0], interval[1]) if interval else None,
-            tolerance_percent=plain.get("tolerance_percent"),
-            min_detectable_percent=plain.get("min_detectable_percent"),
-            false_alarm=plain.get("false_alarm"),
-            rule=RuleName(rule) if rule else None,
-            reason=plain.get("reason"),
-            ends=tuple(plain.get("ends", ())),
-            notes=tuple(plain.get("notes", ())),
-            recorded=plain.get("recorded", False),
-            excused=plain.get("excused", False),
-        )

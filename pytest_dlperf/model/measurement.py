@@ -1,13 +1,13 @@
-"""Values that a measured case consists of: its runs, their median, mean, spread and speedup."""
+"""A measured case: its runs, their median, mean, spread and speedup, and what they ran on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Final, Protocol, final
 
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.fingerprint import Fingerprint
 
 
 class Estimator(str, Enum):
@@ -32,6 +32,14 @@ class RunStatus(str, Enum):
     INVALID = "invalid"
     """The log breaks its contract."""
 
+
+MACHINE_FACTS: Final = {
+    "device": "model of the accelerators, or of the processors where a system needs none",
+    "devices_per_node": "how many of them a node has",
+    "interconnect": "what joins the devices of a node: nvlink, pcie",
+    "network": "what joins the nodes: infiniband, ethernet",
+}
+"""What has to be equal for two numbers to be compared. Precision and world size are the case's."""
 
 PUBLISHED_DECIMALS: Final = 2
 """Decimals that the original benchmark rounds every throughput and speedup to."""
@@ -63,36 +71,30 @@ class Run:
     steps: int | None = None
     failed_attempts: tuple[Run, ...] = ()
 
-    def to_plain(self) -> dict[str, Any]:
-        """The run as builtins, as it stands in the results file."""
-        attempts = [attempt.to_plain() for attempt in self.failed_attempts]
-        return {
-            "run": self.run,
-            "throughput": self.throughput,
-            "status": self.status.value,
-            "reason": self.reason,
-            "log": self.log,
-            "steps": self.steps,
-            # Few runs have any, and readers of the results file need not know of them.
-            **({"failed_attempts": attempts} if attempts else {}),
-        }
 
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Run:
-        """The inverse of ``to_plain``; what a newer version has added is left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """The machines and the software that a case was measured on.
 
-        Raises:
-            ValueError: The status is none that is known.
-        """
-        return cls(
-            run=plain["run"],
-            throughput=plain["throughput"],
-            status=RunStatus(plain["status"]),
-            reason=plain["reason"],
-            log=plain["log"],
-            steps=plain["steps"],
-            failed_attempts=tuple(map(cls.from_plain, plain.get("failed_attempts", ()))),
-        )
+    ``machine`` has the keys of ``MACHINE_FACTS`` as far as they are known. ``software`` are
+    versions by name (``driver``, ``cuda``, ``nccl``, packages of the trainer's Python). ``hosts``
+    are names, node 0 first. Clocks and load are no part of it.
+    """
+
+    machine: Mapping[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+
+
+def differences(
+    measured: Mapping[str, str], accepted: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Facts that both sides know and that differ: measured, then accepted, by name."""
+    return {
+        name: (measured[name], accepted[name])
+        for name in measured
+        if name in accepted and measured[name] != accepted[name]
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +102,8 @@ class Measurement:
     """All runs of one case under one estimator.
 
     ``fingerprint`` is what it was taken on, ``None`` where nobody could look: logs that exist may
-    be of any machine. ``available`` is how many runs there were to be had, ``None`` for as many as
-    wanted: where runs are launched.
+    be of any machine. ``available_runs`` is how many runs there were to be had, ``None`` for as
+    many as wanted: where runs are launched.
     """
 
     case_id: str
@@ -109,7 +111,7 @@ class Measurement:
     estimator: Estimator
     runs: tuple[Run, ...]
     fingerprint: Fingerprint | None = None
-    available: int | None = None
+    available_runs: int | None = None
 
     @property
     def throughputs(self) -> tuple[float, ...]:
@@ -161,30 +163,6 @@ class Measurement:
             return statistics.rounded(value, PUBLISHED_DECIMALS)
         return value
 
-    def to_plain(self) -> dict[str, Any]:
-        """The measurement as builtins: passes between processes and into files."""
-        return {
-            "case_id": self.case_id,
-            "unit": self.unit,
-            "estimator": self.estimator.value,
-            "runs": [run.to_plain() for run in self.runs],
-            "fingerprint": self.fingerprint.to_plain() if self.fingerprint else None,
-            "available": self.available,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Measurement:
-        """The inverse of ``to_plain``; what a newer version has added is left out."""
-        taken_on = plain.get("fingerprint")
-        return cls(
-            case_id=plain["case_id"],
-            unit=plain["unit"],
-            estimator=Estimator(plain["estimator"]),
-            runs=tuple(Run.from_plain(run) for run in plain["runs"]),
-            fingerprint=Fingerprint.from_plain(taken_on) if taken_on else None,
-            available=plain.get("available"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterleavedRuns:
@@ -196,14 +174,34 @@ class InterleavedRuns:
     candidate: Measurement
     control: Measurement
 
-    def to_plain(self) -> dict[str, Any]:
-        """Both measurements as builtins: passes between processes and into files."""
-        return {"candidate": self.candidate.to_plain(), "control": self.control.to_plain()}
 
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> InterleavedRuns:
-        """The inverse of ``to_plain``."""
-        return cls(
-            candidate=Measurement.from_plain(plain["candidate"]),
-            control=Measurement.from_plain(plain["control"]),
-        )
+class Repeats(Protocol):
+    """Says after each run whether there are enough."""
+
+    @property
+    def at_most(self) -> int | None:
+        """The largest number of runs; ``None`` for all that there are."""
+
+    @property
+    def may_be_fewer(self) -> bool:
+        """Whether some runs may suffice before the largest number is reached."""
+
+    def is_enough(self, throughputs: Sequence[float]) -> bool:
+        """Whether runs with these throughputs, in the order in which they were run, suffice."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FixedRepeats:
+    """A fixed number of runs; ``None`` for all that there are."""
+
+    at_most: int | None
+
+    @property
+    def may_be_fewer(self) -> bool:
+        """They may not."""
+        return False
+
+    def is_enough(self, throughputs: Sequence[float]) -> bool:
+        """Whether the number is reached."""
+        return self.at_most is not None and len(throughputs) >= self.at_most

@@ -40,7 +40,8 @@ _ABSENT: Final = object()
 
 def to_plain(value: object) -> Any:
     """Turn a dataclass into builtins."""
-    write = _form_of(type(value)).write
+    kind: Any = type(value)
+    write = _form_of(kind).write
     return value if write is None else write(value)
 
 
@@ -50,7 +51,8 @@ def from_plain(kind: type[T], plain: Any) -> T:
     Raises:
         FormError: A key is missing, or a value is of another form.
     """
-    value: T = _form_of(kind).read(plain)
+    form: _Form = _form_of(kind)  # type: ignore[arg-type]  # mypy: a class has no hash
+    value: T = form.read(plain)
     return value
 
 
@@ -68,8 +70,8 @@ class FormError(ValueError):
         return FormError(self.problem, key, *self.path)
 
     def __str__(self) -> str:
-        """Name the place, then the problem."""
-        return f"{where(self.path)}: {self.problem}"
+        """Name the place, unless it is the root, then the problem."""
+        return f"{where(self.path)}: {self.problem}" if self.path else self.problem
 
 
 def where(path: Iterable[str | int]) -> str:
@@ -87,7 +89,7 @@ def shown(value: Any) -> str:
         return "an object"
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    text = json.dumps(value, default=repr).replace("\x7f", "\\u007f")
+    text = json.dumps(value, default=str).replace("\x7f", "\\u007f")
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
@@ -118,7 +120,7 @@ _LEAVES: Final[Mapping[Any, tuple[str, frozenset[type]]]] = {
 
 
 @cache
-def _form_of(kind: Any) -> _Form:
+def _form_of(kind: Any) -> _Form:  # noqa: PLR0911 - one for each sort of type
     """Find the form of a type, once.
 
     Raises:
@@ -135,12 +137,12 @@ def _form_of(kind: Any) -> _Form:
         length = None if arguments[-1] is Ellipsis else len(arguments)
         return _tuple(_form_of(arguments[0]), length)
     if origin in {Mapping, dict}:
-        return _mapping(*map(_form_of, arguments))
+        return _mapping(arguments[0], _form_of(arguments[1]))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum(kind)
     if hasattr(kind, "parse"):
         return _text(kind.parse)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         known = _Fields(kind)
         return _Form(known.write, known.read)
     raise TypeError(f"{kind} has no plain form")
@@ -177,7 +179,8 @@ def _enum(kind: type[Enum]) -> _Form:
         try:
             return members[plain]
         except (KeyError, TypeError):
-            raise FormError(f"found {shown(plain)}; known here: {', '.join(members)}") from None
+            known = ", ".join(members)
+            raise FormError(f"found {shown(plain)}; this version knows: {known}") from None
 
     return _Form(attrgetter("_value_"), read)
 
@@ -189,7 +192,9 @@ def _text(parse: Callable[[str], Any]) -> _Form:
         try:
             return parse(plain)
         except ValueError as error:
-            raise FormError(str(error)) from error
+            # What parses a text names it first: it may be of any length.
+            form = str(error).rpartition("; ")[2]
+            raise FormError(f"found {shown(plain)}; {form}") from error
 
     return _Form(str, read)
 
@@ -204,7 +209,7 @@ def _tuple(item: _Form, length: int | None) -> _Form:
         values: list[Any] = []
         try:
             for one in plain:
-                values.append(one if type(one) in leaves else read_item(one))
+                values.append(one if type(one) in leaves else read_item(one))  # noqa: PERF401 - see below
         except FormError as error:
             raise error.below(len(values)) from error.__cause__
         return tuple(values)
@@ -212,8 +217,10 @@ def _tuple(item: _Form, length: int | None) -> _Form:
     return _Form(list if write_item is None else lambda value: [*map(write_item, value)], read)
 
 
-def _mapping(key: _Form, item: _Form) -> _Form:
-    write_key, write_item = key.write or _itself, item.write or _itself
+def _mapping(key: Any, item: _Form) -> _Form:
+    """The form of a mapping from texts, or from members of an enum: unknown keys are left out."""
+    leaves, read_item, write_item = item.leaves, item.read, item.write or _itself
+    members = {member.value: member for member in key} if key is not str else None
 
     def read(plain: Any) -> Any:
         if not isinstance(plain, dict):
@@ -222,16 +229,18 @@ def _mapping(key: _Form, item: _Form) -> _Form:
         name = None
         try:
             for name, one in plain.items():
-                own = name if type(name) in key.leaves else key.read(name)
-                values[own] = one if type(one) in item.leaves else item.read(one)
+                if members is None or name in members:
+                    values[name] = one if type(one) in leaves else read_item(one)
         except FormError as error:
             raise error.below(name) from error.__cause__
-        return values
+        return values if members is None else {members[name]: values[name] for name in values}
 
     def write(value: Any) -> Any:
-        return {write_key(name): write_item(one) for name, one in value.items()}
+        if members is None:
+            return {name: write_item(one) for name, one in value.items()}
+        return {name.value: write_item(one) for name, one in value.items()}
 
-    return _Form(dict if key.write is None and item.write is None else write, read)
+    return _Form(dict if members is None and item.write is None else write, read)
 
 
 class _Fields:
@@ -274,7 +283,7 @@ class _Fields:
         for name in self._needed - plain.keys():
             raise FormError(f"the key {name!r} is missing")
         values = {}
-        name = None
+        name = ""
         try:
             for name, leaves, read in self._forms:
                 value = plain.get(name, _ABSENT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
@@ -48,33 +48,6 @@ class AcceptedNumbers:
             software=dict(accepted.software) if accepted else {},
         )
 
-    def to_plain(self) -> dict[str, Any]:
-        """The numbers as builtins."""
-        return {
-            "throughput": self.throughput,
-            "speedup": self.speedup,
-            "estimator": self.estimator,
-            "at": self.at,
-            "reason": self.reason,
-            "commit": self.commit,
-            "machine": dict(self.machine),
-            "software": dict(self.software),
-        }
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> AcceptedNumbers:
-        """The inverse of ``to_plain``; what a newer version has added is left out."""
-        return cls(
-            throughput=plain["throughput"],
-            speedup=plain["speedup"],
-            estimator=plain["estimator"],
-            at=plain.get("at"),
-            reason=plain.get("reason"),
-            commit=plain.get("commit"),
-            machine=plain.get("machine", {}),
-            software=plain.get("software", {}),
-        )
-
 
 @dataclass(slots=True, kw_only=True)
 class TestRecord:
@@ -95,7 +68,7 @@ class TestRecord:
     judgements: dict[Quantity, Judgement] = field(default_factory=dict)
     excused: bool = False
     """Whether the test was expected to fail."""
-    host_faults: dict[str, list[str]] = field(default_factory=dict)
+    host_faults: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What was found to be wrong with hosts, by host: one system may need more than another."""
 
     def judge(self, judgement: Judgement) -> None:
@@ -110,39 +83,6 @@ class TestRecord:
                 self.judgements[quantity] = Judgement(
                     quantity=quantity, verdict=Verdict.FAILED, reason=reason
                 )
-
-    def to_plain(self) -> dict[str, Any]:
-        """The record as builtins: passes from worker to controller."""
-        return {
-            "case": self.case.id,
-            "quantity": self.quantity.value,
-            "measurements": [m.to_plain() for m in self.measurements.values()],
-            "interleaved": [interleaved.to_plain() for interleaved in self.interleaved.values()],
-            "accepted": self.accepted.to_plain() if self.accepted else None,
-            "stored_baseline": self.stored_baseline.to_plain() if self.stored_baseline else None,
-            "judgements": [judgement.to_plain() for judgement in self.judgements.values()],
-            "excused": self.excused,
-            "host_faults": self.host_faults,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> TestRecord:
-        """The inverse of ``to_plain``."""
-        measurements = [Measurement.from_plain(m) for m in plain["measurements"]]
-        judgements = [Judgement.from_plain(j) for j in plain["judgements"]]
-        interleaved = [InterleavedRuns.from_plain(both) for both in plain["interleaved"]]
-        accepted, stored = plain["accepted"], plain["stored_baseline"]
-        return cls(
-            case=Case.parse(plain["case"]),
-            quantity=Quantity(plain["quantity"]),
-            measurements={m.case_id: m for m in measurements},
-            interleaved={both.candidate.case_id: both for both in interleaved},
-            accepted=AcceptedNumbers.from_plain(accepted) if accepted else None,
-            stored_baseline=AcceptedNumbers.from_plain(stored) if stored else None,
-            judgements={judgement.quantity: judgement for judgement in judgements},
-            excused=plain["excused"],
-            host_faults=plain["host_faults"],
-        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_dlperf.model.changes import BaselineChange
     from pytest_dlperf.model.measurement import Estimator
     from pytest_dlperf.model.records import CaseResult
+
+_TIME: Final = re.compile(
+    r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:\.(\d+))?(Z|[+-]\d{2}:\d{2})?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,26 @@ class IgnoredLog:
 
     log: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineChange:
+    """One number of one case that was accepted.
+
+    ``old`` and ``new`` are in ``unit``; ``old`` is ``None`` where there was no number.
+    """
+
+    case_id: str
+    quantity: str
+    unit: str
+    old: float | None
+    new: float
+    why: str
+
+    @property
+    def difference_percent(self) -> float | None:
+        """How far the new number lies above the old one."""
+        return None if self.old is None else (self.new / self.old - 1) * 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +76,30 @@ class Results:
         if result.measurement is not None:
             return result.measurement.unit
         return self.units.get(result.case.system)
+
+    @property
+    def elapsed(self) -> timedelta | None:
+        """How long it took; ``None`` where nobody knows, or clocks make it less than nothing."""
+        if self.ended is None:
+            return None
+        try:
+            taken = parse_time(self.ended) - parse_time(self.started)
+        except (ValueError, TypeError):
+            return None
+        return taken if taken >= timedelta(0) else None
+
+
+def parse_time(text: str) -> datetime:
+    """Read a time (ISO 8601) to the second or finer, alike with every Python.
+
+    Raises:
+        ValueError: It has another form, or is no day or hour that there is.
+    """
+    found = _TIME.fullmatch(text)
+    if found is None:
+        msg = f"{text!r} is no time such as 2026-11-20T22:00:00+01:00"
+        raise ValueError(msg)
+    day, hour, fraction, zone = found.groups()
+    # Python 3.10 knows neither the Z nor other fractions than those of 3 and 6 digits.
+    exact = f"{day}T{hour}.{(fraction or '')[:6]:0<6}"
+    return datetime.fromisoformat(exact + {None: "", "Z": "+00:00"}.get(zone, zone or ""))

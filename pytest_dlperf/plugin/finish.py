@@ -17,9 +17,8 @@ from pytest_dlperf.gate.sequential import (
     MIN_BASELINE_SESSIONS,
 )
 from pytest_dlperf.model.baseline import ROLLING_SESSIONS
-from pytest_dlperf.model.changes import BaselineChange
 from pytest_dlperf.model.judgement import Quantity, Verdict
-from pytest_dlperf.model.results import Results
+from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.reports.accepted import change_lines
 from pytest_dlperf.reports.case_status import headline
 from pytest_dlperf.reports.report import Note

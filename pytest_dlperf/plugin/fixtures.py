@@ -101,7 +101,8 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
         finally:
             if record is not None:
                 for fault in suite.host_faults:
-                    record.host_faults.setdefault(fault.host, []).append(fault.fault)
+                    told = record.host_faults.get(fault.host, ())
+                    record.host_faults[fault.host] = (*told, fault.fault)
         # Outside the block above, or the exception would be told as the cause once more.
         if isinstance(problem, CannotMeasureError) and not _lacks_single_device(record, case):
             pytest.skip(str(problem))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.plugin.fixtures import record_of
 
@@ -73,7 +74,7 @@ class Outcomes:
         # A failure that was announced is no surprise, but strict mode takes no announcements.
         announced = hasattr(report, "wasxfail") and not self._settings.strict
         record.excused = record.excused or announced
-        report.dlperf = record.to_plain()  # type: ignore[attr-defined]
+        report.dlperf = to_plain(record)  # type: ignore[attr-defined]
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -86,7 +87,7 @@ class Outcomes:
         plain = getattr(report, "dlperf", None)
         if plain is not None and not self._is_worker:
             self.any_report = True
-            record = TestRecord.from_plain(plain)
+            record = from_plain(TestRecord, plain)
             self._records.add(record)
             self._keep(record)
             properties = (pair for each in self.reports for pair in each.properties(record))

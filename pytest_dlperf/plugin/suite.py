@@ -19,8 +19,7 @@ from pytest_dlperf.logs.tree import LogIndex, index_logs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
-from pytest_dlperf.model.repeats import FixedRepeats
+from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.measure.once import Measurements
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.repeats import Repeats
+    from pytest_dlperf.model.measurement import Repeats
 
 
 MIN_PAIRS: Final = 4

@@ -9,7 +9,7 @@ from pytest_dlperf.reports import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.model.changes import BaselineChange
+    from pytest_dlperf.model.results import BaselineChange
 
 HEADINGS: Final = ("case", "unit", "old", "new", "diff", "why")
 

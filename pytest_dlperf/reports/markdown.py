@@ -12,7 +12,7 @@ from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.records import CaseResult
-from pytest_dlperf.model.times import elapsed, parse_time
+from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.accepted import HEADINGS, change_row
 from pytest_dlperf.reports.case_status import (
@@ -128,7 +128,7 @@ def _when(results: Results) -> str:
     except ValueError:
         return f"{told} {inline(results.started)}."
     told = f"{told} {started:%Y-%m-%d %H:%M:%S}, UTC{started:%z}"
-    took = elapsed(results.started, results.ended)
+    took = results.elapsed
     if took is None:
         return f"{told}."
     minutes, seconds = divmod(round(took.total_seconds()), 60)

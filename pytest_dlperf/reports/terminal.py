@@ -231,7 +231,7 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
                 yield f"    run {run.run}, attempt {number}: {attempt.status.value}{reason}"
             if run.reason:
                 yield f"    run {run.run}: {numbers.in_short(run.reason)}"
-        read, available = len(result.measurement.runs), result.measurement.available
+        read, available = len(result.measurement.runs), result.measurement.available_runs
         if available is not None and read < available:
             yield f"    {read} of {available} logs were read: they decide"
     for judgement in result.judgements.values():

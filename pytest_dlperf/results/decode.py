@@ -1,32 +1,33 @@
-"""Results read back from a file, also one of a newer version: what is unknown is left out."""
+"""The results file in, also one of a newer version: what is unknown is left out."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.times import parse_time
-from pytest_dlperf.results.encode import SCHEMA
-from pytest_dlperf.results.rebuilding import FormError, rebuild, shown, where
+from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.plain import FormError, from_plain, shown
+from pytest_dlperf.model.records import CaseResult
+from pytest_dlperf.model.results import BaselineChange, Results, parse_time
+from pytest_dlperf.results.form import SCHEMA, ResultsFile, axes
 
 if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
+    from collections.abc import Mapping
+
     from jsonschema.protocols import Validator
 
-    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.model.measurement import Estimator
+    from pytest_dlperf.results.form import CaseEntry
 
 MAX_BYTES: Final = 64 * 2**20
 """What is larger is no results file: ten thousand failed cases with their reasons fit."""
 
 _DEEPEST: Final = 64
 _LARGEST_INTEGER: Final = 2**63
-_SHOWN: Final = 3
 _SCHEMA_FILE: Final = Path(__file__).parent / "schema.json"
 
 
@@ -35,24 +36,108 @@ class ResultsFileError(UsageError):
 
 
 def read_results(file: Path) -> Results:
-    """Read a results file (``--dlperf-json``).
-
-    A file of an early version has no session id: it gets one that its content gives, always the
-    same. Fields that are not known here are passed over.
+    """Read a results file (``--dlperf-json``); fields that are not known here are passed over.
 
     Raises:
         ResultsFileError: It cannot be read, is no JSON, or breaks the schema.
     """
     try:
-        content = _content(file)
-        plain = _parsed(content)
+        plain = _parsed(_content(file))
         _refuse_other_schemas(plain)
         _refuse_what_is_no_plain_data(plain)
+        found = from_plain(ResultsFile, plain)
         _validate(plain)
-        _refuse_other_dates(plain)
-        return rebuild(plain, instead_of_session=hashlib.sha256(content).hexdigest()[:32])
+        return decode(found)
     except FormError as error:
         raise ResultsFileError(f"{file}: {error}") from error
+
+
+def decode(file: ResultsFile) -> Results:
+    """Make results of what a file says.
+
+    Raises:
+        FormError: It contradicts itself: a case stands in it twice, or is another than its id says.
+    """
+    units = {}
+    measured: dict[str, Measurement | None] = {}
+    for index, entry in enumerate(file.cases):
+        _check(entry, "cases", index)
+        if entry.id.id in measured:
+            raise _twice(entry.id.id, "cases", index, "id")
+        measured[entry.id.id] = _measurement(entry, file.estimator)
+        if entry.unit is not None:
+            units[entry.id.system] = entry.unit
+    for index, single in enumerate(file.single_devices):
+        if single.case_id in measured:
+            raise _twice(single.case_id, "single_devices", index, "case_id")
+        measured[single.case_id] = single
+    return Results(
+        session=file.session,
+        cluster=file.cluster,
+        estimator=file.estimator,
+        started=file.started,
+        ended=file.ended,
+        interrupted=file.interrupted,
+        strict=file.strict,
+        environment=file.environment,
+        units=units,
+        cases=tuple(_case_result(entry, measured) for entry in file.cases),
+        unfit_hosts=file.unfit_hosts,
+        ignored_logs=file.ignored_logs,
+        baseline_changes=tuple(
+            from_plain(BaselineChange, change) for change in file.baseline_changes
+        ),
+    )
+
+
+def _twice(case_id: str, *path: str | int) -> FormError:
+    return FormError(f"{shown(case_id)} stands in the file twice; each case has one entry", *path)
+
+
+def _check(entry: CaseEntry, *path: str | int) -> None:
+    """Refuse an entry that contradicts itself."""
+    for key, own in axes(entry.id).items():
+        found = getattr(entry, key)
+        if found != own:
+            raise FormError(
+                f"found {shown(found)}, but by its id {entry.id} it is {shown(own)}", *path, key
+            )
+    if entry.unit is None and _is_measured(entry):
+        raise FormError("found null; a case with runs has a unit", *path, "unit")
+
+
+def _is_measured(entry: CaseEntry) -> bool:
+    return bool(entry.runs or entry.fingerprint) or entry.available_runs is not None
+
+
+def _measurement(entry: CaseEntry, estimator: Estimator) -> Measurement | None:
+    if entry.unit is None or not _is_measured(entry):
+        return None
+    return Measurement(
+        case_id=entry.id.id,
+        unit=entry.unit,
+        estimator=estimator,
+        runs=entry.runs,
+        fingerprint=entry.fingerprint,
+        available_runs=entry.available_runs,
+    )
+
+
+def _case_result(entry: CaseEntry, measured: Mapping[str, Measurement | None]) -> CaseResult:
+    return CaseResult(
+        case=entry.id,
+        measurement=measured[entry.id.id],
+        single_device=measured.get(entry.id.single_device.id),
+        interleaved=entry.interleaved,
+        is_whole=entry.whole,
+        unfinished=entry.unfinished,
+        speedup=entry.speedup,
+        accepted=entry.accepted,
+        judgements={quantity: one for quantity, one in entry.gate.items() if one is not None},
+    )
+
+
+# ----------------------------------------------------------------------------- the file
 
 
 def _content(file: Path) -> bytes:
@@ -95,9 +180,10 @@ def _refuse_other_schemas(plain: Any) -> None:
     if type(found) is int and found == SCHEMA:
         return
     newer = type(found) is int and found > SCHEMA
+    update = ", so update it to read this file" if newer else ""
     raise FormError(
-        f"$.schema: found {shown(found)}; this version of pytest-dlperf reads schema {SCHEMA}"
-        + (", so update it to read this file" if newer else "")
+        f"found {shown(found)}; this version of pytest-dlperf reads schema {SCHEMA}{update}",
+        "schema",
     )
 
 
@@ -106,29 +192,15 @@ def _refuse_what_is_no_plain_data(plain: Any) -> None:
     left: list[tuple[Any, tuple[str | int, ...]]] = [(plain, ())]
     while left:
         value, path = left.pop()
-        if isinstance(value, float):
-            if not math.isfinite(value):
-                raise FormError(f"{where(path)}: {shown(value)} is no number that a file may hold")
-        elif isinstance(value, int):
-            if abs(value) > _LARGEST_INTEGER:
-                raise FormError(f"{where(path)}: the number is too large: {shown(value)}")
-        elif isinstance(value, dict | list):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise FormError(f"{shown(value)} is no number that a file may hold", *path)
+        if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
+            raise FormError(f"the number is too large: {shown(value)}", *path)
+        if isinstance(value, dict | list):
             if len(path) >= _DEEPEST:
                 raise FormError("is nested too deeply to be a results file")
             items = value.items() if isinstance(value, dict) else enumerate(value)
             left += [(item, (*path, key)) for key, item in items]
-
-
-def _refuse_other_dates(plain: dict[str, Any]) -> None:
-    """Refuse the 31st of February, which has the form of a date."""
-    for key in ("started", "ended"):
-        text = plain.get(key)
-        if text is None:
-            continue
-        try:
-            parse_time(text)
-        except ValueError as error:
-            raise FormError(f"$.{key}: found {shown(text)}, which is no date: {error}") from error
 
 
 # ------------------------------------------------------------------------- the schema
@@ -136,52 +208,22 @@ def _refuse_other_dates(plain: dict[str, Any]) -> None:
 
 @lru_cache
 def _validator() -> Validator:
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, FormatChecker
 
+    formats = FormatChecker(formats=())
+    formats.checks("date-time", raises=ValueError)(_has_zone)
     schema = json.loads(_SCHEMA_FILE.read_text(encoding="utf-8"))
-    return Draft202012Validator(schema)
+    return Draft202012Validator(schema, format_checker=formats)
+
+
+def _has_zone(time: Any) -> bool:
+    return not isinstance(time, str) or parse_time(time).tzinfo is not None
 
 
 def _validate(plain: Any) -> None:
-    told: dict[str, str] = {}
-    for error in _validator().iter_errors(plain):
-        place = where(error.absolute_path)
-        # One mistake may break two rules, and only what is missing is missing beside others.
-        key = error.message if error.validator == "required" else ""
-        told.setdefault(f"{place} {key}", f"{place}: {_told(error)}")
-        if len(told) > _SHOWN:
-            break
-    if told:
-        more = ["and more"] if len(told) > _SHOWN else []
-        raise FormError("; ".join([*islice(told.values(), _SHOWN), *more]))
-
-
-def _told(error: ValidationError) -> str:
-    """A mistake in the words that this package has for mistakes."""
-    found = shown(error.instance)
-    rule: Any = error.validator_value
-    if error.validator == "required":
-        # One error for each of them, which only its message tells apart.
-        key = error.message.removesuffix(" is a required property")
-        return f"the key {key} is missing"
-    if error.validator == "type":
-        allowed = " or ".join([rule] if isinstance(rule, str) else rule)
-        return f"found {found}; allowed: {allowed}"
-    if error.validator == "enum":
-        allowed = ", ".join("null" if word is None else str(word) for word in rule)
-        return (
-            f"found {found}; known here: {allowed}. If a newer version of pytest-dlperf "
-            "wrote it, update this one"
+    error = next(_validator().iter_errors(plain), None)
+    if error is not None:
+        raise FormError(
+            f"found {shown(error.instance)}; allowed: {error.validator} {error.validator_value}",
+            *error.absolute_path,
         )
-    said = {
-        "minimum": "at least {}",
-        "maximum": "at most {}",
-        "exclusiveMinimum": "above {}",
-        "minLength": "at least {} character",
-        "minItems": "at least {} items",
-        "maxItems": "at most {} items",
-        "pattern": "the form {}",
-    }
-    if error.validator in said:
-        return f"found {found}; allowed: {said[error.validator].format(rule)}"
-    return f"found {found}, against the rule {error.validator!r}"

@@ -211,8 +211,8 @@ def _arms(result: CaseResult) -> Iterator[Arm]:
 
 def _arm(name: str, measured: Measurement) -> Arm:
     told = f"{summed_up(measured)}, estimator {measured.estimator.value}"
-    if measured.available is not None and len(measured.runs) < measured.available:
-        told += f"; {len(measured.runs)} of {measured.available} logs were read: they decide"
+    if measured.available_runs is not None and len(measured.runs) < measured.available_runs:
+        told += f"; {len(measured.runs)} of {measured.available_runs} logs were read: they decide"
     folder = log_folder(measured)
     rows = tuple(_run(label, run, folder) for label, run in named_runs(measured))
     return Arm(name=name, told=told, folder=folder, runs=rows)

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.rows import LOST
-from pytest_dlperf.model.times import parse_time
+from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words
 from pytest_dlperf.reports.case_status import CaseStatus
 from pytest_dlperf.reports.html.badge import Badge, badge_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.times import elapsed
 from pytest_dlperf.reports.accepted import change_row
 from pytest_dlperf.reports.case_status import INTERRUPTED, counts, headline, worst_first
 from pytest_dlperf.reports.environment import session_facts
@@ -98,7 +97,7 @@ def _session(results: Results) -> list[tuple[str, str]]:
         ("estimator", results.estimator.value),
         ("started", _readable(results.started)),
     ]
-    took = elapsed(results.started, results.ended)
+    took = results.elapsed
     if took is not None:
         facts.append(("took", _duration(took)))
     losses = detectable_losses(results.cases)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.times import parse_time
+from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words, numbers
 
 if TYPE_CHECKING:

@@ -1,0 +1,96 @@
+"""The form of the results file, schema 1: what ``schema.json`` describes, as values.
+
+Numbers that follow from others stand in the file for who reads it; decoding passes over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.measurement import (
+    Estimator,
+    Fingerprint,
+    InterleavedRuns,
+    Measurement,
+    Run,
+)
+from pytest_dlperf.model.records import AcceptedNumbers
+from pytest_dlperf.model.results import IgnoredLog
+
+SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputNumbers:
+    """What the runs of a case come to; ``spread`` is rounded."""
+
+    median: float | None
+    mean: float | None
+    spread: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEntry:
+    """One case: what was run, what came out, what it was held against."""
+
+    id: Case
+    system: str
+    framework: str
+    model: str
+    precision: str
+    batch_per_device: int
+    options: tuple[str, ...]
+    topology: Topology
+    nodes: int
+    devices_per_node: int
+    unit: str | None
+    runs: tuple[Run, ...]
+    throughput: ThroughputNumbers
+    speedup: float | None
+    accepted: AcceptedNumbers | None
+    verdict: Mapping[Quantity, Verdict | None]
+    gate: Mapping[Quantity, Judgement | None]
+    fingerprint: Fingerprint | None
+    available_runs: int | None
+    whole: bool
+    unfinished: tuple[Quantity, ...]
+    interleaved: InterleavedRuns | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsFile:
+    """The whole file. ``single_devices`` are those that no test was selected of."""
+
+    schema: int
+    session: str
+    cluster: str
+    estimator: Estimator
+    started: str
+    ended: str | None
+    interrupted: bool
+    strict: bool
+    environment: Mapping[str, Any]
+    cases: tuple[CaseEntry, ...]
+    single_devices: tuple[Measurement, ...]
+    ignored_logs: tuple[IgnoredLog, ...]
+    unfit_hosts: Mapping[str, tuple[str, ...]]
+    baseline_changes: tuple[Mapping[str, Any], ...]
+
+
+def axes(case: Case) -> dict[str, Any]:
+    """Name what the id of a case says as its entry does."""
+    return {
+        "system": case.system,
+        "framework": case.framework,
+        "model": case.model,
+        "precision": case.precision,
+        "batch_per_device": case.batch_per_device,
+        "options": case.options,
+        "topology": case.topology,
+        "nodes": case.topology.nodes,
+        "devices_per_node": case.topology.devices_per_node,
+    }
