@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from pytest_dlperf.config.option_source import HostList
+from pytest_dlperf.config.values import HostList
 from pytest_dlperf.launch.choosing import launcher_and_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher, built_in_launchers
 from pytest_dlperf.model.errors import UsageError
@@ -42,7 +42,7 @@ def choose(
 ) -> tuple[str, list[str]]:
     settings = SimpleNamespace(
         launcher=launcher,
-        launcher_place="--dlperf-launcher",
+        places={"launcher": "--dlperf-launcher"},
         hosts=None if hosts is None else HostList(hosts, "--dlperf-hosts", Path()),
         in_allocation=in_allocation,
     )

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.config.option_source import history_file
-from pytest_dlperf.config.options import Settings, read_settings
+from pytest_dlperf.config import values
+from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.systems import system_files
+from pytest_dlperf.config.values import Given
 from pytest_dlperf.logs.formats import merged_formats
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.plugin.start import pytest_usage_errors
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator, Iterable, Mapping
 
+    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.logs.formats import LogFormat
 
 SUITE_FOLDER: Final = "bench_tests"
@@ -88,10 +91,7 @@ def named_history(given: str, place: str) -> Path | None:
     Raises:
         UsageError: It can be no database.
     """
-    try:
-        return history_file(given, place, Path())
-    except pytest.UsageError as error:
-        raise UsageError(str(error)) from error
+    return values.history(Given(given, place, Path()))
 
 
 def _named(options: argparse.Namespace) -> list[str]:
@@ -122,8 +122,10 @@ class _Reader:
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
         """Read settings and what plugins add, instead of running a session."""
         hook = config.hook
+        with pytest_usage_errors():
+            settings = read_settings(config)
         self.project = Project(
-            settings=read_settings(config),
+            settings=settings,
             more_files=_flat(hook.pytest_dlperf_system_files(config=config)),
             more_formats=_flat(hook.pytest_dlperf_log_formats(config=config)),
         )

@@ -24,7 +24,7 @@ from pytest_dlperf.command.shell import (
     text_argument,
     wrapped,
 )
-from pytest_dlperf.config.options import ControlArm
+from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.gate.qualification import MIN_RUNS, qualify
 from pytest_dlperf.gate.rules import rule_maker, tolerance_of

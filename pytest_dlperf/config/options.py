@@ -1,104 +1,305 @@
-"""Every option, ini key and environment variable; all else reads one frozen ``Settings``."""
+"""The table of options: each is declared once, with the setting that comes of it."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from datetime import datetime
-from enum import Enum
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
-from pytest_dlperf.config.option_source import OptionSource, file_to_write
-from pytest_dlperf.model.judgement import RuleName
+from pytest_dlperf.config import values
+from pytest_dlperf.config.values import PROCESS, START_TIME, Given
+from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
-    from pytest_dlperf.config.option_source import HostList
+    import pytest
+
+    from pytest_dlperf.config.values import ControlArm, HostList
     from pytest_dlperf.config.variables import Assignment
     from pytest_dlperf.logs.tree import LogSource
+    from pytest_dlperf.model.judgement import RuleName
 
 LOCAL_CLUSTER: Final = "local"
-_BENCHMARK_JSON: Final = "--benchmark-json"
 
 
-class ControlArm(str, Enum):
-    """When the accepted software is run beside what is tested."""
+@dataclass(frozen=True)
+class Option:
+    """An option of the command line, with its ini key and its environment variable."""
 
-    ALWAYS = "always"
-    ON_REGRESSION = "on-regression"
-    NEVER = "never"
+    name: str
+    """The name without its prefix."""
+    metavar: str | None
+    """What stands for the value in help; ``None`` for a flag."""
+    help: str
+    """What the option is for, in Markdown."""
+    read: Callable[[Given], Any]
+    """Turns what was given into the setting, or raises a ``UsageError``."""
+    default: str | None
+    """Read where nobody gives a value, from the root folder; without it the setting is ``None``."""
+    environment: bool
+    """Whether there is an environment variable."""
+    ini: bool
+    """Whether there is an ini key."""
+    many: bool
+    """Whether it may be given several times: then the setting is a tuple."""
+
+    @property
+    def flag(self) -> str:
+        """The option on the command line."""
+        return f"--dlperf-{self.name}"
+
+    @property
+    def key(self) -> str:
+        """The ini key, and the name of the parsed option."""
+        return f"dlperf_{self.name.replace('-', '_')}"
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable, if there is one."""
+        return self.key.upper() if self.environment else None
+
+    @property
+    def usage(self) -> str:
+        """The option with the name of its value."""
+        return f"{self.flag} {self.metavar}" if self.metavar else self.flag
+
+    @property
+    def meaning(self) -> str:
+        """The help with what follows from the declaration, in Markdown."""
+        repeated = "; may be repeated" if self.many else ""
+        default = f"; default `{self.default}`" if self.metavar and self.default else ""
+        return f"{self.help}{repeated}{default}"
+
+    def add_to(self, group: pytest.OptionGroup, parser: pytest.Parser) -> None:
+        """Declare option and ini key."""
+        variable = f" (environment: {self.variable})" if self.variable else ""
+        kwargs: dict[str, Any] = (
+            {"action": "append" if self.many else "store", "metavar": self.metavar}
+            if self.metavar
+            else {"action": "store_true"}
+        )
+        text = self.meaning.replace("`", "").replace("%", "%%") + variable
+        group.addoption(self.flag, dest=self.key, default=None, help=text, **kwargs)
+        if self.ini:
+            kind: Any = "linelist" if self.many else "string"
+            parser.addini(self.key, f"default of {self.flag}", type=kind, default=None)
+
+    def given(self, config: pytest.Config, environment: Mapping[str, str]) -> list[Given]:
+        """Look on the command line, in the environment and in the ini file: the first that speaks.
+
+        Raises:
+            UsageError: The value on the command line is empty.
+        """
+        # What the environment names lies where the user is, like what the command line names.
+        here = config.invocation_params.dir
+        found = config.getoption(self.key)
+        if found is not None:
+            texts = found if self.many else [str(found)]
+            if not all(text.strip() for text in texts):
+                raise UsageError(f"{self.flag} is empty; give a value or leave it out")
+            return [Given(text, self.flag, here) for text in texts]
+        text = environment.get(self.variable, "").strip() if self.variable else ""
+        if self.variable and text:
+            return [Given(text, self.variable, here)]
+        found = (config.getini(self.key) if self.ini else None) or []
+        folder = config.inipath.parent if config.inipath is not None else config.rootpath
+        texts = found if self.many else [found] if found else []
+        return [Given(text, f"ini key {self.key}", folder) for text in texts]
+
+    def value(self, given: list[Given], root: Path) -> Any:
+        """Read what was given, or else the default.
+
+        Raises:
+            UsageError: It is malformed.
+        """
+        if not given and self.default is not None:
+            given = [Given(self.default, "", root)]
+        if self.many:
+            return tuple(self.read(one) for one in given)
+        return self.read(given[0]) if given else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def option(  # noqa: PLR0913 - all that an option is, by name
+    name: str,
+    metavar: str | None,
+    help: str,  # noqa: A002 - argparse's word
+    *,
+    read: Callable[[Given], Any] = values.text,
+    default: str | None = None,
+    environment: bool = False,
+    ini: bool = True,
+    many: bool = False,
+) -> Any:
+    """Declare the option that a field of ``Settings`` is read from."""
+    declared = Option(name, metavar, help, read, default, environment, ini, many)
+    return field(metadata={"option": declared})
+
+
+def flag(name: str, help: str, *, environment: bool = False, ini: bool = True) -> Any:  # noqa: A002 - argparse's word
+    """Declare an option without a value."""
+    return option(name, None, help, read=values.yes, default="no", environment=environment, ini=ini)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the user asked for, from command line, environment and ini file in that order."""
+    """What the user asked for: command line before environment before ini file."""
 
-    cluster: str
-    """Name of the cluster to compare with: a folder of ``baselines_directory``."""
-    systems_directories: tuple[Path, ...]
-    """Folders whose ``*.yaml`` declare systems."""
-    baselines_directory: Path
-    """Folder of the clusters."""
-    log_sources: tuple[LogSource, ...]
-    """Logs to judge instead of launching; empty: launch."""
-    hosts: HostList | None
-    """Hosts to launch on, ``None`` for Slurm's own inside an allocation, else this machine."""
-    launcher: str | None
-    """Name of the way to the hosts, ``None`` to choose by what there is."""
-    launcher_place: str
-    """Where the launcher was named."""
-    ssh_command: tuple[str, ...]
-    """The OpenSSH client, with options."""
+    cluster: str = option(
+        "cluster",
+        "NAME",
+        "whose numbers count: a folder below `baselines/`, or `local` for this machine's own",
+        default=LOCAL_CLUSTER,
+        environment=True,
+    )
+    hosts: HostList | None = option(
+        "hosts",
+        "LIST",
+        "where to launch: `host[:devices]`, `node[01-04]:8`, … or `@FILE`; without it the nodes of "
+        "a Slurm allocation, else this machine",
+        read=values.host_list,
+        environment=True,
+    )
+    launcher: str | None = option(
+        "launcher",
+        "NAME",
+        "how hosts are reached: `local`, `ssh`, `slurm` or what a plugin adds; without it slurm "
+        "inside an allocation, ssh with hosts, else local",
+        environment=True,
+    )
+    assignments: tuple[Assignment, ...] = option(
+        "set",
+        "SYSTEM.name=value",
+        "what a trainer needs here: a variable such as its checkout, `extra_args`, `env.NAME`, "
+        "`python` or `pause_s`; SYSTEM may be `*`",
+        read=values.assignment,
+        many=True,
+    )
+    dry_run: bool = flag(
+        "dry-run",
+        "print what each node of each selected case would execute, and run nothing",
+        ini=False,
+    )
+    ssh_command: tuple[str, ...] = option(
+        "ssh",
+        "COMMAND",
+        "the OpenSSH client with its options, as in `ssh -F cluster.conf`",
+        read=values.command,
+        default="ssh",
+        environment=True,
+    )
+    share_hosts: bool = flag(
+        "share-hosts",
+        "let several runs use a host at once, each with devices of its own; they slow each other "
+        "down",
+    )
+    lock: str | None = option(
+        "lock",
+        "NAME",
+        "name of the lock that a run holds on its hosts; runs under different names do not wait "
+        "for each other",
+        read=values.lock_name,
+        environment=True,
+    )
+    log_sources: tuple[LogSource, ...] = option(
+        "logs",
+        "SYSTEM[/OPTIONS]=DIR",
+        "judge the logs below DIR, however deep, and launch nothing",
+        read=values.log_source,
+        many=True,
+    )
+    repeats: int | None = option(
+        "repeats",
+        "N",
+        "runs per case, instead of the system's own number",
+        read=values.count,
+    )
+    gate: RuleName | None = option(
+        "gate",
+        "RULE",
+        "judge every case by `tolerance` or `sequential`; without it by what its baseline has runs "
+        "for",
+        read=values.rule_name,
+    )
+    control: ControlArm = option(
+        "control",
+        "WHEN",
+        "run the accepted software, which `cluster.yaml` names, interleaved with what is tested: "
+        "`always`, `on-regression` or `never`",
+        read=values.control_arm,
+        default="on-regression",
+    )
+    create_baselines: bool = flag(
+        "create-baselines", "record what is measured where there is no baseline"
+    )
+    update_baselines: bool = flag(
+        "update-baselines", "also accept what lies outside its tolerance; less needs a reason"
+    )
+    reason: str | None = option(
+        "reason", "TEXT", "why numbers are accepted; kept with them", read=values.reason, ini=False
+    )
+    extend_baselines: bool = flag(
+        "extend-baselines",
+        "add the runs of cases that pass to those that later sessions are held against; the "
+        "accepted number stays",
+    )
+    strict: bool = flag("strict", "fail what would be skipped: for nightly gates", environment=True)
+    html_file: Path | None = option(
+        "html", "FILE", "the results as a page that opens offline", read=values.file_to_write
+    )
+    markdown_file: Path | None = option(
+        "markdown",
+        "FILE",
+        "the results as Markdown, regressions first; the summary of a step in GitHub Actions "
+        "(`GITHUB_STEP_SUMMARY`) gets them by itself",
+        read=values.file_to_write,
+    )
+    json_file: Path | None = option(
+        "json", "FILE", "the results for machines", read=values.file_to_write
+    )
+    tables_directory: Path | None = option(
+        "tables",
+        "DIR",
+        "the tables and the JSON of the original benchmark, by system",
+        read=values.folder_to_write,
+    )
+    history_file: Path | None = option(
+        "history",
+        "FILE",
+        f"the database of all sessions, or `{values.NO_HISTORY}`",
+        read=values.history,
+        default=".dlperf/history.sqlite3",
+        environment=True,
+    )
+    session_dir: Path = option(
+        "run-dir",
+        "DIR",
+        "where the logs of this session go",
+        read=values.session_folder,
+        default=f".dlperf/runs/{START_TIME}-{PROCESS}",
+    )
+    systems_directories: tuple[Path, ...] = option(
+        "systems",
+        "DIR",
+        "folder of system files",
+        read=values.folder,
+        default="bench_tests/systems",
+        many=True,
+    )
+    baselines_directory: Path = option(
+        "baselines", "DIR", "folder of the clusters", read=values.path, default="baselines"
+    )
+
+    places: Mapping[str, str]
+    """Where options were given, by the name of the field; the others have their defaults."""
     in_allocation: bool
     """Whether the session runs inside an allocation of Slurm."""
-    share_hosts: bool
-    """Whether several runs may use one host at once, each with devices of its own."""
-    lock: str
-    """Name of the locks on hosts; runs under another name do not wait for it."""
-    assignments: tuple[Assignment, ...]
-    """What systems are told on the command line or in the ini file."""
-    dry_run: bool
-    """Print what would be executed, and run nothing."""
-    repeats: int | None
-    """Runs per case, ``None`` for each system's own number."""
-    gate: RuleName | None
-    """The rule to judge by, ``None`` for the one that each baseline allows."""
-    control: ControlArm
-    """When the accepted software is run beside what is tested."""
-    create_baselines: bool
-    """Record what was measured where no baseline exists."""
-    update_baselines: bool
-    """Accept what was measured, where it differs from the baseline."""
-    extend_baselines: bool
-    """Add the runs of cases that pass to those that later sessions are held against."""
-    reason: str | None
-    """Why numbers are accepted."""
-    strict: bool
-    """Nothing selected may end skipped."""
-    json_file: Path | None
-    """Where the results file goes."""
-    markdown_file: Path | None
-    """Where the Markdown page goes."""
-    html_file: Path | None
-    """Where the HTML page goes."""
-    tables_directory: Path | None
-    """Where the tables of the original benchmark go."""
-    history_file: Path | None
-    """The database of all sessions, ``None`` for none."""
-    history_place: str
-    """Where it was named, empty where nobody did."""
     step_summary: Path | None
     """The file that GitHub Actions shows as the summary of a step."""
     annotate: bool
     """Whether failures are told to GitHub Actions as annotations."""
-    session_dir: Path
-    """Where the logs of this session go."""
-    session_dir_given: bool
-    """Whether the user named it."""
+    unknown_variables: tuple[str, ...]
+    """Environment variables that look like options and are none, with what may be meant."""
 
     @property
     def records_baselines(self) -> bool:
@@ -107,322 +308,13 @@ class Settings:
 
     @property
     def may_launch_on_hosts(self) -> bool:
-        """Whether there may be hosts to launch on, and a suite to launch."""
-        are_named = self.hosts is not None or self.in_allocation
-        has_suite = any(folder.is_dir() for folder in self.systems_directories)
-        return are_named and has_suite and not self.log_sources
+        """Whether there may be hosts to launch on."""
+        return (self.hosts is not None or self.in_allocation) and not self.log_sources
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare the options with their ini keys."""
-    group = parser.getgroup("dlperf", "performance regression of distributed training")
-
-    def add(name: str, explanation: str, *, ini: str | None = "string", **kwargs: Any) -> None:
-        group.addoption(f"--dlperf-{name}", default=None, help=explanation, **kwargs)
-        if ini:
-            key = f"dlperf_{name.replace('-', '_')}"
-            parser.addini(key, f"default of --dlperf-{name}", type=ini, default=None)  # type: ignore[arg-type]
-
-    add(
-        "cluster",
-        "cluster to compare with, a folder under the baselines (environment: DLPERF_CLUSTER; "
-        f"default: {LOCAL_CLUSTER}, this machine's own numbers)",
-        metavar="NAME",
-    )
-    add(
-        "logs",
-        "judge the logs below DIR instead of launching; may be given several times",
-        ini="linelist",
-        metavar="SYSTEM[/OPTIONS]=DIR",
-        action="append",
-    )
-    add(
-        "hosts",
-        "hosts to launch on: host[:devices],node[01-04]:8,... or @FILE (environment: DLPERF_HOSTS; "
-        "default: the nodes of a Slurm allocation, else this machine)",
-        metavar="LIST",
-    )
-    add(
-        "launcher",
-        "how hosts are reached: local, ssh, slurm, or what a plugin adds (environment: "
-        "DLPERF_LAUNCHER; default: slurm inside an allocation, ssh with hosts, else local)",
-        metavar="NAME",
-    )
-    add(
-        "ssh",
-        "the OpenSSH client with its options, as in 'ssh -F cluster.conf' (environment: "
-        "DLPERF_SSH; default: ssh)",
-        metavar="COMMAND",
-    )
-    add(
-        "share-hosts",
-        "let several runs use a host at once, each with devices of its own; they slow each other "
-        "down",
-        action="store_true",
-    )
-    add(
-        "lock",
-        "name of the lock that a run holds on each of its hosts; runs under different names do not "
-        "wait for each other (environment: DLPERF_LOCK)",
-        metavar="NAME",
-    )
-    add(
-        "set",
-        "what a system's launch needs or takes: a variable, extra_args, env.NAME, python or "
-        "pause_s; SYSTEM may be *; may be given several times",
-        ini="linelist",
-        metavar="SYSTEM.name=value",
-        action="append",
-    )
-    add(
-        "dry-run",
-        "print what each node of each selected case would execute, and run nothing",
-        ini=None,
-        action="store_true",
-    )
-    add("repeats", "runs per case instead of the system's own number", metavar="N")
-    add(
-        "gate",
-        "judge every case by this rule: tolerance or sequential (default: sequential where a "
-        "baseline has enough runs)",
-        metavar="RULE",
-    )
-    add(
-        "control",
-        "when to run the accepted software, which cluster.yaml names, in turn with what is "
-        "tested: always, on-regression or never (default: on-regression)",
-        metavar="WHEN",
-    )
-    add(
-        "create-baselines",
-        "record what is measured as the baseline of every case that has none",
-        action="store_true",
-    )
-    add(
-        "update-baselines",
-        "accept what is measured where it lies outside the tolerance, and where there is no "
-        "baseline; a lower number needs --dlperf-reason",
-        action="store_true",
-    )
-    add(
-        "extend-baselines",
-        "add the runs of cases that pass to those that later sessions are held against; the "
-        "accepted number stays",
-        action="store_true",
-    )
-    add("reason", "why numbers are accepted; kept with them", ini=None, metavar="TEXT")
-    add(
-        "strict",
-        "fail what would be skipped: for nightly gates (environment: DLPERF_STRICT)",
-        action="store_true",
-    )
-    add("json", "write the results to FILE as JSON, schema 1", metavar="FILE")
-    add(
-        "markdown",
-        "write the results to FILE as Markdown, the regressions first; GitHub's summary of a step "
-        "gets them by itself (environment: GITHUB_STEP_SUMMARY)",
-        metavar="FILE",
-    )
-    add("html", "write the results to FILE as one page that opens offline", metavar="FILE")
-    add(
-        "tables",
-        "write the tables and the JSON of the original benchmark into DIR, by system",
-        metavar="DIR",
-    )
-    add(
-        "history",
-        "database that every session is added to, or none for no database (environment: "
-        "DLPERF_HISTORY; default: .dlperf/history.sqlite3)",
-        metavar="FILE",
-    )
-    add(
-        "run-dir",
-        "folder for the logs of this session (default: .dlperf/runs/<start time>-<process>)",
-        metavar="DIR",
-    )
-    add(
-        "systems",
-        "folder of system files; may be given several times (default: bench_tests/systems)",
-        ini="linelist",
-        metavar="DIR",
-        action="append",
-    )
-    add("baselines", "folder of the clusters (default: baselines)", metavar="DIR")
-
-
-def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Merge command line, environment and ini file.
-
-    Paths on the command line are relative to the folder pytest was started in, those of the ini
-    file and the defaults to the root folder.
-
-    Raises:
-        pytest.UsageError: A value is malformed; the message names where it was given.
-    """
-    source = OptionSource(config, environment)
-    if config.getoption("dlperf_dry_run") and source.values("logs"):
-        raise pytest.UsageError(
-            "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
-            "leave one of them out"
-        )
-    _check_gate(source)
-    _check_reports(source, _files_of_others(config))
-    run_directory = source.path("run-dir")
-    launcher, launcher_place = source.value("launcher", environment="DLPERF_LAUNCHER")
-    started = datetime.now().astimezone()
-    return Settings(
-        cluster=source.value("cluster", environment="DLPERF_CLUSTER")[0] or LOCAL_CLUSTER,
-        systems_directories=source.folders("systems") or (config.rootpath / "bench_tests/systems",),
-        baselines_directory=source.path("baselines") or config.rootpath / "baselines",
-        log_sources=tuple(source.log_source(*given) for given in source.values("logs")),
-        hosts=source.hosts(),
-        launcher=launcher,
-        launcher_place=launcher_place,
-        ssh_command=source.command("ssh", environment="DLPERF_SSH") or ("ssh",),
-        in_allocation=bool(environment.get("SLURM_JOB_NODELIST")),
-        share_hosts=source.flag("share-hosts"),
-        lock=source.lock_name(),
-        assignments=tuple(source.assignment(*given) for given in source.values("set")),
-        dry_run=bool(config.getoption("dlperf_dry_run")),
-        repeats=source.count("repeats"),
-        gate=RuleName(gate) if (gate := source.choice("gate", RuleName)) else None,
-        control=ControlArm(source.choice("control", ControlArm) or ControlArm.ON_REGRESSION),
-        create_baselines=source.flag("create-baselines"),
-        update_baselines=source.flag("update-baselines"),
-        extend_baselines=source.flag("extend-baselines"),
-        reason=source.reason(),
-        strict=source.flag("strict", environment="DLPERF_STRICT"),
-        session_dir_given=run_directory is not None,
-        json_file=source.file("json"),
-        markdown_file=source.file("markdown"),
-        html_file=source.file("html"),
-        tables_directory=source.folder_to_write("tables"),
-        history_file=source.history(),
-        history_place=source.history_place(),
-        step_summary=source.step_summary(),
-        annotate=environment.get("GITHUB_ACTIONS") == "true",
-        session_dir=run_directory
-        # The process id keeps two sessions of one second apart.
-        or config.rootpath / ".dlperf/runs" / f"{started:%Y-%m-%dT%H-%M-%S}-{os.getpid()}",
-    )
-
-
-def _check_gate(source: OptionSource) -> None:
-    """Refuse what cannot be done together.
-
-    Raises:
-        pytest.UsageError: Two options contradict each other.
-    """
-    if source.reason() and not (source.flag("update-baselines")):
-        raise pytest.UsageError(
-            "--dlperf-reason says why numbers are accepted; give --dlperf-update-baselines too"
-        )
-    repeats = source.count("repeats")
-    if source.choice("gate", RuleName) == RuleName.SEQUENTIAL.value and repeats in (1, 2):
-        raise pytest.UsageError(
-            f"--dlperf-gate sequential needs 3 runs at least, and {repeats} were asked for; leave "
-            "--dlperf-repeats out"
-        )
-    if source.choice("control", ControlArm) == ControlArm.ALWAYS.value and source.values("logs"):
-        raise pytest.UsageError(
-            "--dlperf-control always launches runs, and with --dlperf-logs nothing is launched; "
-            "leave one of them out"
-        )
-
-
-def check_places(config: pytest.Config, settings: Settings, systems: Container[str]) -> None:
-    """Refuse places of reports that are wrong where there is a suite of these ``systems``.
-
-    Raises:
-        pytest.UsageError: A report of another plugin cannot be written, or a report lies where a
-            table of a system goes.
-    """
-    others = _files_of_others(config)
-    for option, path in others.items():
-        file_to_write(path, str(path), option)
-    saved = others.get(_BENCHMARK_JSON)
-    if saved is not None and not saved.parent.is_dir():
-        raise pytest.UsageError(
-            f"{_BENCHMARK_JSON}: {str(saved)!r} cannot be written: there is no folder "
-            f"{saved.parent}, and pytest-benchmark makes none"
-        )
-    if settings.tables_directory is None:
-        return
-    tables = settings.tables_directory.resolve()
-    ours = {
-        "--dlperf-json": settings.json_file,
-        "--dlperf-markdown": settings.markdown_file,
-        "--dlperf-html": settings.html_file,
-        "--dlperf-history": settings.history_file,
-    }
-    for option, file in (ours | others).items():
-        path = (file or Path()).resolve()
-        is_page = path.parent == tables and path.suffix == ".md" and path.stem in systems
-        if is_page or (path.parent.parent == tables and path.parent.name in systems):
-            raise pytest.UsageError(
-                f"{option} names {file}, where --dlperf-tables writes a table; give it another name"
-            )
-
-
-def _files_of_others(config: pytest.Config) -> dict[str, Path]:
-    """The files that pytest itself and pytest-benchmark were told to write, by option."""
-    found = {}
-    for option, name in (("--junitxml", "xmlpath"), (_BENCHMARK_JSON, "benchmark_json")):
-        given: Any = getattr(config.option, name, None)
-        if given:
-            # Before 5.3 pytest-benchmark opens its file at once.
-            text = str(given) if isinstance(given, str | Path) else given.name
-            path = Path(os.path.expandvars(text)).expanduser() if name == "xmlpath" else Path(text)
-            found[option] = config.invocation_params.dir / path
-    return found
-
-
-def _check_reports(source: OptionSource, others: Mapping[str, Path]) -> None:
-    """Refuse two reports in one place: the second would take the place of the first.
-
-    Raises:
-        pytest.UsageError: Two options name one file.
-    """
-    named = {f"--dlperf-{name}": source.file(name) for name in ("json", "markdown", "html")}
-    named["--dlperf-tables"] = source.folder_to_write("tables")
-    named["--dlperf-history"] = source.history()
-    first: dict[Path, str] = {}
-    for option, path in named.items():
-        # A pipe or a terminal takes one report after the other.
-        if path is None or (path.exists() and not (path.is_file() or path.is_dir())):
-            continue
-        earlier = first.setdefault(path.resolve(), option)
-        if earlier != option:
-            raise pytest.UsageError(
-                f"{earlier} and {option} both name {path}; give each a file of its own"
-            )
-    for option, path in others.items():
-        earlier = first.get(path.resolve(), option)
-        if earlier != option:
-            raise pytest.UsageError(
-                f"{earlier} and {option} both name {path}; give each a file of its own"
-            )
-    summary = source.step_summary()
-    if summary is not None and summary.resolve() in first:
-        raise pytest.UsageError(
-            f"{first[summary.resolve()]} names {summary}, the summary of GitHub Actions, which "
-            "gets the Markdown page by itself; leave the option out"
-        )
-
-
-def keep_host_files(arguments: list[str]) -> None:
-    """Join ``--dlperf-hosts`` and ``@FILE`` in place, before the arguments are parsed for good.
-
-    An argument that begins with ``@`` would be replaced with the lines of the file.
-    """
-    for index in range(len(arguments) - 1, 0, -1):
-        if arguments[index - 1] == "--dlperf-hosts" and arguments[index].startswith("@"):
-            arguments[index - 1 : index + 1] = ["=".join(arguments[index - 1 : index + 1])]
-
-
-def is_dlperf_option_given(config: pytest.Config) -> bool:
-    """Whether the command line asks for anything of this plugin."""
-    return any(
-        name.startswith("dlperf_") and value is not None
-        for name, value in vars(config.option).items()
-    )
+OPTIONS: Final[Mapping[str, Option]] = {
+    declared.name: declared.metadata["option"]
+    for declared in fields(Settings)
+    if "option" in declared.metadata
+}
+"""All options by the name of their field, in the order of help and README."""

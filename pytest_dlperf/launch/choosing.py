@@ -46,7 +46,7 @@ def fleet_of(
         ],
         pool=HostPool(_pool_folder(), report=say),
         exclusive=not settings.share_hosts,
-        lock=settings.lock,
+        lock=settings.lock or "",
         shared_folder=shared_folder,
         say=say,
     )
@@ -95,8 +95,8 @@ def _chosen(settings: Settings, by_name: Mapping[str, Launcher], hosts: Sequence
     name = settings.launcher
     if name is not None and name not in by_name:
         raise UsageError(
-            f"{settings.launcher_place}: there is no launcher {name!r}{nearest(name, by_name)}; "
-            f"there are: {', '.join(by_name)}"
+            f"{settings.places['launcher']}: there is no launcher {name!r}"
+            f"{nearest(name, by_name)}; there are: {', '.join(by_name)}"
         )
     if name is not None:
         return by_name[name]

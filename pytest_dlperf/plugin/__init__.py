@@ -1,4 +1,8 @@
-"""The pytest plugin: hooks that wire the rooms together and decide nothing."""
+"""The pytest plugin's entry: options, hooks and fixtures that are there before anybody asks.
+
+A project without tests of ours pays for nothing else: all that costs anything is imported, read and
+registered when a collected test asks for one of these fixtures, or an option for this plugin.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.config.options import add_options, keep_host_files, read_settings
-from pytest_dlperf.plugin.fixtures import (
-    CASE_FIXTURES,
-    dlperf_case,
-    dlperf_gate,
-    dlperf_measure,
-    dlperf_multi_device_case,
+from pytest_dlperf.config.option_reading import add_options, keep_host_files
+from pytest_dlperf.plugin.start import (
+    collecting,
+    number_of_hosts,
+    parametrize,
+    settings_of,
+    start_early,
 )
-from pytest_dlperf.plugin.session import DlperfSession, launchers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from pytest_dlperf.launch.launchers import Launcher
-
-__all__ = ["dlperf_case", "dlperf_gate", "dlperf_measure", "dlperf_multi_device_case"]
-
-_SESSION: Final = pytest.StashKey[DlperfSession]()
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.plugin.fixtures import Gate
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,33 +47,36 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers and register the session's own part of the plugin."""
+    """Declare the marker."""
     config.addinivalue_line(
         "markers",
         "dlperf(system, framework, model, precision, batch, topology, nodes, devices, options): "
         "the exact values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
     )
-    session = config.stash[_SESSION] = DlperfSession(config)
-    config.pluginmanager.register(session, "dlperf-session")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     """Have one process print a dry run, whatever number of workers is usual here."""
-    if config.option.dlperf_dry_run:
-        config.option.numprocesses = None
-        config.option.tx = []
-        config.option.dist = "no"
-    elif getattr(config.option, "maxschedchunk", 0) is None and _launches_on_hosts(config):
+    option = config.option
+    if option.dlperf_dry_run:
+        option.numprocesses = None
+        option.tx = []
+        option.dist = "no"
+    elif (
+        getattr(option, "numprocesses", None)
+        and getattr(option, "maxschedchunk", 0) is None
+        and number_of_hosts(config)
+    ):
         # Tests of long trainings are handed out one by one, in the order in which they were sorted.
-        config.option.maxschedchunk = 1
+        option.maxschedchunk = 1
     return (yield)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker per host for ``-n auto``, where hosts were named."""
-    return _launches_on_hosts(config) or None
+    return number_of_hosts(config) or None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -79,25 +84,66 @@ def pytest_dlperf_launchers(config: pytest.Config, python: str) -> list[Launcher
     """Offer the launchers that come with the package."""
     from pytest_dlperf.launch.launchers import built_in_launchers
 
-    return built_in_launchers(read_settings(config).ssh_command, python)
+    return built_in_launchers(settings_of(config).ssh_command, python)
 
 
-def _launches_on_hosts(config: pytest.Config) -> int:
-    """How many hosts the session launches on; 0 where it has this machine alone, or no suite."""
-    settings = read_settings(config)
-    if not settings.may_launch_on_hosts:
-        return 0  # without the imports that reading a list of hosts costs
-    from pytest_dlperf.launch.choosing import launcher_and_hosts
-    from pytest_dlperf.model.errors import UsageError
-
-    try:
-        return len(launcher_and_hosts(settings, launchers_of(config))[1])
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from error
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Start at once where an option asks for it, so that mistakes come before anything runs."""
+    start_early(session.config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each test of a case all cases it is about."""
-    for fixture in CASE_FIXTURES:
-        if fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, metafunc.config.stash[_SESSION].parameters(fixture))
+    """Start when the first test asks for a fixture of ours; give it all cases it is about."""
+    asked = _FIXTURES.intersection(metafunc.fixturenames)
+    if asked:
+        parametrize(metafunc, asked)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Tell mistakes that were found on the way, before anything runs."""
+    with collecting(session.config):
+        return (yield)
+
+
+# pytest puts a test's parameters in the place of the next two: they stand here to be found by
+# `pytest --fixtures`, with what they are.
+
+
+@pytest.fixture
+def dlperf_case(request: pytest.FixtureRequest) -> Case:
+    """One case after the other: every case that the system files declare."""
+    case: Case = request.param
+    return case
+
+
+@pytest.fixture
+def dlperf_multi_device_case(request: pytest.FixtureRequest) -> Case:
+    """Like ``dlperf_case``, without the cases of a single device: those that have a speedup."""
+    case: Case = request.param
+    return case
+
+
+@pytest.fixture
+def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
+    """Measure a case: launch its runs or read its logs, once per session.
+
+    A case that cannot be measured here skips the test and says what is missing.
+    """
+    from pytest_dlperf.plugin.fixtures import measure_for
+
+    return measure_for(request)
+
+
+@pytest.fixture
+def dlperf_gate(request: pytest.FixtureRequest) -> Gate:
+    """Judge measurements against the cluster's baselines; a verdict that is not good fails."""
+    from pytest_dlperf.plugin.fixtures import gate_for
+
+    return gate_for(request)
+
+
+_FIXTURES: Final = frozenset(
+    {"dlperf_case", "dlperf_multi_device_case", "dlperf_measure", "dlperf_gate"}
+)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.config.options import ControlArm
+from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.records import AcceptedNumbers, TestRecord
@@ -56,30 +56,8 @@ def record_of(item: pytest.Item) -> TestRecord | None:
     return item.stash[_RECORD]
 
 
-# pytest puts a test's parameters in the place of the next two: they stand here to be found by
-# `pytest --fixtures`, with what they are.
-
-
-@pytest.fixture
-def dlperf_case(request: pytest.FixtureRequest) -> Case:
-    """One case after the other: every case that the system files declare."""
-    case: Case = request.param
-    return case
-
-
-@pytest.fixture
-def dlperf_multi_device_case(request: pytest.FixtureRequest) -> Case:
-    """Like ``dlperf_case``, without the cases of a single device: those that have a speedup."""
-    case: Case = request.param
-    return case
-
-
-@pytest.fixture
-def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
-    """Measure a case: launch its runs or read its logs, once per session.
-
-    A case that cannot be measured here skips the test and says what is missing.
-    """
+def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
+    """Return what measures cases for a test, and notes in its record what it measured."""
     from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
     from pytest_dlperf.plugin.suite import SuiteError
 
@@ -119,9 +97,8 @@ def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measureme
     return measure
 
 
-@pytest.fixture
-def dlperf_gate(request: pytest.FixtureRequest) -> Gate:
-    """Judge measurements against the cluster's baselines; a verdict that is not good fails."""
+def gate_for(request: pytest.FixtureRequest) -> Gate:
+    """Return what judges the measurements of a test, and notes the verdicts in its record."""
     return Gate(_suite(request), record_of(request.node))
 
 

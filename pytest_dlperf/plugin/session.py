@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.config.options import (
-    Settings,
-    check_places,
-    is_dlperf_option_given,
-    read_settings,
-)
+from pytest_dlperf.config.option_checks import check_places
+from pytest_dlperf.config.option_reading import files_of_others
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.records import SessionRecords
 from pytest_dlperf.plugin.fixtures import SUITE, case_of, is_about
 from pytest_dlperf.plugin.outcomes import Outcomes
+from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
+    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.history.recorder import Recorder
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
-    from pytest_dlperf.reports.report import Note, Report
+    from pytest_dlperf.reports.report import Report
 
 _WORKER_KEY: Final = "dlperf"
 _TESTS_KEY: Final = "dlperf_tests"
@@ -52,8 +51,8 @@ _WHOLE: Final = (
 class DlperfSession:
     """One session's part of the plugin, on a controller as on an xdist worker."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        """Read the settings; nothing else is read or imported before it is asked for."""
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """Get ready to open the suite."""
         self._config = config
         self._started = datetime.now().astimezone()
         self._id = os.urandom(16).hex()
@@ -61,14 +60,15 @@ class DlperfSession:
             _WORKER_KEY
         )
         self._is_worker = hasattr(config, "workerinput")
-        self._settings: Settings = read_settings(config)
+        self._settings = settings
         self._records = SessionRecords(strict=self._settings.strict)
         self._outcomes = Outcomes(config, self._records, self._settings, keep=self._keep)
-        config.pluginmanager.register(self._outcomes, "dlperf-outcomes")
+        self._collector_rests = False
+        self._is_announced = False
         self._is_interrupted = False
         self._index: LogIndex | None = None
         self._shared_folder: Path | None = None
-        self._notes: list[Note] = []
+        self._notes = [Note(text) for text in settings.unknown_variables]
         self._reports: list[Report] = []
         self._results: Results | None = None
         self._recorder: Recorder | None = None
@@ -82,52 +82,66 @@ class DlperfSession:
     def _suite(self) -> Suite | None:
         return self._config.stash.get(SUITE, None)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionstart(self) -> None:
-        """Read what the suite declares, so that mistakes come before anything runs."""
-        wanted = is_dlperf_option_given(self._config)
-        if not wanted and not any(d.is_dir() for d in self._settings.systems_directories):
-            return  # another project's tests: this plugin stays out of their way
-        from pytest_dlperf.plugin.suite import Suite, SuiteError
+    def open(self) -> None:
+        """Read what the suite declares, and get ready to measure.
+
+        Raises:
+            UsageError: There are mistakes in it, or in what the user asked for.
+        """
+        from pytest_dlperf.plugin.suite import Suite
 
         if self._from_controller is not None:
             folder = Path(os.fsdecode(self._from_controller["session_dir"]))
             self._settings = replace(self._settings, session_dir=folder)
-        try:
-            hook = self._config.hook
-            with _collector_resting():
-                suite = Suite(
-                    self._settings,
-                    more_files=_flat(hook.pytest_dlperf_system_files(config=self._config)),
-                    more_formats=_flat(hook.pytest_dlperf_log_formats(config=self._config)),
-                )
-            self._config.stash[SUITE] = suite
-            if not self._config.option.collectonly:
-                if not self._is_worker:
-                    check_places(self._config, self._settings, suite.systems)
-                    self._check_history()
-                self._prepare(suite)
-        except SuiteError as error:
-            raise pytest.UsageError(str(error)) from error
+        # Ten thousand cases and their tests are some hundred thousand objects that all stay;
+        # searching them over and over takes a third of the time of making them.
+        self._collector_rests = gc.isenabled()
+        gc.disable()
+        hook = self._config.hook
+        suite = Suite(
+            self._settings,
+            more_files=_flat(hook.pytest_dlperf_system_files(config=self._config)),
+            more_formats=_flat(hook.pytest_dlperf_log_formats(config=self._config)),
+        )
+        if not self._only_looks:
+            if not self._is_worker:
+                check_places(self._settings, files_of_others(self._config), suite.systems)
+                self._check_history()
+            self._prepare(suite)
+        self._config.stash[SUITE] = suite
+
+    def register(self) -> None:
+        """Take part in what follows."""
+        manager = self._config.pluginmanager
+        manager.register(self, "dlperf-session")
+        manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
+        if not self._only_looks:
+            manager.register(self._outcomes, "dlperf-outcomes")
+            if not self._is_worker:
+                self._reports += _flat(self._config.hook.pytest_dlperf_reports(config=self._config))
+                self._outcomes.reports = self._reports
+
+    @property
+    def _only_looks(self) -> bool:
+        """Whether pytest was asked what it would run, and runs no test."""
+        option = self._config.option
+        return bool(option.collectonly or option.setuponly or option.setupplan)
 
     def _check_history(self) -> None:
         """Refuse a history that was named and is none; in the usual place a note has to do."""
-        file, place = self._settings.history_file, self._settings.history_place
-        if file is None or not place:
+        file, place = self._settings.history_file, self._settings.places.get("history_file")
+        if file is None or place is None:
             return
         from pytest_dlperf.history.schema import fault_of
 
         fault = fault_of(file)
         if fault is not None:
-            raise pytest.UsageError(f"{place}: {file} {fault}; move it away, or name another file")
+            raise UsageError(f"{place}: {file} {fault}; move it away, or name another file")
 
     def _prepare(self, suite: Suite) -> None:
         from pytest_dlperf.measure.once import Measurements
 
         measurements = Measurements(None)
-        if not self._is_worker:
-            self._reports += _flat(self._config.hook.pytest_dlperf_reports(config=self._config))
-            self._outcomes.reports = self._reports
         if self._from_controller is not None:
             self._index = _index_from_plain(self._from_controller["logs"])
             measurements = Measurements(Path(os.fsdecode(self._from_controller["shared_folder"])))
@@ -148,17 +162,24 @@ class DlperfSession:
 
     # ------------------------------------------------------- what is told while a test runs
 
-    def pytest_report_header(self) -> str | None:
+    def pytest_report_header(self) -> list[str]:
         """Say where cases are launched, and where to look meanwhile."""
-        suite = self._suite
-        if suite is None or not suite.launches_on_hosts or self._settings.dry_run:
-            return None
-        from pytest_dlperf.reports.live import FILE
+        self._is_announced = True
+        return [*self._announcement()]
 
-        return (
-            f"dlperf: launched {suite.launch_description}\n"
-            f"dlperf: progress without a terminal: {self._settings.session_dir / FILE}"
-        )
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Say it after the tests have been collected, where that has started all this."""
+        return [] if self._is_announced else [*self._announcement()]
+
+    def _announcement(self) -> Iterator[str]:
+        for text in self._settings.unknown_variables:
+            yield f"dlperf: {text}"
+        suite = self._suite
+        if suite is not None and suite.launches_on_hosts and not self._settings.dry_run:
+            from pytest_dlperf.reports.live import FILE
+
+            yield f"dlperf: launched {suite.launch_description}"
+            yield f"dlperf: progress without a terminal: {self._settings.session_dir / FILE}"
 
     def _live_report(self) -> LiveReport:
         from pytest_dlperf.reports.live import LiveReport, ProgressFile
@@ -193,13 +214,10 @@ class DlperfSession:
             self._parameters = _parameters(suite)
         return [parameter for case, parameter in self._parameters if is_about(fixture, case)]
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_collection(self) -> Generator[None, object, object]:
-        """Collect with the garbage collector at rest, where there is a suite to collect."""
-        if self._suite is None:
-            return (yield)
-        with _collector_resting():
-            return (yield)
+    def end_rest(self) -> None:
+        """Have the garbage collector work again: all is collected."""
+        if self._collector_rests:
+            gc.enable()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -223,7 +241,7 @@ class DlperfSession:
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Print plans instead of running tests, if that is what was asked for."""
         suite = self._suite
-        if not self._settings.dry_run or suite is None or self._config.option.collectonly:
+        if not self._settings.dry_run or suite is None or self._only_looks:
             return None
         from pytest_dlperf.reports.dry_run import dry_run_lines
 
@@ -269,7 +287,7 @@ class DlperfSession:
         """Note the selected cases: each appears in the reports, whatever becomes of it."""
         if session.items:
             self._deselected.clear()
-        if self._config.option.collectonly:
+        if self._only_looks:
             return
         found = map(case_of, session.items)
         tests = dict.fromkeys((about[0].id, about[1]) for about in found if about is not None)
@@ -302,8 +320,6 @@ class DlperfSession:
         """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
         self._is_interrupted = True
 
-    # Not the first of all wrappers: the terminal reporter's is around this one, which keeps what
-    # the reports of others raise from it, and with it the summary.
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
@@ -311,22 +327,10 @@ class DlperfSession:
         if self._shared_folder is not None:
             shutil.rmtree(self._shared_folder, ignore_errors=True)
         suite = self._suite
-        if self._is_worker or suite is None or self._config.option.collectonly:
-            return (yield)
-        if not self._settings.dry_run:
+        is_silent = self._is_worker or self._only_looks or self._settings.dry_run
+        if suite is not None and not is_silent:
             self._finish(session, suite)
-        try:
-            result = yield
-        except OSError as error:
-            if not self._config.pluginmanager.has_plugin("terminalreporter"):
-                raise
-            from pytest_dlperf.reports.publish import not_written_by_others
-
-            result = []
-            self._notes.append(not_written_by_others(error))
-        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        return result
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_dlperf_reports(self, config: pytest.Config) -> list[Report]:
@@ -339,7 +343,6 @@ class DlperfSession:
         """Write what was asked for, after everything has been judged."""
         from pytest_dlperf.plugin.finish import finish
         from pytest_dlperf.reports.publish import publish
-        from pytest_dlperf.reports.report import Note
 
         any_report = self._outcomes.any_report
         self._is_interrupted |= session.exitstatus not in _WHOLE
@@ -398,20 +401,29 @@ class DlperfSession:
             terminalreporter.write_line(text, yellow=True)
 
 
-@contextmanager
-def _collector_resting() -> Iterator[None]:
-    """Keep the garbage collector from searching what is only being built.
+class _ReportsOfOthers:
+    """Ends the session in red where a report could not be written, and keeps the summary."""
 
-    Ten thousand cases and their tests are some hundred thousand objects that all stay; searching
-    them over and over takes a third of the time of making them.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+    def __init__(self, config: pytest.Config, notes: list[Note]) -> None:
+        self._config = config
+        self._notes = notes
+
+    # Within the terminal reporter's wrapper, which has no summary when something is raised here.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Note what the reports of others raise, and have bad notes count."""
+        try:
+            result = yield
+        except OSError as error:
+            if not self._config.pluginmanager.has_plugin("terminalreporter"):
+                raise
+            from pytest_dlperf.reports.publish import not_written_by_others
+
+            result = []
+            self._notes.append(not_written_by_others(error))
+        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return result
 
 
 def _parameters(suite: Suite) -> list[tuple[Case, Any]]:
@@ -448,6 +460,7 @@ def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launc
 
 
 def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
+    """Join what plugins have answered."""
     return [item for items in lists for item in items]
 
 

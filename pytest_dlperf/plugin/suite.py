@@ -10,8 +10,9 @@ from pytest_dlperf.config.cluster import (
     find_cluster,
     undeclared_systems,
 )
-from pytest_dlperf.config.options import LOCAL_CLUSTER, ControlArm, Settings
+from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
 from pytest_dlperf.config.systems import System, load_systems, system_files
+from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.config.variables import VariableError, check_assignments
 from pytest_dlperf.files.yamlfile import YamlError, nearest
 from pytest_dlperf.logs.formats import merged_formats
@@ -167,7 +168,7 @@ class Suite:
             SuiteError: It holds something already, or cannot be written.
         """
         folder = self.settings.session_dir
-        if not self.settings.session_dir_given:
+        if "session_dir" not in self.settings.places:
             return  # its name holds this process' number
         try:
             folder.mkdir(parents=True, exist_ok=True)

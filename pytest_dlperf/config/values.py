@@ -1,0 +1,289 @@
+"""Values of options: from the text that somebody gave, wherever it stood, to what it means."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_dlperf.config.variables import Assignment
+    from pytest_dlperf.logs.tree import LogSource
+    from pytest_dlperf.model.judgement import RuleName
+
+START_TIME: Final = "<start time>"
+PROCESS: Final = "<process>"
+NO_HISTORY: Final = "none"
+_IN_MEMORY: Final = ":memory:"
+_TRUE: Final = ("1", "true", "yes", "on")
+_FALSE: Final = ("0", "false", "no", "off")
+
+
+class ControlArm(str, Enum):
+    """When the accepted software is run beside what is tested."""
+
+    ALWAYS = "always"
+    ON_REGRESSION = "on-regression"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Given:
+    """The text of an option, its place for messages, and the folder that paths in it start from."""
+
+    text: str
+    place: str
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The text as a path."""
+        return self.folder / Path(self.text).expanduser()
+
+    def error(self, fault: str) -> UsageError:
+        """The error that names place and text."""
+        return UsageError(f"{self.place}: {self.text!r} {fault}")
+
+
+@dataclass(frozen=True)
+class HostList:
+    """A list of hosts as it was given: where, and the folder that a file name in it starts from."""
+
+    text: str
+    place: str
+    folder: Path
+
+
+def text(given: Given) -> str:
+    """Return the text as it is."""
+    return given.text
+
+
+def path(given: Given) -> Path:
+    """Return the path; whether anything is there does not matter."""
+    return given.path
+
+
+def yes(given: Given) -> bool:
+    """Read yes or no, in the usual words.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    word = given.text.lower()
+    if word not in _TRUE + _FALSE:
+        raise UsageError(
+            f"{given.place}={given.text!r} is neither yes nor no; use one of {', '.join(_TRUE)} "
+            f"or {', '.join(_FALSE)}"
+        )
+    return word in _TRUE
+
+
+def count(given: Given) -> int:
+    """Read an integer of at least 1.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    # More digits than any count has; int() itself refuses thousands of them.
+    if not (re.fullmatch(r"[0-9]{1,9}", given.text) and int(given.text) > 0):
+        raise UsageError(f"{given.place} must be an integer ≥ 1, not {given.text!r}")
+    return int(given.text)
+
+
+def _word(given: Given, words: Iterable[str]) -> str:
+    allowed = list(words)
+    if given.text not in allowed:
+        from pytest_dlperf.files.yamlfile import nearest
+
+        raise UsageError(
+            f"{given.place}: there is no {given.text!r}{nearest(given.text, allowed)}; allowed: "
+            f"{', '.join(allowed)}"
+        )
+    return given.text
+
+
+def control_arm(given: Given) -> ControlArm:
+    """Read when the accepted software is run.
+
+    Raises:
+        UsageError: There is no such word.
+    """
+    return ControlArm(_word(given, (word.value for word in ControlArm)))
+
+
+def rule_name(given: Given) -> RuleName:
+    """Read the name of a rule of the gate.
+
+    Raises:
+        UsageError: There is no such rule.
+    """
+    from pytest_dlperf.model.judgement import RuleName
+
+    return RuleName(_word(given, (word.value for word in RuleName)))
+
+
+def reason(given: Given) -> str:
+    """Read a line of plain text.
+
+    Raises:
+        UsageError: It holds what cannot be printed.
+    """
+    line = " ".join(given.text.split())
+    if not line.isprintable():
+        raise given.error("holds what cannot be printed; write a line of plain text")
+    return line
+
+
+def lock_name(given: Given) -> str:
+    """Read the name of a lock: part of the name of a socket, which is short.
+
+    Raises:
+        UsageError: It is too long, or holds what such a name does not.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", given.text):
+        raise given.error(
+            "is no name of a lock; allowed are up to 60 letters, digits, '.', '_' and '-'"
+        )
+    return given.text
+
+
+def command(given: Given) -> tuple[str, ...]:
+    """Split a command as a shell would.
+
+    Raises:
+        UsageError: A quotation has no end.
+    """
+    try:
+        return tuple(shlex.split(given.text))
+    except ValueError as error:
+        raise given.error(f"is no command: {error}") from error
+
+
+def host_list(given: Given) -> HostList:
+    """Keep a list of hosts as it was given: only who launches reads it."""
+    return HostList(given.text, given.place, given.folder)
+
+
+def assignment(given: Given) -> Assignment:
+    """Read what a system is told. The value may be a secret, which has no place in a message.
+
+    Raises:
+        UsageError: It is malformed.
+    """
+    from dataclasses import replace
+
+    from pytest_dlperf.config.variables import parse_assignment
+
+    try:
+        parsed = parse_assignment(given.text)
+    except ValueError as error:
+        raise UsageError(f"{given.place}: {error}") from error
+    return replace(parsed, place=f"{given.place} {given.text.partition('=')[0]}")
+
+
+def log_source(given: Given) -> LogSource:
+    """Read which system's logs lie where.
+
+    Raises:
+        UsageError: It is malformed.
+    """
+    from pytest_dlperf.logs.tree import LogSource
+
+    named, separator, directory = given.text.partition("=")
+    system, slash, options = named.partition("/")
+    if not (separator and system and directory) or (slash and not options):
+        raise given.error(
+            "is not of the form SYSTEM[/OPTIONS]=DIR, for instance "
+            "paddle-resnet50/dali=logs/2026-11-20"
+        )
+    return LogSource(
+        system=system,
+        options=tuple(sorted(options.split("+"))) if options else None,
+        directory=given.folder / Path(directory).expanduser(),
+    )
+
+
+def folder(given: Given) -> Path:
+    """Return a folder, which has to be there if somebody has named it.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if given.place and not given.path.is_dir():
+        raise UsageError(f"{given.place}: there is no folder {given.text!r}")
+    return given.path
+
+
+def session_folder(given: Given) -> Path:
+    """Return the folder of a session's logs; the process keeps two of one second apart."""
+    started = f"{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}"
+    name = given.text.replace(START_TIME, started).replace(PROCESS, str(os.getpid()))
+    return given.folder / Path(name).expanduser()
+
+
+def file_to_write(given: Given) -> Path:
+    """Return a file that a report can go into, as far as can be told before hours of training.
+
+    Raises:
+        UsageError: It cannot be a file there.
+    """
+    if _existing_parent(given) == given.path and given.path.is_dir():
+        raise given.error("is a folder; name a file")
+    return given.path
+
+
+def folder_to_write(given: Given) -> Path:
+    """Return a folder that reports can go into; it need not be there.
+
+    Raises:
+        UsageError: It cannot be a folder there.
+    """
+    if _existing_parent(given) == given.path and not given.path.is_dir():
+        raise given.error("is a file; name a folder")
+    return given.path
+
+
+def history(given: Given) -> Path | None:
+    """Return the database that somebody names; ``None`` where none is to be kept.
+
+    Raises:
+        UsageError: It cannot be a database, or is one that nobody sees again.
+    """
+    name = given.text.strip()
+    if not name:
+        raise UsageError(f"{given.place} is empty; give a value or leave it out")
+    if name.casefold() == NO_HISTORY:
+        return None
+    named = Given(name, given.place, given.folder)
+    file = file_to_write(named)
+    # SQLite's own word for a database in memory.
+    if name.casefold() == _IN_MEMORY or (file.exists() and not file.is_file()):
+        raise named.error(f"keeps nothing; name a file, or {NO_HISTORY} for no history")
+    return file
+
+
+def _existing_parent(given: Given) -> Path | None:
+    """Return the path itself or what of it is there already; missing folders are made later.
+
+    Raises:
+        UsageError: It lies below something that is no folder, or can be no path.
+    """
+    wanted = given.path
+    try:
+        found = next((place for place in (wanted, *wanted.parents) if place.exists()), None)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise given.error(f"cannot be written: {why}") from error
+    if found not in {None, wanted} and not found.is_dir():
+        raise given.error(f"cannot be written: {found} is no folder")
+    return found

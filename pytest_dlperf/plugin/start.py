@@ -1,0 +1,171 @@
+"""When the plugin takes part in a session: at the first test that asks for it, or for an option."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pytest_dlperf.config.option_reading import is_any_given, read_settings
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.plugin.session import DlperfSession
+
+_SETTINGS: Final = pytest.StashKey["Settings"]()
+_SESSION: Final = pytest.StashKey["DlperfSession"]()
+_MISTAKE: Final = pytest.StashKey[str]()
+"""Why a session that tests asked for cannot be."""
+
+
+@contextmanager
+def pytest_usage_errors() -> Iterator[None]:
+    """Have pytest end for a mistake of the user, before it runs anything."""
+    try:
+        yield
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """Return what the user asked for, read at the first call.
+
+    Raises:
+        UsageError: A value is malformed, or two contradict each other.
+    """
+    if _SETTINGS not in config.stash:
+        config.stash[_SETTINGS] = read_settings(config)
+    return config.stash[_SETTINGS]
+
+
+def may_have_suite(config: pytest.Config) -> bool:
+    """Whether there may be system files, as far as folders and plugins tell.
+
+    Raises:
+        UsageError: An option is malformed.
+    """
+    folders = settings_of(config).systems_directories
+    adds_files = config.hook.pytest_dlperf_system_files.get_hookimpls()
+    return any(folder.is_dir() for folder in folders) or bool(adds_files)
+
+
+def number_of_hosts(config: pytest.Config) -> int:
+    """Count the hosts to launch on; 0 where it is this machine alone, or nothing is launched.
+
+    Mistakes count as none: they are told when the session starts, if anybody asks it to.
+    """
+    try:
+        if not (settings_of(config).may_launch_on_hosts and may_have_suite(config)):
+            return 0  # without the imports that reading a list of hosts costs
+        from pytest_dlperf.launch.choosing import launcher_and_hosts
+        from pytest_dlperf.plugin.session import launchers_of
+
+        return len(launcher_and_hosts(settings_of(config), launchers_of(config))[1])
+    except UsageError:
+        return 0
+
+
+def start(config: pytest.Config) -> DlperfSession:
+    """Read the suite and register the session's part of the plugin, at the first call.
+
+    Raises:
+        UsageError: Options, system files, hosts or logs are not what they have to be.
+    """
+    if _SESSION not in config.stash:
+        from pytest_dlperf.plugin.session import DlperfSession
+
+        session = DlperfSession(config, settings_of(config))
+        if is_any_given(config) or may_have_suite(config):
+            try:
+                session.open()
+            except UsageError:
+                session.end_rest()
+                raise
+        session.register()
+        config.stash[_SESSION] = session
+    return config.stash[_SESSION]
+
+
+def start_early(config: pytest.Config) -> None:
+    """Start before collection where an option asks for it, or where workers may.
+
+    The controller of workers collects nothing itself, and has to tell them where logs are. What it
+    finds wrong is told when a worker's tests turn out to want it.
+    """
+    if is_any_given(config):
+        with pytest_usage_errors():
+            start(config)
+    elif config.pluginmanager.has_plugin("dsession"):
+        try:
+            if may_have_suite(config):
+                start(config)
+        except UsageError as error:
+            config.pluginmanager.register(_Mistake(str(error)), "dlperf-mistake")
+
+
+def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
+    """Give a test that asks for fixtures of ours the cases that it is about.
+
+    Raises:
+        CollectError: There are no cases, or no worker can have any.
+    """
+    config = metafunc.config
+    session = None
+    if _MISTAKE not in config.stash:
+        try:
+            session = start(config)
+        except UsageError as error:
+            config.stash[_MISTAKE] = str(error)
+    if session is None and hasattr(config, "workerinput"):
+        raise pytest.Collector.CollectError(config.stash[_MISTAKE])
+    from pytest_dlperf.plugin.fixtures import CASE_FIXTURES
+
+    for fixture in CASE_FIXTURES:
+        if fixture in asked:
+            metafunc.parametrize(fixture, session.parameters(fixture) if session else [])
+
+
+@contextmanager
+def collecting(config: pytest.Config) -> Iterator[None]:
+    """Tell a mistake that was found on the way, whatever else went wrong with it."""
+    try:
+        yield
+    finally:
+        if _SESSION in config.stash:
+            config.stash[_SESSION].end_rest()
+        if _MISTAKE in config.stash and not hasattr(config, "workerinput"):
+            mistake = _Mistake(config.stash[_MISTAKE])
+            config.pluginmanager.register(mistake, "dlperf-mistake")
+            raise mistake.error()
+
+
+class _Mistake:
+    """A mistake that ends the session, once it is known that tests of ours were to run."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._is_told = False
+
+    def error(self) -> pytest.UsageError:
+        """Return what is to be raised."""
+        self._is_told = True
+        return pytest.UsageError(self._text)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Tell it on the controller when it is why a worker has collected nothing."""
+        if report.failed and self._text in report.longreprtext:
+            raise self.error()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """Let no report complain that there is nothing to report, or nowhere to."""
+        try:
+            return (yield)
+        except Exception:
+            if not self._is_told:
+                raise
+            return []
