@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.command.main import FINE
-from pytest_dlperf.command.shell import Style, file_argument, text_argument, wrapped
+from pytest_dlperf.command.shell import Style, file_argument, text_argument
 from pytest_dlperf.files.locks import is_stream, write_whole
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.comparison import (
@@ -18,17 +19,17 @@ from pytest_dlperf.reports.comparison import (
     side_names,
 )
 from pytest_dlperf.reports.numbers import ABSENT, columns, printable
+from pytest_dlperf.reports.tables import GAP, aligned, stacked, wrapped
 from pytest_dlperf.results.comparison import Difference, compare_results
 from pytest_dlperf.results.decode import read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.reports.comparison import ComparisonView
 
 _SHOWN: Final = 5
 """Cases of one kind that are named; the reports name all of them."""
-_GAP: Final = "  "
 _MARKUP: Final = {
     Difference.FASTER: ("green",),
     Difference.SLOWER: ("red",),
@@ -174,25 +175,22 @@ def _cases(view: ComparisonView, style: Style) -> Iterator[str]:
 
     Its sides have their names where there is room, else their letters.
     """
-    cases = [f"{row.case_id} ({printable(row.unit)})" for row in view.cases]
-    cells = [row.cells for row in view.cases]
-    first = max(map(columns, ("case", *cases)))
-    around = first + len(_GAP) + max(len(difference.value) for difference in Difference)
+    cells = [(f"{row.case_id} ({printable(row.unit)})", *row.cells) for row in view.cases]
     letters = {name.heading: name.letter for name in view.names}
-    by_letter = [letters.get(heading, heading) for heading in view.headings]
-    fits = around + _width([by_letter, *cells]) <= style.width
-    has_room = (around if fits else 0) + _width([view.headings, *cells]) <= style.width
-    table = _aligned([view.headings if has_room else by_letter, *cells], left=0)
-    if fits:
-        yield style(_filled("case", first) + _GAP + table[0], "bold")
-    else:
-        yield from (style("case", "bold"), style(_GAP + table[0], "bold"))
-    for row, name, line in zip(view.cases, cases, table[1:], strict=True):
+    room = len(GAP) + max(len(difference.value) for difference in Difference)
+
+    def laid_out(headings: Iterable[str]) -> list[tuple[str, ...]]:
+        return stacked([("case", *headings), *cells], "lr", names=1, width=style.width - room)
+
+    table = laid_out(letters.get(heading, heading) for heading in view.headings)
+    named = laid_out(view.headings)
+    if len(named[0]) == len(table[0]) and max(map(columns, chain(*named))) <= style.width:
+        table = named
+    yield from (style(line, "bold") for line in table[0])
+    for row, (first, *rest) in zip(view.cases, table[1:], strict=True):
         word = style(row.word, *_MARKUP[row.case.difference])
-        if fits:
-            yield _GAP.join((_filled(name, first), line, word))
-        else:
-            yield from (f"{name}: {word}", _GAP + line)
+        yield f"{first}: {word}" if rest else f"{first}{GAP}{word}"
+        yield from rest
 
 
 def _different_facts(view: ComparisonView, style: Style) -> Iterator[str]:
@@ -201,8 +199,8 @@ def _different_facts(view: ComparisonView, style: Style) -> Iterator[str]:
     yield ""
     head = ("what else differs", *(name.heading for name in view.names))
     rows = [head, *(tuple(map(printable, row)) for row in view.different_facts)]
-    if _width(rows) - len(_GAP) <= style.width:
-        head_line, *lines = _aligned(rows, left=len(head))
+    head_line, *lines = aligned(rows, "l")
+    if max(map(columns, (head_line, *lines))) <= style.width:
         yield style(head_line, "bold")
         yield from lines
         return
@@ -215,28 +213,3 @@ def _some(names: Sequence[str]) -> Iterator[str]:
     yield from (f"  {name}" for name in names[:_SHOWN])
     if len(names) > _SHOWN:
         yield f"  and {len(names) - _SHOWN} more"
-
-
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(columns, column)) for column in zip(*rows, strict=True)]
-
-
-def _width(rows: Sequence[Sequence[str]]) -> int:
-    """Columns that a table takes, each with a gap before it."""
-    return sum(len(_GAP) + width for width in _widths(rows))
-
-
-def _aligned(rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    """The lines of a table; the first columns stand to the left, the others to the right."""
-    widths = _widths(rows)
-    return [
-        _GAP.join(
-            _filled(cell, width) if number < left else " " * (width - columns(cell)) + cell
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _filled(cell: str, width: int) -> str:
-    return cell + " " * (width - columns(cell))

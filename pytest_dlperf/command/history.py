@@ -19,7 +19,6 @@ from pytest_dlperf.command.shell import (
     file_argument,
     path_argument,
     text_argument,
-    wrapped,
 )
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.history.case_history import Machines, history_of
@@ -29,6 +28,7 @@ from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports import history_words, numbers
+from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.results.decode import ResultsFileError, read_results
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.command.shell import wrapped
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.tables import stacked, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,6 @@ _LEGEND: Final = (
     "sees       the smallest loss that is seen 9 times out of 10",
     "least      the smallest tolerance that the noise allows",
 )
-_GAP: Final = "  "
 _INDENT: Final = "    "
 
 
@@ -49,29 +48,15 @@ class Row:
 
 def table_lines(rows: Sequence[Row], style: Style) -> Iterator[str]:
     """The table, the cases in their order, below each refused one the reason."""
-    cells = [_cells(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *cells, strict=True)]
-    names = max(len("case"), *(len(row.case_id) for row in rows))
-    rules = max(len("rule"), *(len(row.qualification.rule.value) for row in rows))
-    head = f"{'case'.ljust(names)}{_GAP}{'rule'.ljust(rules)}"
-    fits = len(head) + sum(len(_GAP) + width for width in widths) <= style.width
-    if fits:
-        yield style(f"{head}{_GAP}{_right(_HEADINGS, widths)}", "bold")
-    else:
-        yield style(head.rstrip(), "bold")
-        yield style(f"{_GAP}{_right(_HEADINGS, widths)}", "bold")
-    for row, numbers_of_row in zip(rows, cells, strict=True):
-        found = row.qualification
-        markup = ("green",) if found.fault is None else ("red",)
-        name = f"{row.case_id.ljust(names)}{_GAP}{found.rule.value.ljust(rules)}"
-        if fits:
-            yield style(f"{name}{_GAP}{_right(numbers_of_row, widths)}", *markup)
-        else:
-            yield style(name.rstrip(), *markup)
-            yield style(f"{_GAP}{_right(numbers_of_row, widths)}", *markup)
-        if found.fault is not None:
-            for line in wrapped(f"refused: {found.fault}", style.width - len(_INDENT)):
-                yield style(f"{_INDENT}{line}", *markup)
+    cells = [("case", "rule", *_HEADINGS), *map(_cells, rows)]
+    head, *below = stacked(cells, "llr", names=2, width=style.width)
+    yield from (style(line, "bold") for line in head)
+    for row, lines in zip(rows, below, strict=True):
+        fault = row.qualification.fault
+        told = () if fault is None else wrapped(f"refused: {fault}", style.width - len(_INDENT))
+        markup = ("green",) if fault is None else ("red",)
+        for line in (*lines, *(f"{_INDENT}{line}" for line in told)):
+            yield style(line, *markup)
 
 
 def legend_lines(rows: Sequence[Row], *, trials: int, seed: int) -> Iterator[str]:
@@ -85,14 +70,12 @@ def legend_lines(rows: Sequence[Row], *, trials: int, seed: int) -> Iterator[str
     yield f"From noise on, all in percent; {trials} trials of each loss, seed {seed}."
 
 
-def _right(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return _GAP.join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
-
-
 def _cells(row: Row) -> tuple[str, ...]:
     found = row.qualification
     half, once, twice = found.power
     return (
+        row.case_id,
+        found.rule.value,
         str(found.runs),
         str(found.sessions),
         f"{found.noise_percent:.2f}",

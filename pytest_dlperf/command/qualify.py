@@ -22,7 +22,6 @@ from pytest_dlperf.command.shell import (
     counted,
     integer_argument,
     text_argument,
-    wrapped,
 )
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import nearest
@@ -31,6 +30,7 @@ from pytest_dlperf.gate.rules import rule_maker, tolerance_of
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import RuleName
 from pytest_dlperf.plugin.suite import Suite
+from pytest_dlperf.reports.tables import wrapped
 
 if TYPE_CHECKING:
     import argparse

@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,18 +110,3 @@ class Style:
 def counted(number: int, what: str) -> str:
     """A number of things: ``1 case``, ``2 cases``."""
     return f"{number} {what}{'s' * (number != 1)}"
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Text in lines of so many columns, none of them a command to what runs this.
-
-    The names of options stay whole.
-    """
-    lines = _wrapped(text, width)
-    inert = [numbers.inert(line) for line in lines]
-    # Where a line broke, its rest may begin as no line may; the backslash takes a column.
-    return inert if inert == lines else [numbers.inert(line) for line in _wrapped(text, width - 1)]
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)

@@ -15,7 +15,7 @@ from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.markdown_text import code, inline
+from pytest_dlperf.reports.markdown_text import code, inline, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,13 +132,8 @@ def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Resul
         "",
         f"{results.estimator.value} estimator, {inline(unit)}, {_when(results)}",
         "",
-        "| node_num | gpu_num | samples/s | speedup |",
-        "| -------- | ------- | --------- | ------- |",
+        table(("node_num", "gpu_num", "samples/s", "speedup"), map(_cells, rows)),
     ]
-    for row in rows:
-        nodes, devices = row.topology.nodes, row.topology.world_size
-        speedup = "1" if row.topology == SINGLE_DEVICE and row.speedup else _written(row.speedup)
-        lines.append(f"| {nodes:<8} | {devices:<7} | {_written(row.median):<9} | {speedup:<7} |")
     absent = [str(m.case.topology) for m in members if m.measurement is None]
     notes = [f"- {code(str(row.topology))}: {inline(row.note)}" for row in rows if row.note]
     if absent:
@@ -146,6 +141,12 @@ def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Resul
     if SINGLE_DEVICE not in {row.topology for row in rows if row.median is not None}:
         notes.append("- without a measurement of one device there is no speedup")
     return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def _cells(row: _Row) -> tuple[str, ...]:
+    nodes, devices = row.topology.nodes, row.topology.world_size
+    speedup = "1" if row.topology == SINGLE_DEVICE and row.speedup else _written(row.speedup)
+    return str(nodes), str(devices), _written(row.median), speedup
 
 
 def _written(value: float | None) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.tables import padded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,24 +69,15 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str 
     ``right`` has an ``r`` for each column of numbers: ``"  rr"`` for the third and fourth. The
     columns are filled up, so that the source reads as a table too. Empty without rows.
     """
-    columns = right.ljust(len(headings))
-    cells = [list(headings), *map(list, rows)]
-    if not cells[1:]:
+    align = right.replace(" ", "l").ljust(len(headings), "l")
+    head, *below = padded([headings, *rows], align, min_width=3, max_width=WIDEST)
+    if not below:
         return ""
-    widths = [min(WIDEST, max(3, *map(len, column))) for column in zip(*cells, strict=True)]
     ruler = [
-        "-" * (width - 1) + ":" if column == "r" else "-" * width
-        for width, column in zip(widths, columns, strict=True)
+        "-" * (min(len(cell), WIDEST) - (side == "r")) + ":" * (side == "r")
+        for cell, side in zip(head, align, strict=True)
     ]
-    return "\n".join(
-        "| "
-        + " | ".join(
-            cell.rjust(width) if column == "r" else cell.ljust(width)
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        )
-        + " |"
-        for row in (cells[0], ruler, *cells[1:])
-    )
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ruler, *below))
 
 
 def bullets(lines: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training, efficiency_percent
+from pytest_dlperf.reports.tables import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,19 +39,4 @@ def _lines(name: str, speedups: dict[Topology, float], width: int) -> Iterator[s
         percent = efficiency_percent(speedups[topology], ideal)
         reached = numbers.speedup(speedups[topology])
         pieces.append(f" {topology} {reached} of {ideal} ({percent:.0f} %)")
-    yield from in_lines(f"{name}  speedup", pieces, width=width)
-
-
-def in_lines(head: str, pieces: Iterable[str], *, width: int, separator: str = "") -> Iterator[str]:
-    """A head and what belongs to it, wrapped between the pieces; nothing without pieces."""
-    line, is_empty = head, True
-    for piece in pieces:
-        if not is_empty:
-            line += separator
-            if len(line) + 1 + len(piece) + len(separator) > width:
-                yield line
-                line = " " * 7
-        line += f" {piece}"
-        is_empty = False
-    if not is_empty:
-        yield line
+    yield from listed(f"{name}  speedup", pieces, width)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +20,9 @@ from pytest_dlperf.reports.figures import accepted, decisive, difference_percent
 from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
-from pytest_dlperf.reports.speedups import in_lines, speedup_lines
+from pytest_dlperf.reports.speedups import speedup_lines
 from pytest_dlperf.reports.table import Table, row_of
+from pytest_dlperf.reports.tables import listed, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -74,7 +74,7 @@ class TerminalReport(Report):
         )
         if verbosity >= 0:
             for text in remark_lines(cases):
-                yield from map(Line, wrapped(text, width=width))
+                yield from map(Line, wrapped(text, width, indent=4))
         yield from note_lines(notes)
         yield counts_line(cases, strict=strict, interrupted=results.interrupted)
 
@@ -203,7 +203,7 @@ def _table(
         with_runs = verbosity > 0 or not is_good or _has_broken(result)
         if with_runs:
             told = table.left_out(row, with_all=verbosity > 0)
-            yield from map(Line, in_lines("   ", told, width=width, separator=","))
+            yield from map(Line, listed("   ", told, width, separator=","))
         yield from map(Line, _details(result, width, with_runs=with_runs))
     legend = table.legend()
     if legend is not None and verbosity >= 0:
@@ -254,20 +254,7 @@ def _rule(judgement: Judgement, width: int) -> Iterator[str]:
     told += [f"accepted {written(number)}"] if number is not None else []
     if told:
         text = f"    {judgement.quantity.value}: {'; '.join(told)}"
-        yield from wrapped(text, width=width, indent=6)
-
-
-def wrapped(text: str, *, width: int, indent: int = 4) -> Iterator[str]:
-    """A text in lines of ``width`` columns, broken between words alone."""
-    # A number stays with its sign.
-    lines = textwrap.wrap(
-        text.replace(" %", "\N{NO-BREAK SPACE}%"),
-        width,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    yield from (line.replace("\N{NO-BREAK SPACE}%", " %") for line in lines)
+        yield from wrapped(text, width, indent=6)
 
 
 def _runs(unit: str, result: CaseResult, width: int) -> Iterator[str]:
@@ -276,7 +263,7 @@ def _runs(unit: str, result: CaseResult, width: int) -> Iterator[str]:
         ok = run.status is RunStatus.OK
         found = numbers.throughput(run.throughput) if ok else run.status.value
         pieces.append(f" {run.run}: {found}")
-    yield from in_lines(f"    {unit}", pieces, width=width)
+    yield from listed(f"    {unit}", pieces, width)
 
 
 def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> Iterator[Line]:
@@ -332,7 +319,7 @@ def _in_pieces(text: str, width: int) -> Iterator[str]:
             pieces.append(piece)
     for number, piece in enumerate(pieces):
         ended = f"{piece};" if number < len(pieces) - 1 else piece
-        yield from wrapped(f"{' ' * 4 if number else ''}{ended}", width=width, indent=6)
+        yield from wrapped(f"{' ' * 4 if number else ''}{ended}", width, indent=6)
 
 
 def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:
