@@ -14,7 +14,7 @@ from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words
 from pytest_dlperf.reports.case_status import CaseStatus
 from pytest_dlperf.reports.html.badge import Badge, badge_of
-from pytest_dlperf.reports.html.scales import Scale, Tick, bars, dots, limits, path
+from pytest_dlperf.reports.html.drawing import Scale, Tick, bars, dots, limits, path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

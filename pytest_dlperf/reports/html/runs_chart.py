@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import accepted, held_against
-from pytest_dlperf.reports.html.scales import Scale, Tick, limits
+from pytest_dlperf.reports.html.drawing import Scale, Tick, limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

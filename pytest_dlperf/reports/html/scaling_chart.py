@@ -10,7 +10,7 @@ from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import standing_of
 from pytest_dlperf.reports.figures import by_training, efficiency_percent, held_against
 from pytest_dlperf.reports.html.badge import Badge, badge_of
-from pytest_dlperf.reports.html.scales import Scale, Tick, dots, path
+from pytest_dlperf.reports.html.drawing import Scale, Tick, dots, path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
