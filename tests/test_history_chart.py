@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from histories import CASE
 
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night, OtherMachine
-from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart, thinned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
 def point(started: str, word: str = "pass") -> Night:
     return Night(
-        started=started,
         began=0.0,
+        started=started,
         median=400.0,
         slowest=399.0,
         fastest=401.0,
@@ -31,6 +33,11 @@ def chart(points: Sequence[Night], **more: object) -> HistoryChart:
     return drawn
 
 
+def path(drawn: HistoryChart, style: str) -> str:
+    [found] = [shape.path for shape in drawn.chart.shapes if style in shape.style.split()]
+    return found
+
+
 def test_sessions_at_one_place_keep_their_own_words() -> None:
     year = [point(f"2026-{month:02}-01T02:00:00+01:00") for month in range(1, 13)]
     hours = [
@@ -39,16 +46,17 @@ def test_sessions_at_one_place_keep_their_own_words() -> None:
         point("2026-12-31T02:40:00+01:00", "regressed"),
         point("2026-12-31T03:00:00+01:00", "lost"),
     ]
-    marks = {mark.standing.word: mark.nights for mark in chart([*year, *hours]).marks}
+    shapes = chart([*year, *hours]).chart.shapes
+    marks = {shape.data["word"]: shape.data["nights"] for shape in shapes if shape.data}
     assert marks == {"regressed": "12 14", "lost": "15"}
 
 
 def test_the_axis_has_the_dates_that_the_sessions_wrote() -> None:
     """In UTC each of these began the day before."""
     drawn = chart([point(f"2026-03-{day:02}T00:30:00+09:00") for day in range(1, 8)])
-    assert drawn.days == "2026-03-01 1*6"
-    labels = {tick.label: tick.at for tick in drawn.nights}
-    first = int(drawn.medians.removeprefix("m").split(" ")[0])
+    assert drawn.chart.data["days"] == "2026-03-01 1*6"
+    labels = {tick.label: tick.at for tick in drawn.chart.along}
+    first = int(path(drawn, "medians").removeprefix("m").split(" ")[0])
     assert labels["03-01"] <= first < labels["03-02"]
 
 
@@ -57,7 +65,7 @@ def test_a_number_accepted_at_no_time_is_told_without_a_place() -> None:
         [point("2026-03-01T02:00:00+01:00")],
         accepted=(AcceptedChange(at="last spring", old=390.0, new=400.0, why="by hand"),),
     )
-    assert drawn.accepted == ()
+    assert path(drawn, "accepted-sign") == ""
     assert "by hand" in drawn.accepted_changes[0]
 
 
@@ -70,3 +78,37 @@ def test_another_machine_is_told() -> None:
     )
     drawn = chart([point("2026-03-01T02:00:00+01:00")], other_machines=(other,))
     assert any("another machine (device H200, now B200)" in fact for fact in drawn.facts)
+
+
+def nights(*medians: float) -> tuple[Night, ...]:
+    return tuple(
+        Night(
+            began=0.0,
+            started=f"2026-01-{day:02d}T02:00:00+00:00",
+            median=median,
+            slowest=median - 1,
+            fastest=median + 1,
+            runs=3,
+            verdict_word="regressed" if median < 90 else "pass",
+        )
+        for day, median in enumerate(medians, 1)
+    )
+
+
+def test_merged_nights_hide_no_stray_and_no_bad_verdict() -> None:
+    merged = thinned(nights(100, 102, 50, 101, 100), 2)
+    assert [point.median for point in merged] == [101, 75.5, 100]
+    assert [point.slowest for point in merged] == [99, 49, 99]
+    assert [point.fastest for point in merged] == [103, 102, 101]
+    assert [point.verdict for point in merged] == [Verdict.PASS, Verdict.REGRESSED, Verdict.PASS]
+
+
+@pytest.mark.parametrize("count", [1, 2, 28])
+def test_short_histories_have_a_chart(count: int) -> None:
+    drawn = chart(nights(*[100.0] * count))
+    assert drawn.facts[-1] == "change points were not looked for"
+    assert path(drawn, "ranges").count("v") == count
+
+
+def test_no_night_is_no_chart() -> None:
+    assert history_chart(CaseHistory(case_id=CASE, unit="images/s", nights=())) is None

@@ -54,7 +54,7 @@ def rows(text: str) -> list[list[str]]:
 
 def headline(page: str) -> str:
     """The line in bold, without what the gate sees behind it."""
-    return page.splitlines()[2].partition(" Smallest loss that the gate sees: ")[0]
+    return page.splitlines()[2].partition(" Minimum detectable change: ")[0]
 
 
 def failed(reason: str, log: str = "logs/1.log", case_id: str = CASE) -> CaseResult:
@@ -129,7 +129,7 @@ def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite: Sui
         ["1n2g", "2", "2", "761.50", "0.1 %", "760.00", "+0.2 %", "5.3 %", "1.90", "95.0 %",
          "pass"],
     ]  # fmt: skip
-    assert page.splitlines()[2].endswith(".** Smallest loss that the gate sees: 5.3 to 5.4 %.")
+    assert page.splitlines()[2].endswith(".** Minimum detectable change: 5.3 to 5.4 %.")
 
 
 def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite: Suite) -> None:
@@ -159,7 +159,7 @@ def test_a_session_that_measured_nothing_says_so_at_the_top(suite: Suite) -> Non
     assert rows(matrix) == []
     assert "<summary>Nothing was measured of 5 trainings</summary>" in matrix
     assert matrix.count("4n8g skipped") == 5
-    assert "Smallest loss" not in page
+    assert "Minimum detectable" not in page
 
 
 def test_accepted_numbers_are_a_table(suite: Suite) -> None:
@@ -345,7 +345,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
 
     page = markdown_page(make.session(*cases))
 
-    assert "gate sees: 2.1 to 66.0 %, none by 1 of 3 verdicts." in page.splitlines()[2]
+    assert "change: 2.1 to 66.0 %, none by 1 of 3 verdicts." in page.splitlines()[2]
     assert [row[7] for row in rows(section(page, "Matrix"))] == [
         "sees", "2.1 %", "66.0 %", "no loss",
     ]  # fmt: skip

@@ -50,13 +50,13 @@ def surroundings_of(result: CaseResult) -> Surroundings:
     elif taken_on is None:
         told = "Nobody could look: logs that exist may be of any machine."
     elif differing:
-        told = f"Other than when the baseline was accepted: {', '.join(differing)}."
+        told = f"Other than when the number was accepted: {', '.join(differing)}."
     elif accepted is None:
-        told = "There is no baseline that it could be held against."
+        told = "No number is accepted that it could be held against."
     elif not any(fact.accepted != ABSENT for fact in facts):
-        told = "The baseline does not say what it was accepted on."
+        told = "The accepted number does not say what it was measured on."
     else:
-        told = "As when the baseline was accepted, as far as both sides are known."
+        told = "As when the number was accepted, as far as both sides are known."
     return Surroundings(
         told=told,
         hosts=taken_on.hosts if taken_on else (),
@@ -79,10 +79,10 @@ def _facts(measured: Mapping[str, str], accepted: Mapping[str, str]) -> Iterator
 def _acceptance(result: CaseResult) -> str:
     accepted = result.accepted
     if accepted is None:
-        return "There is none that the case could be held against."
+        return "none that the case could be held against"
     parts = [f"estimator {accepted.estimator}"]
     if accepted.at is not None:
-        parts.append(f"accepted {accepted.at}")
+        parts.append(f"measured {accepted.at}")
     if accepted.commit is not None:
         parts.append(f"commit {accepted.commit}")
     if accepted.reason is not None:

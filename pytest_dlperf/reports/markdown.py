@@ -110,7 +110,7 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
 def _head(results: Results) -> str:
     said = headline(results.cases, strict=results.strict, interrupted=results.interrupted)
     losses = detectable_losses(results.cases)
-    seen = "" if losses is None else f" Smallest loss that the gate sees: {losses}."
+    seen = "" if losses is None else f" Minimum detectable change: {losses}."
     return "\n\n".join(
         [
             f"# dlperf: cluster {inline(results.cluster)}",

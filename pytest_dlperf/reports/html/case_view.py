@@ -1,10 +1,12 @@
-"""All that the page shows of one case, as it stands there."""
+"""All that the page shows of one case, as it stands there, with the ends of its logs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.measure.log_tail import last_lines
 from pytest_dlperf.model.judgement import Judgement, Quantity
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
@@ -21,9 +23,9 @@ from pytest_dlperf.reports.figures import (
     rule_view,
     summed_up,
 )
-from pytest_dlperf.reports.html.badge import Badge, badge_of
+from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
-from pytest_dlperf.reports.html.runs_chart import RunsChart, runs_chart
+from pytest_dlperf.reports.html.runs_chart import runs_chart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +34,13 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.records import CaseResult
-    from pytest_dlperf.reports.html.log_tails import LogTail
+
+
+TAIL_LINES: Final = 15
+MAX_TAILS: Final = 3
+"""Of one case."""
+MAX_TAIL_CHARACTERS: Final = 400_000
+"""Of all tails of a page; beyond, it only says where the logs are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +96,14 @@ class CaseView:
     standing: Badge
     in_short: str
     median: Cell
-    baseline: Cell
+    reference: Cell
     difference: Cell
     speedup: Cell
     efficiency: Cell
     spread: Cell
     sees: Cell
     judgements: tuple[JudgementView, ...]
-    chart: RunsChart | None
+    chart: Chart | None
     arms: tuple[Arm, ...]
     history: HistoryChart | None
     surroundings: Surroundings
@@ -128,7 +136,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         standing=badge_of(standing_of(result), strict=strict),
         in_short=_in_short(result),
         median=Cell(text=numbers.throughput(median), value=median),
-        baseline=Cell(text=numbers.throughput(held), value=held),
+        reference=Cell(text=numbers.throughput(held), value=held),
         difference=Cell(text=numbers.signed_percent(difference), value=difference),
         speedup=Cell(text=numbers.speedup(result.speedup), value=result.speedup),
         efficiency=Cell(text=numbers.percent(efficiency), value=efficiency),
@@ -137,7 +145,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         judgements=tuple(_judgements(result)),
         chart=runs_chart(result),
         arms=tuple(_arms(result)),
-        history=history_chart(history, merged=merged) if history else None,
+        history=history_chart(history, number=number, merged=merged) if history else None,
         surroundings=surroundings_of(result),
         tails=tails,
         remarks=tuple(_remarks(result)),
@@ -175,7 +183,7 @@ def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]
         return
     unit = "" if is_speedup or result.measurement is None else f" {result.measurement.unit}"
     yield "measured", _with_unit(written(judgement.measured), unit)
-    yield "baseline", _with_unit(written(judgement.reference), unit)
+    yield "reference", _with_unit(written(judgement.reference), unit)
     yield "difference", numbers.signed_percent(difference_percent(judgement))
     agreed = accepted(judgement)
     if agreed is not None:
@@ -205,8 +213,8 @@ def _arms(result: CaseResult) -> Iterator[Arm]:
     if result.measurement is not None:
         yield _arm("Runs", result.measurement)
     if result.interleaved is not None:
-        yield _arm("What is tested, in turn", result.interleaved.candidate)
-        yield _arm("The accepted software, in turn", result.interleaved.control)
+        yield _arm("The tested software, interleaved", result.interleaved.candidate)
+        yield _arm("The accepted software, interleaved", result.interleaved.control)
 
 
 def _arm(name: str, measured: Measurement) -> Arm:
@@ -238,3 +246,57 @@ def _remarks(result: CaseResult) -> Iterator[str]:
     else:
         for quantity in result.unfinished:
             yield f"The test of the {quantity.value} has not come to its end."
+
+
+# ------------------------------------------------------------------------ ends of logs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTail:
+    """The end of one log; without lines, ``missing`` says why."""
+
+    name: str
+    log: str
+    text: str
+    missing: str
+
+
+class LogTails:
+    """Reads the ends of logs, until the page has enough of them."""
+
+    def __init__(self) -> None:
+        """Begin with an empty page."""
+        self._characters = 0
+
+    def of(self, result: CaseResult) -> tuple[LogTail, ...]:
+        """The ends of a case's broken runs; of a case that is bad otherwise, that of its last."""
+        chosen = list(_broken(result))[:MAX_TAILS]
+        if not chosen and result.measurement is not None and standing_of(result).is_alarm:
+            chosen = [
+                (f"run {run.run}", run) for run in reversed(result.measurement.runs) if run.log
+            ][:1]
+        return tuple(self._tail(name, run) for name, run in chosen)
+
+    def _tail(self, name: str, run: Run) -> LogTail:
+        if run.log is None:
+            return LogTail(name=name, log="", text="", missing="It has no log.")
+        if self._characters > MAX_TAIL_CHARACTERS:
+            missing = "Its end is not shown: the page has enough of them."
+            return LogTail(name=name, log=run.log, text="", missing=missing)
+        text = "\n".join(last_lines(Path(run.log), TAIL_LINES))
+        self._characters += len(text)
+        missing = "" if text else "It cannot be read, or is empty."
+        return LogTail(name=name, log=run.log, text=text, missing=missing)
+
+
+def _broken(result: CaseResult) -> Iterator[tuple[str, Run]]:
+    measurements = [("", result.measurement)]
+    if result.interleaved is not None:
+        measurements.append(("tested, interleaved: ", result.interleaved.candidate))
+        measurements.append(("accepted, interleaved: ", result.interleaved.control))
+    for arm, measured in measurements:
+        for run in measured.runs if measured is not None else ():
+            if run.status is not RunStatus.OK:
+                yield f"{arm}run {run.run} ({run.status.value})", run
+            for number, attempt in enumerate(run.failed_attempts, 1):
+                yield f"{arm}run {run.run}, attempt {number} ({attempt.status.value})", attempt

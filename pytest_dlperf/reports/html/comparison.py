@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports.comparison import SHOWN, CaseRow, ComparisonView
-from pytest_dlperf.reports.html.badge import Badge
+from pytest_dlperf.reports.html.drawing import Badge, Scale
 from pytest_dlperf.reports.html.render import render
-from pytest_dlperf.reports.html.drawing import Scale
 from pytest_dlperf.results.comparison import Difference
 
 if TYPE_CHECKING:

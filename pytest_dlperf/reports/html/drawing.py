@@ -1,15 +1,40 @@
-"""Where a value lies in a drawing, and where the marks of an axis stand."""
+"""What templates draw: badges, and charts of scales, paths, labels and a legend.
+
+Templates only give a drawing its elements: places, texts and styles are ready made here and in the
+modules of the charts. A style is a class of ``style.css``. Places are whole units of the drawing,
+two of which are a pixel where there is room.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.reports.case_status import CaseStatus
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _ROUND_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+_SIGNS: Final = {
+    CaseStatus.FAILED: "✕",
+    CaseStatus.HUNG: "■",
+    CaseStatus.INVALID: "!",
+    CaseStatus.REGRESSED: "▼",
+    CaseStatus.INCONCLUSIVE: "?",
+    CaseStatus.NO_BASELINE: "○",
+    CaseStatus.LOST: "∅",
+    CaseStatus.ENVIRONMENT_SHIFT: "≈",
+    CaseStatus.NOT_JUDGED: "·",
+    CaseStatus.NOT_MEASURED: "·",
+    CaseStatus.SKIPPED: "–",  # noqa: RUF001 - a sign, no hyphen
+    CaseStatus.EXPECTED: "◇",
+    CaseStatus.ACCEPTED: "✎",
+    CaseStatus.RECORDED: "✎",
+    CaseStatus.IMPROVED: "▲",
+    CaseStatus.PASS: "✓",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +147,96 @@ def bars(tops: Sequence[tuple[int, int]], bottoms: Sequence[int]) -> str:
 def dots(points: Iterable[tuple[int, int]]) -> str:
     """The ``d`` of a path that is a dot at each point, where its lines have round ends."""
     return "".join(f"M{x} {y}h0" for x, y in points)
+
+
+# --------------------------------------------------------------------------------- charts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The size of a drawing, and the ends of the part that values are drawn in."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A path in a style; ``data`` are attributes for the script of the page."""
+
+    style: str
+    path: str
+    title: str = ""
+    name: str = ""
+    """The id of the element, where another one shows it too."""
+    is_clipped: bool = False
+    """Whether it ends where the part for values does."""
+    data: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A text in a drawing, at the left end of its baseline unless its style says otherwise."""
+
+    x: int
+    y: int
+    text: str
+    style: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An entry of a legend; ``tone`` is the verdict whose colour it has, if any."""
+
+    style: str
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A drawing with its axes and its legend; shapes lie over those before them."""
+
+    title: str
+    description: str
+    frame: Frame
+    style: str = ""
+    up: tuple[Tick, ...] = ()
+    along: tuple[Tick, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    labels: tuple[Label, ...] = ()
+    keys: tuple[Key, ...] = ()
+    data: Mapping[str, str] = field(default_factory=dict)
+
+
+# --------------------------------------------------------------------------------- badges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Badge:
+    """A word with its sign, which tells it without colour, and its class in the style.
+
+    ``rank`` is its place among all, 0 being the worst; a ``bad`` one stands open in the page.
+    """
+
+    word: str
+    style: str
+    sign: str
+    rank: int = 0
+    is_bad: bool = False
+
+
+def badge_of(standing: CaseStatus, *, strict: bool = False) -> Badge:
+    """Make the badge of a status; in a ``strict`` session more is bad."""
+    return Badge(
+        word=standing.value,
+        style=standing.value.replace("_", "-").replace(" ", "-"),
+        sign=_SIGNS[standing],
+        rank=standing.rank,
+        is_bad=standing.fails(strict=strict),
+    )

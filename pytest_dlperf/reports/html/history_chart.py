@@ -1,4 +1,4 @@
-"""A case's nights: medians with their ranges, the baseline's steps, and what happened when."""
+"""A case's sessions over time: medians with their ranges, accepted numbers, and what happened."""
 
 from __future__ import annotations
 
@@ -13,112 +13,134 @@ from pytest_dlperf.history.rows import LOST
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words
 from pytest_dlperf.reports.case_status import CaseStatus
-from pytest_dlperf.reports.html.badge import Badge, badge_of
-from pytest_dlperf.reports.html.drawing import Scale, Tick, bars, dots, limits, path
+from pytest_dlperf.reports.html.drawing import (
+    Chart,
+    Frame,
+    Key,
+    Label,
+    Scale,
+    Shape,
+    Tick,
+    badge_of,
+    bars,
+    dots,
+    limits,
+    path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Night
 
-# Two units of the drawing are a pixel where there is room: places are whole numbers.
-LEFT, RIGHT, TOP, BOTTOM = 130, 1260, 24, 376
+FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
-"""Up to so many nights each has a dot of its own."""
-STRAYS: Final = 0.02
-"""The part of the nights, at either end, whose ranges may lie beyond the chart."""
+"""Up to so many sessions each has a dot of its own."""
+OUTLIERS: Final = 0.02
+"""The part of the sessions, at either end, whose ranges may lie beyond the chart."""
 _TICKS: Final = 7
 _DAY: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """Nights that came out in one way other than well.
-
-    ``nights`` are their places among all that are drawn: 0 is the first.
-    """
-
-    standing: Badge
-    path: str
-    nights: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryChart:
-    """All that is drawn, and the text beside it.
+    """The chart of a case, and the text below it.
 
-    ``days`` are the dates of the points for the reader who points at one: the first, then how many
-    days later each of the next is, ``<days>*<times>`` where they repeat. ``low`` and ``high`` are
-    the throughputs at the bottom and the top, for the same purpose.
+    ``name`` is the id of the line of the medians, ``last`` the path of the last of them: what the
+    small picture in the table is made of.
     """
 
-    title: str
-    description: str
-    ticks: tuple[Tick, ...]
-    nights: tuple[Tick, ...]
-    medians: str
-    ranges: str
+    chart: Chart
+    name: str
     last: str
-    baseline: str
-    marks: tuple[Mark, ...]
-    change_points: tuple[int, ...]
-    accepted: tuple[int, ...]
-    days: str
-    low: float
-    high: float
-    is_few: bool
     facts: tuple[str, ...]
     changes: tuple[str, ...]
     accepted_changes: tuple[str, ...]
 
 
-def history_chart(history: CaseHistory, *, merged: int = 1) -> HistoryChart | None:
-    """The chart of a case; ``None`` without any night.
+def history_chart(history: CaseHistory, *, number: int = 1, merged: int = 1) -> HistoryChart | None:
+    """Draw the sessions of the case with this ``number`` on its page; ``None`` without any.
 
-    ``merged`` nights become one point where there are too many to keep the page small.
+    ``merged`` sessions become one point where there are too many to keep the page small.
     """
     points = thinned(history.nights, merged)
     if not points:
         return None
     times = [_seconds(point.started) for point in points]
     first, last = _ends(times)
-    along = Scale(low=first, high=last, start=LEFT, end=RIGHT)
+    along = Scale(low=first, high=last, start=FRAME.left, end=FRAME.right)
     low, high = _throughput_limits(points)
-    up = Scale(low=low, high=high, start=BOTTOM, end=TOP)
+    up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
     xs = [along.at(time) for time in times]
-    medians = [(x, up.at(point.median)) for x, point in zip(xs, points, strict=True)]
-    fastest = [(x, up.at(point.fastest)) for x, point in zip(xs, points, strict=True)]
-    slowest = [up.at(point.slowest) for point in points]
+    changed = [along.within(_seconds(change.at)) for change in history.change_points or ()]
     beyond = sum(not (up.holds(point.slowest) and up.holds(point.fastest)) for point in points)
     facts = tuple(_facts(history, merged=merged, beyond=beyond))
-    return HistoryChart(
+    name = f"h{number}"
+    shapes = (
+        *_series(points, xs, up, name),
+        Shape(
+            style="change-line", path="".join(f"M{x} {FRAME.top}V{FRAME.bottom}" for x in changed)
+        ),
+        Shape(style="accepted-sign", path=_diamonds(_accepted_places(history.accepted, along))),
+        *_marks(points, xs, up),
+    )
+    chart = Chart(
         title=f"History of {history.case_id} in {history.unit}",
         description=". ".join(facts),
-        ticks=up.ticks(4),
-        nights=_night_ticks(times, along),
-        medians=path(medians),
-        ranges=bars(fastest, slowest),
+        frame=FRAME,
+        style="nights",
+        up=up.ticks(4),
+        along=_date_ticks(times, along),
+        shapes=shapes,
+        labels=tuple(Label(x=x, y=FRAME.top - 6, text="▼", style="m change-sign") for x in changed),
+        keys=tuple(_keys(shapes)),
+        data={"days": _days(points), "low": str(up.low), "high": str(up.high)},
+    )
+    return HistoryChart(
+        chart=chart,
+        name=name,
         last=dots([(xs[-1], up.within(points[-1].median))]),
-        baseline=_steps(points, xs, up),
-        marks=tuple(_marks(points, xs, up)),
-        change_points=tuple(
-            along.within(_seconds(change.at)) for change in history.change_points or ()
-        ),
-        accepted=tuple(_accepted_places(history.accepted, along)),
-        days=_days(points),
-        low=up.low,
-        high=up.high,
-        is_few=len(points) <= FEW,
         facts=facts,
         changes=tuple(map(_change, history.change_points or ())),
         accepted_changes=tuple(map(_accepted, history.accepted)),
     )
 
 
-def thinned(points: Sequence[Night], merged: int) -> tuple[Night, ...]:
-    """Points of so many nights each: the median of their medians, and their whole range.
+def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) -> Iterator[Shape]:
+    """What each session has: its range, the accepted number of its day, its median."""
+    medians = [(x, up.at(point.median)) for x, point in zip(xs, points, strict=True)]
+    fastest = [(x, up.at(point.fastest)) for x, point in zip(xs, points, strict=True)]
+    slowest = [up.at(point.slowest) for point in points]
+    few = " few" if len(points) <= FEW else ""
+    yield Shape(style="ranges", path=bars(fastest, slowest), is_clipped=True)
+    yield Shape(style="accepted-line", path=_steps(points, xs, up), is_clipped=True)
+    yield Shape(style=f"medians{few}", path=path(medians), name=name, is_clipped=True)
 
-    The verdict is the worst of them, the rest is the last one's; the last night stays by itself.
+
+def _diamonds(places: Iterable[int]) -> str:
+    return "".join(f"M{x} {FRAME.bottom - 12}l11 12-11 12-11-12z" for x in places)
+
+
+def _keys(shapes: Iterable[Shape]) -> Iterator[Key]:
+    drawn = {shape.style.split()[0] for shape in shapes if shape.path}
+    yield Key(style="medians", text="median")
+    yield Key(style="ranges", text="slowest to fastest run")
+    if "accepted-line" in drawn:
+        yield Key(style="accepted-line", text="accepted")
+    if "change-line" in drawn:
+        yield Key(style="change-line", text="change point")
+    if "accepted-sign" in drawn:
+        yield Key(style="accepted-sign", text="newly accepted")
+    for shape in shapes:
+        if "word" in shape.data:
+            tone = shape.style.split()[-1]
+            yield Key(style="mark", text=shape.data["word"], tone=tone)
+
+
+def thinned(points: Sequence[Night], merged: int) -> tuple[Night, ...]:
+    """Merge so many points into one: the median of their medians, and their whole range.
+
+    The verdict is the worst of them, the rest is the last one's; the last point stays by itself.
     """
     if merged <= 1 or not points:
         return tuple(points)
@@ -161,17 +183,17 @@ def _ends(times: Sequence[float]) -> tuple[float, float]:
 
 
 def _throughput_limits(points: Sequence[Night]) -> tuple[float, float]:
-    """All but a few strays; tonight and the baselines in any event."""
+    """All but a few outliers; tonight and the accepted numbers in any event."""
     slowest = sorted(point.slowest for point in points)
     fastest = sorted(point.fastest for point in points)
     medians = sorted(point.median for point in points)
-    few = int(len(points) * STRAYS)
-    baselines = {point.accepted for point in points if point.accepted is not None}
+    few = int(len(points) * OUTLIERS)
+    accepted = {point.accepted for point in points if point.accepted is not None}
     ends = (slowest[few], fastest[-1 - few], medians[few], medians[-1 - few], points[-1].median)
-    return limits([*ends, *baselines])
+    return limits([*ends, *accepted])
 
 
-def _night_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
+def _date_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
     """Dates below the chart: beginnings of months over a long time, else days."""
     first, last = (datetime.fromtimestamp(time, timezone.utc) for time in (min(times), max(times)))
     days = (last - first).days
@@ -191,7 +213,7 @@ def _night_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
 
 
 def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
-    """The baseline as it was: a level as long as it held, a step where it changed."""
+    """The accepted number as it was: a level as long as it held, a step where it changed."""
     pieces = []
     held = None
     for level, same in groupby(zip(xs, points, strict=True), key=lambda both: both[1].accepted):
@@ -204,17 +226,19 @@ def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
     return "".join(pieces)
 
 
-def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Mark]:
-    with_acceptance: dict[CaseStatus, list[int]] = {}
+def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Shape]:
+    """Mark the sessions that came out other than well; ``nights`` counts them from 0."""
+    by_standing: dict[CaseStatus, list[int]] = {}
     for night, point in enumerate(points):
         standing = _standing(point)
         if standing is not CaseStatus.PASS:
-            with_acceptance.setdefault(standing, []).append(night)
-    for standing, nights in with_acceptance.items():
-        yield Mark(
-            standing=badge_of(standing),
+            by_standing.setdefault(standing, []).append(night)
+    for standing, nights in by_standing.items():
+        badge = badge_of(standing)
+        yield Shape(
+            style=f"mark {badge.style}",
             path=dots((xs[night], up.within(points[night].median)) for night in nights),
-            nights=" ".join(map(str, nights)),
+            data={"word": badge.word, "nights": " ".join(map(str, nights))},
         )
 
 
@@ -225,6 +249,10 @@ def _standing(point: Night) -> CaseStatus:
 
 
 def _days(points: Iterable[Night]) -> str:
+    """The dates of the points, for the reader who points at one.
+
+    The first, then how many days later each of the next is, ``<days>*<times>`` where they repeat.
+    """
     dates = [datetime.fromisoformat(point.started[:10]) for point in points]
     gaps = ((later - date).days for date, later in pairwise(dates))
     runs = [(gap, len(list(same))) for gap, same in groupby(gaps)]

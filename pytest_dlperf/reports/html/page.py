@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.accepted import change_row
 from pytest_dlperf.reports.case_status import INTERRUPTED, counts, headline, worst_first
 from pytest_dlperf.reports.environment import session_facts
 from pytest_dlperf.reports.figures import detectable_losses
-from pytest_dlperf.reports.html.badge import Badge, badge_of
-from pytest_dlperf.reports.html.case_view import CaseView, case_view
-from pytest_dlperf.reports.html.log_tails import LogTails
-from pytest_dlperf.reports.html.recent import recent_lines
+from pytest_dlperf.reports.html.case_view import CaseView, LogTails, case_view
+from pytest_dlperf.reports.html.drawing import Badge, badge_of
+from pytest_dlperf.reports.html.history_chart import FRAME
 from pytest_dlperf.reports.html.render import render
 from pytest_dlperf.reports.html.scaling_chart import scaling_charts
 from pytest_dlperf.reports.remarks import remark_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import timedelta
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.results import Results
@@ -28,6 +29,10 @@ MAX_POINTS: Final = 60_000
 """Points of all histories of a page: 10 bytes each. Beyond, nights are merged."""
 OPENED: Final = 3
 """Cases that stand open from the start, the worst."""
+RECENT: Final = timedelta(days=30)
+"""A level that changed before that stands with its case alone."""
+RECENT_SHOWN: Final = 10
+"""Lines that the head has room for."""
 TOLD: Final = 8
 """Cases that are named right below the headline."""
 
@@ -71,6 +76,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
         remarks=[*remark_lines(results.cases), *_recent(results, histories)],
         scaling=scaling_charts(results.cases),
         has_history=bool(histories),
+        plot=FRAME,
         environment=list(session_facts(results.environment)),
         changes=list(map(change_row, results.baseline_changes)),
     )
@@ -86,9 +92,34 @@ def _merged(results: Results, histories: Mapping[str, CaseHistory]) -> int:
     return -(-points // MAX_POINTS) or 1
 
 
-def _recent(results: Results, histories: Mapping[str, CaseHistory]) -> list[str]:
-    of_cases = [histories.get(result.case.id) for result in worst_first(results.cases)]
-    return recent_lines(filter(None, of_cases), results.started)
+def _recent(results: Results, by_case: Mapping[str, CaseHistory]) -> list[str]:
+    """Levels that changed in the last weeks, the newest first, then drift."""
+    known = (by_case.get(result.case.id) for result in worst_first(results.cases))
+    histories = [history for history in known if history is not None]
+    lines = [*_changes(histories, results.started), *_drift(histories)]
+    more = len(lines) - RECENT_SHOWN
+    return [*lines[:RECENT_SHOWN], f"and {more} more"] if more > 0 else lines
+
+
+def _changes(histories: Iterable[CaseHistory], started: str) -> Iterator[str]:
+    try:
+        since = f"{(parse_time(started) - RECENT).date()}"
+    except (ValueError, OverflowError):
+        return
+    found = [
+        (change.at[:10], history.case_id, change.difference_percent)
+        for history in histories
+        for change in history.change_points or ()
+        if change.at[:10] >= since
+    ]
+    for at, case_id, percent in sorted(found, key=lambda change: change[0], reverse=True):
+        yield f"{case_id}: level changed on {at} by {numbers.signed_percent(percent)}"
+
+
+def _drift(histories: Iterable[CaseHistory]) -> Iterator[str]:
+    for history in histories:
+        if history.drift is not None:
+            yield f"{history.case_id} {history_words.drift(history.drift)}"
 
 
 def _session(results: Results) -> list[tuple[str, str]]:
@@ -102,7 +133,7 @@ def _session(results: Results) -> list[tuple[str, str]]:
         facts.append(("took", _duration(took)))
     losses = detectable_losses(results.cases)
     if losses is not None:
-        facts.append(("smallest visible loss", losses))
+        facts.append(("minimum detectable change", losses))
     facts.append(("session", results.session))
     return facts
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import accepted, held_against
-from pytest_dlperf.reports.html.drawing import Scale, Tick, limits
+from pytest_dlperf.reports.html.drawing import Chart, Frame, Key, Label, Scale, Shape, limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,115 +16,67 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import CaseResult
 
-# Two units of the drawing are a pixel where there is room: places are whole numbers.
-LEFT: Final = 40
-LEFT_OF_NAMES: Final = 330
-RIGHT: Final = 1240
 ROW: Final = 96
-DOT: Final = 22
+RADIUS: Final = 10
+LANE: Final = 22
+"""Dots nearer than this to each other stand in lanes of a row, so far apart."""
 FARTHEST: Final = 0.25
 """A dot farther than this from the median, in parts of it, stands at the edge as an arrow: else
-one stray would press all others into a line."""
+one outlier would press all others into a line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dot:
-    """One run; ``sign`` is an arrow where it lies beyond the chart."""
-
-    x: int
-    y: int
-    title: str
-    sign: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """The runs of one arm."""
-
-    name: str
-    y: int
-    dots: tuple[Dot, ...]
-    median_x: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """From one place of the axis to another."""
-
-    x: int
-    width: int
-    y: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """An entry of the legend: the style of its sign, and what it says with its numbers."""
-
-    style: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunsChart:
-    """All that is drawn; what is not known is ``None``."""
-
-    title: str
-    description: str
-    height: int
-    left: int
-    axis_y: int
-    ticks: tuple[Tick, ...]
-    rows: tuple[Row, ...]
-    allowed: Span | None
-    interval: Span | None
-    baseline_x: int | None
-    accepted_x: int | None
-    visible_x: int | None
-    keys: tuple[Key, ...]
-
-
-def runs_chart(result: CaseResult) -> RunsChart | None:
-    """The chart of a case; ``None`` without any run that counts."""
+def runs_chart(result: CaseResult) -> Chart | None:
+    """Draw the runs of a case; ``None`` without any that counts."""
     arms = [(name, measured) for name, measured in _arms(result) if measured.throughputs]
     if not arms:
         return None
     judged = result.judgements.get(Quantity.THROUGHPUT)
     held = held_against(result, Quantity.THROUGHPUT)
     agreed = accepted(judged)
-    lost = _after_loss(held, judged.min_detectable_percent if judged else None)
+    detectable = _after_loss(held, judged.min_detectable_percent if judged else None)
     passing = _after_loss(held, judged.tolerance_percent if judged else None)
-    left = LEFT_OF_NAMES if len(arms) > 1 else LEFT
-    scale = _scale(arms[0][1], arms, (held, agreed, lost, passing), left)
-    axis_y = 40 + ROW * len(arms) + 20
-    rows = tuple(
-        _row(name, measured, 40 + ROW * number + ROW // 2, scale)
-        for number, (name, measured) in enumerate(arms)
-    )
+    frame = _frame(len(arms))
+    scale = _scale(arms, (held, agreed, detectable, passing), frame)
+    shapes = [
+        *_band(scale, frame, passing, held),
+        *_line(scale, frame, detectable, "detectable-line"),
+        *_line(scale, frame, agreed, "accepted-line"),
+        *_line(scale, frame, held, "reference-line"),
+        *_interval(scale, frame, judged, held),
+    ]
+    labels: list[Label] = []
+    for number, (name, measured) in enumerate(arms):
+        y = frame.top + ROW * number + ROW // 2
+        if len(arms) > 1:
+            labels.append(Label(x=10, y=y + 8, text=name))
+        median = scale.within(measured.median or measured.throughputs[0])
+        shapes.append(Shape(style="median-line", path=f"M{median} {y - 40}v80"))
+        shapes += _dots(measured, y, scale)
     keys = tuple(_keys(result, judged, held, agreed))
-    unit = arms[0][1].unit
-    return RunsChart(
-        title=f"Runs of {result.case.id} in {unit}",
+    return Chart(
+        title=f"Runs of {result.case.id} in {arms[0][1].unit}",
         description="; ".join(key.text for key in keys),
-        height=axis_y + 60,
-        left=left,
-        axis_y=axis_y,
-        ticks=scale.ticks(6 if left == LEFT else 4),
-        rows=rows,
-        allowed=_span(scale, passing, held),
-        interval=_interval(scale, judged, held, rows[0].y),
-        baseline_x=_place(scale, held),
-        accepted_x=_place(scale, agreed),
-        visible_x=_place(scale, lost),
+        frame=frame,
+        along=scale.ticks(4 if len(arms) > 1 else 6),
+        shapes=tuple(shapes),
+        labels=tuple(labels),
         keys=keys,
     )
+
+
+def _frame(arms: int) -> Frame:
+    """Several arms have their names on the left."""
+    bottom = 40 + ROW * arms + 20
+    left = 330 if arms > 1 else 40
+    return Frame(width=1280, height=bottom + 60, left=left, right=1240, top=40, bottom=bottom)
 
 
 def _arms(result: CaseResult) -> Iterator[tuple[str, Measurement]]:
     if result.measurement is not None:
         yield "measured", result.measurement
     if result.interleaved is not None:
-        yield "in turn: tested", result.interleaved.candidate
-        yield "in turn: accepted", result.interleaved.control
+        yield "interleaved: tested", result.interleaved.candidate
+        yield "interleaved: accepted", result.interleaved.control
 
 
 def _after_loss(held: float | None, percent: float | None) -> float | None:
@@ -133,58 +84,73 @@ def _after_loss(held: float | None, percent: float | None) -> float | None:
 
 
 def _scale(
-    measured: Measurement,
-    arms: Sequence[tuple[str, Measurement]],
-    lines: Sequence[float | None],
-    left: int,
+    arms: Sequence[tuple[str, Measurement]], lines: Sequence[float | None], frame: Frame
 ) -> Scale:
+    _, measured = arms[0]
     median = measured.median or measured.throughputs[0]
     values = [value for _, arm in arms for value in arm.throughputs]
     values += [line for line in lines if line is not None]
     near = [value for value in values if abs(value - median) <= FARTHEST * median]
     low, high = limits([*near, median])
-    return Scale(low=low, high=high, start=left, end=RIGHT)
+    return Scale(low=low, high=high, start=frame.left, end=frame.right)
 
 
-def _place(scale: Scale, value: float | None) -> int | None:
-    return scale.at(value) if value is not None and scale.holds(value) else None
+def _line(scale: Scale, frame: Frame, value: float | None, style: str) -> Iterator[Shape]:
+    if value is not None and scale.holds(value):
+        yield Shape(style=style, path=f"M{scale.at(value)} {frame.top - 10}V{frame.bottom}")
 
 
-def _span(scale: Scale, low: float | None, high: float | None) -> Span | None:
+def _span(scale: Scale, low: float | None, high: float | None) -> tuple[int, int] | None:
+    """Two ends as places, as far as the scale has what lies between them."""
     if low is None or high is None or high < scale.low or low > scale.high:
         return None
     start, end = scale.within(low), scale.within(high)
-    return Span(x=start, width=max(end - start, 1))
+    return start, max(end, start + 1)
 
 
-def _interval(scale: Scale, judged: Judgement | None, held: float | None, y: int) -> Span | None:
-    if judged is None or judged.interval_percent is None or held is None:
-        return None
-    low, high = (held * (1 + percent / 100) for percent in judged.interval_percent)
+def _band(scale: Scale, frame: Frame, low: float | None, high: float | None) -> Iterator[Shape]:
     span = _span(scale, low, high)
-    return Span(x=span.x, width=span.width, y=y + ROW // 2 - 8) if span else None
+    if span:
+        top, (start, end) = frame.top - 10, span
+        yield Shape(style="allowed-band", path=f"M{start} {top}H{end}V{frame.bottom}H{start}z")
 
 
-def _row(name: str, measured: Measurement, y: int, scale: Scale) -> Row:
-    placed: list[Dot] = []
+def _interval(
+    scale: Scale, frame: Frame, judged: Judgement | None, held: float | None
+) -> Iterator[Shape]:
+    """The interval of the difference, at the foot of the first row."""
+    if judged is None or judged.interval_percent is None or held is None:
+        return
+    span = _span(scale, *(held * (1 + percent / 100) for percent in judged.interval_percent))
+    if span:
+        (start, end), y = span, frame.top + ROW - 8
+        yield Shape(style="interval-line", path=f"M{start} {y}m0-7v14m0-7H{end}m0-7v14")
+
+
+def _dots(measured: Measurement, y: int, scale: Scale) -> Iterator[Shape]:
+    """A dot for each run, in lanes; an arrow where it lies beyond the chart."""
+    taken: list[tuple[int, int]] = []
     for run in measured.runs:
         if run.throughput is None:
             continue
         x = scale.within(run.throughput)
-        sign = "" if scale.holds(run.throughput) else "◂" if run.throughput < scale.low else "▸"
         free = (
-            y + lane
-            for lane in (0, -DOT, DOT, 0)
-            if not any(abs(x - dot.x) < DOT and dot.y == y + lane for dot in placed)
+            lane
+            for lane in (y, y - LANE, y + LANE)
+            if not any(abs(x - at) < LANE and lane == other for at, other in taken)
         )
-        told = f"run {run.run}: {numbers.throughput(run.throughput)} {measured.unit}"
-        placed.append(Dot(x=x, y=next(free, y), title=told, sign=sign))
-    return Row(
-        name=name,
-        y=y,
-        dots=tuple(placed),
-        median_x=scale.within(measured.median or measured.throughputs[0]),
-    )
+        lane = next(free, y)
+        taken.append((x, lane))
+        title = f"run {run.run}: {numbers.throughput(run.throughput)} {measured.unit}"
+        yield Shape(style="run", path=_dot(x, lane, run.throughput, scale), title=title)
+
+
+def _dot(x: int, y: int, throughput: float, scale: Scale) -> str:
+    if scale.holds(throughput):
+        arc = f"a{RADIUS} {RADIUS} 0 1 0"
+        return f"M{x - RADIUS} {y}{arc} {2 * RADIUS} 0{arc}-{2 * RADIUS} 0z"
+    inwards = RADIUS if throughput < scale.low else -RADIUS
+    return f"M{x} {y}l{inwards} {-RADIUS}v{2 * RADIUS}z"
 
 
 def _keys(
@@ -195,19 +161,19 @@ def _keys(
         count = len(measured.throughputs)
         of = "1 run" if count == 1 else f"{count} runs"
         median = numbers.throughput(measured.median)
-        yield Key(style="median", text=f"median of {of}: {median} {measured.unit}")
+        yield Key(style="median-line", text=f"median of {of}: {median} {measured.unit}")
     if held is not None:
-        yield Key(style="baseline", text=f"baseline: {numbers.throughput(held)}")
+        yield Key(style="reference-line", text=f"reference: {numbers.throughput(held)}")
     if accepted is not None:
-        yield Key(style="accepted", text=f"accepted: {numbers.throughput(accepted)}")
+        yield Key(style="accepted-line", text=f"accepted: {numbers.throughput(accepted)}")
     if judged is None:
         return
     if judged.tolerance_percent is not None:
         told = f"a loss that passes: up to {numbers.percent(judged.tolerance_percent)}"
-        yield Key(style="allowed", text=told)
+        yield Key(style="allowed-band", text=told)
     if judged.min_detectable_percent is not None:
         sees = numbers.detectable_loss(judged.min_detectable_percent)
-        yield Key(style="visible", text=f"the smallest loss that is seen: {sees}")
+        yield Key(style="detectable-line", text=f"minimum detectable change: {sees}")
     if judged.interval_percent is not None:
         interval = numbers.interval(judged.interval_percent)
-        yield Key(style="interval", text=f"95 % interval of the difference: {interval}")
+        yield Key(style="interval-line", text=f"95 % interval of the difference: {interval}")

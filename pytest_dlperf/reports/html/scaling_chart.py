@@ -9,16 +9,26 @@ from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import standing_of
 from pytest_dlperf.reports.figures import by_training, efficiency_percent, held_against
-from pytest_dlperf.reports.html.badge import Badge, badge_of
-from pytest_dlperf.reports.html.drawing import Scale, Tick, dots, path
+from pytest_dlperf.reports.html.drawing import (
+    Badge,
+    Chart,
+    Frame,
+    Key,
+    Label,
+    Scale,
+    Shape,
+    Tick,
+    badge_of,
+    dots,
+    path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.records import CaseResult
 
-# Two units of the drawing are a pixel where there is room: places are whole numbers.
-LEFT, RIGHT, TOP, BOTTOM = 120, 890, 30, 480
+FRAME: Final = Frame(width=920, height=560, left=120, right=890, top=30, bottom=480)
 APART: Final = 56
 """Labels of the axis that would stand nearer to each other are left out."""
 
@@ -35,25 +45,17 @@ class ScalingRow:
     speedup: str
     efficiency: str
     bar: int | None
-    accepted_efficiency: str
-    accepted_bar: int | None
+    reference_efficiency: str
+    reference_bar: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingChart:
-    """All that is drawn of one training, and its table."""
+    """The chart of one training, and its table."""
 
     name: str
     unit: str
-    title: str
-    description: str
-    up: tuple[Tick, ...]
-    along: tuple[Tick, ...]
-    line: str
-    points: str
-    accepted_line: str
-    accepted_points: str
-    ideal: str
+    chart: Chart
     rows: tuple[ScalingRow, ...]
 
 
@@ -80,49 +82,66 @@ def _measured(members: Sequence[CaseResult]) -> list[tuple[int, float]]:
 
 def _chart(name: str, members: Sequence[CaseResult]) -> ScalingChart:
     measured = _measured(members)
-    accepted = [
+    references = [
         (result.case.topology.world_size, held)
         for result in members
         if (held := held_against(result, Quantity.THROUGHPUT))
     ]
     single = _single_device(members)
-    devices = sorted({count for count, _ in [*measured, *accepted]})
-    along = Scale(
-        low=devices[0] / 1.15,
-        high=devices[-1] * 1.15,
-        start=LEFT,
-        end=RIGHT,
-        logarithmic=True,
-    )
-    ideal = [(count, single * count) for count in (devices[0], devices[-1])] if single else []
-    throughputs = [value for _, value in [*measured, *accepted, *ideal]]
-    up = Scale(
-        low=min(throughputs) / 1.3,
-        high=max(throughputs) * 1.3,
-        start=BOTTOM,
-        end=TOP,
-        logarithmic=True,
-    )
+    devices = sorted({count for count, _ in [*measured, *references]})
+    ends = (devices[0], devices[-1])
+    ideal = [(count, single * count) for count in ends] if single else []
+    throughputs = [value for _, value in [*measured, *references, *ideal]]
+    along = _scale(ends, 1.15, FRAME.left, FRAME.right)
+    up = _scale(throughputs, 1.3, FRAME.bottom, FRAME.top)
 
-    def places(values: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:
+    def places(values: Iterable[tuple[int, float]]) -> list[tuple[int, int]]:
         return [(along.at(count), up.at(value)) for count, value in values]
 
+    shapes = [Shape(style="axis", path=f"M{FRAME.left} {FRAME.top}V{FRAME.bottom}")]
+    keys = [Key(style="points", text="measured")]
+    if ideal:
+        shapes.append(Shape(style="ideal", path=path(places(ideal))))
+        keys.append(Key(style="ideal", text="ideal"))
+    else:
+        keys.append(Key(style="", text="no ideal line without one device"))
+    if references:
+        line, points = path(places(_best(references))), dots(places(references))
+        shapes.append(Shape(style="reference-scaling", path=line))
+        shapes.append(Shape(style="reference-points", path=points))
+        keys.append(Key(style="reference-points", text="reference"))
+    shapes.append(Shape(style="medians", path=path(places(_best(measured)))))
+    shapes.append(Shape(style="points", path=dots(places(measured))))
     rows = tuple(map(_row, members))
     unit = next(r.measurement.unit for r in members if r.measurement is not None)
     return ScalingChart(
         name=name,
         unit=unit,
-        title=f"Throughput of {name} against devices, both logarithmic",
-        description="; ".join(_told(row, unit) for row in rows),
-        up=up.ticks(),
-        along=tuple(_device_ticks(devices, along)),
-        line=path(places(_best(measured))),
-        points=dots(places(measured)),
-        accepted_line=path(places(_best(accepted))) if accepted else "",
-        accepted_points=dots(places(accepted)),
-        ideal=path(places(ideal)) if ideal else "",
+        chart=Chart(
+            title=f"Throughput of {name} against devices, both logarithmic",
+            description="; ".join(_describe(row, unit) for row in rows),
+            frame=FRAME,
+            up=up.ticks(),
+            along=tuple(_device_ticks(devices, along)),
+            shapes=tuple(shapes),
+            labels=(
+                Label(
+                    x=(FRAME.left + FRAME.right) // 2,
+                    y=FRAME.height - 8,
+                    text="devices",
+                    style="m",
+                ),
+                Label(x=FRAME.left, y=FRAME.top - 10, text=unit),
+            ),
+            keys=tuple(keys),
+        ),
         rows=rows,
     )
+
+
+def _scale(values: Sequence[float], air: float, start: int, end: int) -> Scale:
+    low, high = min(values) / air, max(values) * air
+    return Scale(low=low, high=high, start=start, end=end, logarithmic=True)
 
 
 def _single_device(members: Sequence[CaseResult]) -> float | None:
@@ -163,10 +182,10 @@ def _row(result: CaseResult) -> ScalingRow:
         speedup=numbers.speedup(result.speedup),
         efficiency=numbers.percent(efficiency),
         bar=None if efficiency is None else round(efficiency),
-        accepted_efficiency=numbers.percent(was),
-        accepted_bar=None if was is None else round(was),
+        reference_efficiency=numbers.percent(was),
+        reference_bar=None if was is None else round(was),
     )
 
 
-def _told(row: ScalingRow, unit: str) -> str:
+def _describe(row: ScalingRow, unit: str) -> str:
     return f"{row.devices} devices ({row.topology}) {row.throughput} {unit}, {row.efficiency}"

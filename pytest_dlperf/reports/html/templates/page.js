@@ -206,6 +206,8 @@
   for (const svg of all("svg.nights")) {
     let nights = null;
     let at = -1;
+    const { width, height } = svg.viewBox.baseVal;
+    const [top, bottom, low, high] = ["top", "bottom", "low", "high"].map((name) => Number(svg.dataset[name]));
     const cursor = document.createElementNS("http://www.w3.org/2000/svg", "path");
     cursor.setAttribute("class", "cursor");
     const title = svg.querySelector("title");
@@ -213,15 +215,14 @@
     title.remove(); // it would lie over the values
     svg.setAttribute("tabindex", "0");
     const load = () => {
-      const low = Number(svg.dataset.low), high = Number(svg.dataset.high);
-      const value = (y) => low + (376 - y) / 352 * (high - low);
+      const value = (y) => low + (bottom - y) / (bottom - top) * (high - low);
       const medians = pointsOf(svg.querySelector(".medians").getAttribute("d"));
       let end = 0;
       const ranges = svg.querySelector(".ranges").getAttribute("d").split("m").slice(1).map((piece) => {
         const [, down, length] = numbersOf(piece);
-        const top = end + down;
-        end = top + length;
-        return [top, end];
+        const start = end + down;
+        end = start + length;
+        return [start, end];
       });
       const dates = datesOf(svg.dataset.days);
       const words = new Map();
@@ -237,13 +238,13 @@
     const show = (index) => {
       at = Math.min(Math.max(index, 0), nights.length - 1);
       const night = nights[at];
-      cursor.setAttribute("d", `M${night.x} 24V376`);
+      cursor.setAttribute("d", `M${night.x} ${top}V${bottom}`);
       svg.append(cursor);
       tip.textContent = `${night.date}${night.word ? `: ${night.word}` : ""}\nmedian about ${digits(night.median)}\n`
         + `runs ${digits(night.slowest)} to ${digits(night.fastest)}`;
       tip.hidden = false;
       const box = svg.getBoundingClientRect();
-      const x = box.left + night.x / 1280 * box.width;
+      const x = box.left + night.x / width * box.width;
       tip.style.left = `${scrollX + Math.min(Math.max(x - tip.offsetWidth / 2, 8), document.documentElement.clientWidth - tip.offsetWidth - 8)}px`;
       tip.style.top = `${scrollY + box.top - tip.offsetHeight - 6}px`;
     };
@@ -251,8 +252,8 @@
     svg.addEventListener("pointermove", (event) => {
       if (!nights) load();
       const box = svg.getBoundingClientRect();
-      const x = (event.clientX - box.left) / box.width * 1280;
-      const y = (event.clientY - box.top) / box.height * 440;
+      const x = (event.clientX - box.left) / box.width * width;
+      const y = (event.clientY - box.top) / box.height * height;
       // Sessions of one day may share a place along the axis: then the nearer one is meant.
       const far = (night) => Math.abs(night.x - x) + Math.abs(night.y - y) / 1e4;
       let best = 0;
