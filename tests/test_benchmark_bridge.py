@@ -105,10 +105,11 @@ def test_every_measured_case_is_in_the_json(nights: Nights, workers: list[str]) 
         assert benchmark["stats"]["rounds"] == 5
         extra = benchmark["extra_info"]
         assert benchmark["stats"]["median"] * extra["throughput"] == pytest.approx(batch)
-        accepted = {"throughput", "speedup"}
+        both = {"throughput", "speedup"}
         assert (extra["case"], extra["topology"], extra["cluster"]) == (case_id, topology, "local")
         assert (extra["unit"], extra["estimator"]) == ("samples/s", "steady")
-        assert set(extra["baseline"]) == set(extra["verdict"]) == accepted
+        assert set(extra["accepted"]) == set(extra["verdict"]) == both
+        assert set(extra["reference"]) == both
         assert extra["verdict"]["throughput"] == "pass"
     assert benchmarks[TWO]["extra_info"]["speedup"] == pytest.approx(1.9, rel=0.05)
     assert benchmarks[TWO]["extra_info"]["verdict"]["speedup"] == "pass"

@@ -199,8 +199,13 @@ def _extra_info(result: CaseResult, measurement: Measurement, cluster: str) -> d
         "throughput": measurement.median,
         "spread": measurement.spread,
         "speedup": result.speedup,
-        "baseline": {"throughput": accepted.throughput, "speedup": accepted.speedup}
+        "accepted": {"throughput": accepted.throughput, "speedup": accepted.speedup}
         if accepted
         else None,
+        "reference": {
+            quantity.value: judgement.reference if judgement else None
+            for quantity in Quantity
+            for judgement in [result.judgements.get(quantity)]
+        },
         "verdict": {name: verdict.value if verdict else None for name, verdict in verdicts.items()},
     }

@@ -63,15 +63,15 @@ def properties(record: TestRecord, *, cluster: str | None = None) -> Iterator[tu
 def _of_judgement(judgement: Judgement, record: TestRecord) -> dict[str, Any]:
     is_speedup = judgement.quantity is Quantity.SPEEDUP
     accepted = record.accepted
-    number, reference = judgement.accepted, judgement.reference
+    number = judgement.accepted
     if number is None and accepted is not None:
-        number = reference = accepted.speedup if is_speedup else accepted.throughput
+        number = accepted.speedup if is_speedup else accepted.throughput
     return {
         "verdict": judgement.verdict.value,
         "recorded": "yes" if judgement.recorded else None,
         "speedup": judgement.measured if is_speedup else None,
         "accepted": number,
-        "reference": reference,
+        "reference": judgement.reference,
         "median_difference_percent": difference_percent(judgement),
         "difference_percent": judgement.difference_percent,
         "interval_percent": judgement.interval_percent,
