@@ -88,10 +88,10 @@ def _what_does_not_ship(folder: str, names: list[str]) -> set[str]:
     return {"__pycache__", *added}
 
 
-@pytest.fixture(params=["alone", "two workers"])
-def workers(request: pytest.FixtureRequest) -> list[str]:
-    """The arguments for running in one process and with xdist: all must come out the same."""
-    return [] if request.param == "alone" else ["-n", "2"]
+@pytest.fixture
+def workers() -> list[str]:
+    """The arguments for xdist: for what has to pass between workers and controller."""
+    return ["-n", "2"]
 
 
 @pytest.fixture(scope="session")
@@ -168,6 +168,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in CLUSTERS:
                 item.add_marker(CLUSTERS[fixture])
+            if fixture == "pytester":
+                item.add_marker("session")
     if os.environ.get("CI") == "true":
         return
     kinds = (*CLUSTERS.values(), "mpi")

@@ -127,13 +127,13 @@ def rolling(nights: Nights, *, of_1n1g: float = 1.0) -> None:
     nights.accept(nights.numbers("first"), *later)
 
 
-def test_extended_baselines_bring_the_sequential_rule(suite: Suite, workers: list[str]) -> None:
+def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
     nights = Nights(suite)
     numbers = [nights.numbers(name) for name in ("first", "second", "third")]
     nights.accept(*numbers)
     accepted = {topology: entry["throughput"] for topology, entry in entries(nights).items()}
 
-    few, results = suite.judge(*nights.usual("fourth"), EXTEND, *workers, cluster="local")
+    few, results = suite.judge(*nights.usual("fourth"), EXTEND, cluster="local")
 
     assert few.ret == 0
     assert results["cases"][0]["gate"]["throughput"]["rule"] == "tolerance"
@@ -142,7 +142,7 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite, workers: lis
     assert [len(entry["sessions"]) for entry in entries(nights).values()] == [3, 3]
 
     # Three runs are enough for a usual night, and no more logs are read.
-    usual, results = suite.judge(*nights.usual("usual"), *workers, cluster="local")
+    usual, results = suite.judge(*nights.usual("usual"), cluster="local")
     assert usual.ret == 0
     for case in results["cases"]:
         assert case["gate"]["throughput"]["rule"] == "sequential"
@@ -152,13 +152,11 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite, workers: lis
     usual.stdout.fnmatch_lines(["    3 of 5 logs were read: they decide"])
 
 
-def test_a_loss_is_seen_that_the_tolerance_would_let_pass(suite: Suite, workers: list[str]) -> None:
+def test_a_loss_is_seen_that_the_tolerance_would_let_pass(suite: Suite) -> None:
     nights = Nights(suite)
     rolling(nights)
 
-    slow, results = suite.judge(
-        *nights.usual("slow", runs=9, of_1n2g=0.96), *workers, cluster="local"
-    )
+    slow, results = suite.judge(*nights.usual("slow", runs=9, of_1n2g=0.96), cluster="local")
 
     assert slow.ret == 1
     verdicts = {case["topology"]: case["verdict"]["throughput"] for case in results["cases"]}

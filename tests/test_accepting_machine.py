@@ -69,14 +69,12 @@ def test_a_checkout_with_changes_says_so(suite: Suite) -> None:
     assert entry(suite)["accepted"]["commit"].endswith("+changes")
 
 
-def test_another_machine_has_no_baseline_and_both_are_named(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_another_machine_has_no_baseline_and_both_are_named(suite: Suite) -> None:
     TinySystem(suite)
     suite.run(*SELECT, "--dlperf-create-baselines")
     on_another_machine(suite)
 
-    result, results = suite.judge(*SELECT, *workers, cluster="local")
+    result, results = suite.judge(*SELECT, cluster="local")
 
     assert result.ret == 1
     assert results["cases"][0]["verdict"]["throughput"] == "no_baseline"

@@ -69,12 +69,12 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
     ],
 )
 def test_an_option_that_makes_no_sense_is_a_usage_error(
-    suite: Suite, workers: list[str], arguments: list[str], message: str
+    suite: Suite, arguments: list[str], message: str
 ) -> None:
     write_log(suite.path / "logs" / "1n1g")
     (suite.path / "empty").mkdir()
 
-    result = suite.run(*arguments, *workers)
+    result = suite.run(*arguments)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([message])
@@ -119,11 +119,11 @@ def test_a_mistake_in_a_baseline_fails_every_case_that_needs_it(
     assert results["cases"][0]["verdict"]["throughput"] not in {"pass", "improved", None}
 
 
-def test_logs_that_belong_to_no_case_end_red(suite: Suite, workers: list[str]) -> None:
+def test_logs_that_belong_to_no_case_end_red(suite: Suite) -> None:
     write_log(suite.path / "logs" / "1n1g", "bert_b63_fp32_1.log")
     write_log(suite.path / "logs" / "somewhere")
 
-    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", *workers)
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs")
 
     assert result.ret == 1
     result.assert_outcomes(skipped=209)
@@ -151,15 +151,11 @@ def test_logs_that_belong_to_no_case_end_red(suite: Suite, workers: list[str]) -
         "b\udcffrt_b64_fp32_1.log",
     ],
 )
-def test_a_name_that_does_not_match_to_the_letter_is_listed(
-    suite: Suite, workers: list[str], name: str
-) -> None:
+def test_a_name_that_does_not_match_to_the_letter_is_listed(suite: Suite, name: str) -> None:
     write_log(suite.path / "logs" / "1n1g")
     write_log(suite.path / "logs" / "1n1g", name, throughput=1.0)
 
-    result, results = suite.judge(
-        "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id, *workers
-    )
+    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
 
     assert result.ret == 0
     [ignored] = results["ignored_logs"]

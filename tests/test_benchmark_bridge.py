@@ -115,11 +115,11 @@ def test_every_measured_case_is_in_the_json(nights: Nights, workers: list[str]) 
     assert benchmarks[TWO]["extra_info"]["verdict"]["speedup"] == "pass"
 
 
-def test_cases_that_are_launched_are_there_as_well(suite: Suite, workers: list[str]) -> None:
+def test_cases_that_are_launched_are_there_as_well(suite: Suite) -> None:
     TinySystem(suite)
     file = suite.path / "benchmarks.json"
 
-    suite.run("-k", "tiny", "--dlperf-repeats", "2", "--benchmark-json", file, *workers)
+    suite.run("-k", "tiny", "--dlperf-repeats", "2", "--benchmark-json", file)
 
     assert {benchmark["param"] for benchmark in read(file)} == set(CASES)
     assert all(benchmark["stats"]["rounds"] == 2 for benchmark in read(file))
@@ -141,16 +141,14 @@ def test_names_do_not_depend_on_workers_groups_or_folders(nights: Nights) -> Non
     assert names == [names[0]] * 4
 
 
-def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(
-    nights: Nights, workers: list[str]
-) -> None:
+def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(nights: Nights) -> None:
     suite = nights.suite
-    suite.run(*nights.usual("first"), "--benchmark-save", "before", *workers)
+    suite.run(*nights.usual("first"), "--benchmark-save", "before")
 
     slow = nights.usual("second", of_1n2g=0.8)
     result = suite.run(
         *slow, "--benchmark-autosave", "--benchmark-compare", "0001", "--benchmark-name", "short",
-        "--benchmark-compare-fail", "median:5%", *workers,
+        "--benchmark-compare-fail", "median:5%",
     )  # fmt: skip
 
     assert result.ret != 0
@@ -210,10 +208,10 @@ def test_its_groupings_work(nights: Nights, by: str, groups: list[str]) -> None:
     result.stdout.fnmatch_lines([f"*- benchmark {group} -*" for group in groups])
 
 
-def test_a_histogram_is_drawn_by_group(nights: Nights, workers: list[str]) -> None:
+def test_a_histogram_is_drawn_by_group(nights: Nights) -> None:
     suite = nights.suite
 
-    result = suite.run(*nights.usual("tonight"), "--benchmark-histogram", "pictures/box", *workers)
+    result = suite.run(*nights.usual("tonight"), "--benchmark-histogram", "pictures/box")
 
     assert result.ret == 0
     [picture] = suite.path.glob("pictures/*.svg")
@@ -248,14 +246,14 @@ def test_nothing_of_it_is_seen_unless_it_was_asked_for(nights: Nights) -> None:
     assert "step[tiny" not in result.stdout.str()
 
 
-def test_a_broken_case_is_left_out_and_named(nights: Nights, workers: list[str]) -> None:
+def test_a_broken_case_is_left_out_and_named(nights: Nights) -> None:
     suite = nights.suite
     logs = nights.usual("tonight")
     log = suite.path / "nights/tonight/1n2g/mlp_b4_fp32_3.log"
     log.write_text(log.read_text(encoding="utf-8")[:400], encoding="utf-8")
     file = suite.path / "benchmarks.json"
 
-    result = suite.run(*logs, "--benchmark-json", file, *workers)
+    result = suite.run(*logs, "--benchmark-json", file)
 
     assert [benchmark["param"] for benchmark in read(file)] == [ONE]
     result.stdout.fnmatch_lines(
@@ -265,12 +263,12 @@ def test_a_broken_case_is_left_out_and_named(nights: Nights, workers: list[str])
 
 @pytest.mark.parametrize("asked", ["--benchmark-json=it.json", "--benchmark-save=it"])
 def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(
-    nights: Nights, asked: str, workers: list[str]
+    nights: Nights, asked: str
 ) -> None:
     suite = nights.suite
     logs = nights.night("tonight", {"4n1g": [100.0]})  # a topology that no case has
 
-    result = suite.run(*logs, asked, *workers)
+    result = suite.run(*logs, asked)
 
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
@@ -341,7 +339,7 @@ def test_its_tests_alone_leave_every_case_unmeasured_which_is_red(nights: Nights
     result.stdout.fnmatch_lines(["nothing was measured: all 2 cases were skipped"])
 
 
-def test_without_pytest_benchmark_all_else_works(nights: Nights, workers: list[str]) -> None:
+def test_without_pytest_benchmark_all_else_works(nights: Nights) -> None:
     suite = nights.suite
     (suite.path / "conftest.py").write_text(
         "import sys\n\n"
@@ -350,7 +348,7 @@ def test_without_pytest_benchmark_all_else_works(nights: Nights, workers: list[s
         encoding="utf-8",
     )
 
-    result = suite.run(*nights.usual("tonight"), "-p", "no:benchmark", "-s", *workers)
+    result = suite.run(*nights.usual("tonight"), "-p", "no:benchmark", "-s")
 
     assert result.ret == 0
     result.assert_outcomes(passed=3, deselected=result.parseoutcomes().get("deselected", 0))

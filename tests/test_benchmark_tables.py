@@ -139,9 +139,7 @@ def logs_of(system: str, case: Case, throughput: float) -> str:
 @pytest.mark.parametrize(
     "system", ["ngc_pytorch-resnet50", "paddle-arcface_r50", "tensorflow-bert_base"]
 )
-def test_logs_of_the_printed_runs_give_the_printed_figures(
-    suite: Suite, workers: list[str], system: str
-) -> None:
+def test_logs_of_the_printed_runs_give_the_printed_figures(suite: Suite, system: str) -> None:
     """Of those logs whose times are fine enough to have any throughput."""
     variant, log_name = WITH_RUNS[system]
     for topology, runs in printed_runs(system).items():
@@ -154,7 +152,7 @@ def test_logs_of_the_printed_runs_give_the_printed_figures(
 
     result = suite.run(
         "--dlperf-cluster", "dlperf-v100", "--dlperf-logs", f"{system}=logs",
-        "-k", f"{system}-{variant}", "--dlperf-tables", "tables", *workers,
+        "-k", f"{system}-{variant}", "--dlperf-tables", "tables",
     )  # fmt: skip
 
     assert result.ret == 0

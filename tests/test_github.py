@@ -82,14 +82,12 @@ def summary(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Path:
 # The summary
 
 
-def test_the_page_stands_in_the_summary_by_itself(
-    suite: Suite, summary: Path, workers: list[str]
-) -> None:
+def test_the_page_stands_in_the_summary_by_itself(suite: Suite, summary: Path) -> None:
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
     summary.write_text("# of an earlier step, without a line end", encoding="utf-8")
 
-    suite.run(*nights.usual("tonight", of_1n2g=0.9), "--dlperf-markdown", "page.md", *workers)
+    suite.run(*nights.usual("tonight", of_1n2g=0.9), "--dlperf-markdown", "page.md")
 
     before, page = summary.read_text(encoding="utf-8").split("\n\n", maxsplit=1)
     assert before == "# of an earlier step, without a line end"
@@ -309,9 +307,7 @@ def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> Non
 
 @pytest.mark.usefixtures("summary")
 @pytest.mark.parametrize("verbosity", [[], ["-v"], ["-q"], ["-rA"]], ids=str)
-def test_no_line_of_a_log_is_a_command(
-    suite: Suite, verbosity: list[str], workers: list[str]
-) -> None:
+def test_no_line_of_a_log_is_a_command(suite: Suite, verbosity: list[str]) -> None:
     """Wherever a session prints it: failures, summary, short summary, notes."""
     system = TinySystem(suite, topologies=("1n1g", "1n2g"))
     trainer = system.folder / "train.py"
@@ -324,7 +320,7 @@ def test_no_line_of_a_log_is_a_command(
     )
     system.behave("0.01 die-at-5")
 
-    result = suite.run("-k", "tiny", *verbosity, *workers)
+    result = suite.run("-k", "tiny", *verbosity)
 
     assert result.ret == 1
     output = result.stdout.str()

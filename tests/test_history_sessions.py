@@ -80,11 +80,11 @@ def test_a_failed_run_is_kept_as_what_it_is(suite: Suite) -> None:
     assert asked(file, "SELECT throughput, status FROM runs") == [(None, "failed")]
 
 
-def test_logs_that_were_judged_are_told_from_launches(suite: Suite, workers: list[str]) -> None:
+def test_logs_that_were_judged_are_told_from_launches(suite: Suite) -> None:
     nights = Nights(suite)
     nights.accept(nights.numbers("before"))
     for _ in range(2):
-        suite.run(*nights.usual("tonight"), *workers)
+        suite.run(*nights.usual("tonight"))
     file = suite.path / PLACE
     assert asked(file, "SELECT source FROM sessions") == [("logs",), ("logs",)]
     assert asked(file, "SELECT count(*) FROM runs") == [(20,)]
@@ -108,9 +108,9 @@ def test_the_place_can_be_chosen(suite: Suite, monkeypatch: pytest.MonkeyPatch, 
     assert not (suite.path / PLACE).exists()
 
 
-def test_none_keeps_nothing(suite: Suite, workers: list[str]) -> None:
+def test_none_keeps_nothing(suite: Suite) -> None:
     TinySystem(suite, topologies=["1n1g"])
-    suite.run(*SELECTED, "--dlperf-history", "none", *workers)
+    suite.run(*SELECTED, "--dlperf-history", "none")
     assert not list(suite.path.rglob("*.sqlite3"))
 
 

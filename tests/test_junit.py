@@ -60,11 +60,9 @@ def properties(element: ET.Element) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("family", ["xunit1", "xunit2", "legacy"])
-def test_the_verdict_is_the_message_of_the_failure(
-    nights: Nights, workers: list[str], family: str
-) -> None:
+def test_the_verdict_is_the_message_of_the_failure(nights: Nights, family: str) -> None:
     night = nights.usual("tonight", of_1n2g=0.9)
-    tests = run(nights, *night, *workers, "-o", f"junit_family={family}")
+    tests = run(nights, *night, "-o", f"junit_family={family}")
     failure = tests[f"test_throughput[{TWO}]"].find("failure")
     assert failure is not None
     assert failure.get("message") == f"regressed: throughput of {TWO}"
@@ -114,22 +112,20 @@ def test_both_views_of_a_difference_are_there_and_both_numbers(suite: Suite) -> 
     assert float(told["dlperf.difference_percent"]) != pytest.approx(shown, abs=1e-6)
 
 
-def test_a_skipped_test_has_its_reason(nights: Nights, workers: list[str]) -> None:
+def test_a_skipped_test_has_its_reason(nights: Nights) -> None:
     night = nights.night("tonight", {"1n1g": [400.0] * 3})
-    told = properties(run(nights, *night, *workers)[f"test_throughput[{TWO}]"])
+    told = properties(run(nights, *night)[f"test_throughput[{TWO}]"])
     assert told["dlperf.verdict"] == "skipped"
     assert told["dlperf.reason"].startswith(f"no logs of {TWO}; ")
     assert "dlperf.median" not in told
 
 
 @pytest.mark.parametrize("family", ["xunit1", "legacy"])
-def test_properties_of_users_stay_and_ours_are_the_last_ones(
-    nights: Nights, workers: list[str], family: str
-) -> None:
+def test_properties_of_users_stay_and_ours_are_the_last_ones(nights: Nights, family: str) -> None:
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
     night = nights.usual("tonight")
     night[1] = "tiny and ends_badly"
-    tests = run(nights, *night, *workers, "-o", f"junit_family={family}")
+    tests = run(nights, *night, "-o", f"junit_family={family}")
     told = properties(tests[f"test_ends_badly[{ONE}]"])
     assert told["theirs"] == "3"
     assert told["dlperf.verdict"] == "failed"
@@ -137,11 +133,11 @@ def test_properties_of_users_stay_and_ours_are_the_last_ones(
     assert "dlperf.difference_percent" not in told, "it belongs to a verdict that does not stand"
 
 
-def test_what_is_printed_nowhere_breaks_no_xml(nights: Nights, workers: list[str]) -> None:
+def test_what_is_printed_nowhere_breaks_no_xml(nights: Nights) -> None:
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
     night = nights.usual("tonight")
     night[1] = "tiny and begins_badly"
-    tests = run(nights, *night, *workers, "-o", "junit_logging=all")
+    tests = run(nights, *night, "-o", "junit_logging=all")
     told = properties(tests[f"test_begins_badly[{ONE}]"])
     assert told["dlperf.verdict"] == "failed"
     assert r"\x00 \x1b[31m \u2028 <script> ]]>" in told["dlperf.reason"]

@@ -75,13 +75,11 @@ def failed(reason: str, log: str = "logs/1.log", case_id: str = CASE) -> CaseRes
 # A session's page
 
 
-def test_a_regression_comes_first_with_all_that_is_needed_to_act(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_a_regression_comes_first_with_all_that_is_needed_to_act(suite: Suite) -> None:
     nights = Nights(suite)
     nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))
 
-    page = run_page(suite, *nights.usual("tonight", runs=9, of_1n2g=0.94), *workers)
+    page = run_page(suite, *nights.usual("tonight", runs=9, of_1n2g=0.94))
 
     assert page.startswith("# dlperf: cluster local\n")
     assert headline(page) == "**1 of 2 cases regressed, 1 holds its baseline.**"

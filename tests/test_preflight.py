@@ -154,14 +154,14 @@ def test_a_folder_that_is_not_on_a_host_is_a_fault_of_that_host(
 
 
 def test_two_systems_may_find_different_faults_with_a_host(
-    suite: Suite, over_ssh: SshHosts, workers: list[str]
+    suite: Suite, over_ssh: SshHosts
 ) -> None:
     TinySystem(suite, topologies=["1n1g"], launch=["requires_modules: [no_such_frame]"])
     file = suite.path / "bench_tests" / "systems" / "own.yaml"
     text = file.read_text(encoding="utf-8")
     other = text.replace("model: mlp", "model: cnn").replace("no_such_frame", "no_such_wheel")
     suite.system_file(other, "other.yaml")
-    result = suite.run("-k", "throughput and tiny", *ONCE, *workers)
+    result = suite.run("-k", "throughput and tiny", *ONCE)
     assert result.ret == 1
     notes = host_notes(result)
     assert set(notes) == set(over_ssh.names)

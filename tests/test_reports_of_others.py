@@ -43,13 +43,11 @@ def nights(suite: Suite) -> Nights:
     ids=["junit", "json", "storage"],
 )
 def test_a_file_of_theirs_that_cannot_be_written_is_red_and_loses_no_summary(
-    nights: Nights, workers: list[str], arguments: list[str], message: str
+    nights: Nights, arguments: list[str], message: str
 ) -> None:
     suite = nights.suite
 
-    result = suite.run(
-        *nights.usual("tonight"), *arguments, "--dlperf-json", "results.json", *workers
-    )
+    result = suite.run(*nights.usual("tonight"), *arguments, "--dlperf-json", "results.json")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(

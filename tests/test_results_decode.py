@@ -331,7 +331,7 @@ def valid(results: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
-def test_a_session_from_logs_obeys_the_schema(suite: Suite, workers: list[str]) -> None:
+def test_a_session_from_logs_obeys_the_schema(suite: Suite) -> None:
     nights = Nights(suite)
     suite.judge(*nights.usual("first"), "--dlperf-create-baselines", cluster="local")
     stray = suite.path / "nights" / "tonight" / "1n1g" / "mlp_b4_fp32_x.log"
@@ -342,7 +342,7 @@ def test_a_session_from_logs_obeys_the_schema(suite: Suite, workers: list[str]) 
     )
 
     # Failed, passed or regressed; one log is none, another cannot be read.
-    _, results = suite.judge(*arguments, *workers, cluster="local")
+    _, results = suite.judge(*arguments, cluster="local")
 
     valid(results)
     verdicts = {case["topology"]: case["verdict"]["throughput"] for case in results["cases"]}
@@ -352,14 +352,10 @@ def test_a_session_from_logs_obeys_the_schema(suite: Suite, workers: list[str]) 
     assert encode(read) == results
 
 
-def test_a_session_that_launches_and_accepts_obeys_the_schema(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_a_session_that_launches_and_accepts_obeys_the_schema(suite: Suite) -> None:
     TinySystem(suite)
 
-    _, results = suite.judge(
-        "-k", "tiny or paddle", "--dlperf-create-baselines", *workers, cluster="local"
-    )
+    _, results = suite.judge("-k", "tiny or paddle", "--dlperf-create-baselines", cluster="local")
 
     assert {change["why"] for change in valid(results)["baseline_changes"]}
     assert {case["verdict"]["throughput"] for case in results["cases"]} == {"pass", "skipped"}
