@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from suites import Suite
 
+pytestmark = pytest.mark.end_to_end
+
 
 def published(suite: Suite, system: str, variant: str) -> dict[str, Any]:
     file = suite.path / "baselines" / "dlperf-v100" / f"{system}.yaml"

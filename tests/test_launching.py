@@ -12,6 +12,8 @@ from trainers import CASES, SYSTEM, TinySystem
 if TYPE_CHECKING:
     from suites import Suite
 
+pytestmark = pytest.mark.end_to_end
+
 
 def test_each_case_is_launched_once_per_session(suite: Suite, workers: list[str]) -> None:
     """Throughput, speedup and the reference of two speedups ask for the same measurements."""

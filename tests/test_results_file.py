@@ -14,6 +14,8 @@ from trainers import CASES, TinySystem
 if TYPE_CHECKING:
     from suites import Suite
 
+pytestmark = pytest.mark.end_to_end
+
 CASE_KEYS = {
     "id", "system", "framework", "model", "precision", "batch_per_device", "options", "topology",
     "nodes", "devices_per_node", "unit", "runs", "throughput", "speedup", "accepted", "verdict",
