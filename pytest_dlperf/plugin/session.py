@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,33 +18,19 @@ from pytest_dlperf.config.option_checks import check_places
 from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Quantity
-from pytest_dlperf.model.records import SessionRecords
 from pytest_dlperf.plugin.fixtures import SUITE, case_of, is_about
-from pytest_dlperf.plugin.outcomes import Outcomes
-from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.history.recorder import Recorder
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.records import TestRecord
-    from pytest_dlperf.model.results import Results
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
-    from pytest_dlperf.reports.report import Report
 
 _WORKER_KEY: Final = "dlperf"
-_TESTS_KEY: Final = "dlperf_tests"
-_WHOLE: Final = (
-    pytest.ExitCode.OK,
-    pytest.ExitCode.TESTS_FAILED,
-    pytest.ExitCode.NO_TESTS_COLLECTED,
-)
-"""How a session ends that came to its end."""
 
 
 class DlperfSession:
@@ -54,24 +39,16 @@ class DlperfSession:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         """Get ready to open the suite."""
         self._config = config
-        self._started = datetime.now().astimezone()
-        self._id = os.urandom(16).hex()
         self._from_controller: dict[str, Any] | None = getattr(config, "workerinput", {}).get(
             _WORKER_KEY
         )
         self._is_worker = hasattr(config, "workerinput")
         self._settings = settings
-        self._records = SessionRecords(strict=self._settings.strict)
-        self._outcomes = Outcomes(config, self._records, self._settings, keep=self._keep)
         self._collector_rests = False
         self._is_announced = False
-        self._is_interrupted = False
         self._index: LogIndex | None = None
+        self._live: LiveReport | None = None
         self._shared_folder: Path | None = None
-        self._notes = [Note(text) for text in settings.unknown_variables]
-        self._reports: list[Report] = []
-        self._results: Results | None = None
-        self._recorder: Recorder | None = None
         self._parameters: list[tuple[Case, Any]] = []
         self._deselected: list[pytest.Item] = []
         """What no selection has left, until it is known that something was left."""
@@ -112,14 +89,13 @@ class DlperfSession:
 
     def register(self) -> None:
         """Take part in what follows."""
-        manager = self._config.pluginmanager
-        manager.register(self, "dlperf-session")
-        manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
-        if not self._only_looks:
-            manager.register(self._outcomes, "dlperf-outcomes")
-            if not self._is_worker:
-                self._reports += _flat(self._config.hook.pytest_dlperf_reports(config=self._config))
-                self._outcomes.reports = self._reports
+        suite = self._suite
+        if suite is not None and not self._only_looks:
+            from pytest_dlperf.plugin.reporting import Reporting
+
+            ignored_logs = self._index.ignored if self._index else []
+            Reporting(self._config, suite, ignored_logs, self._live).register()
+        self._config.pluginmanager.register(self, "dlperf-session")
 
     @property
     def _only_looks(self) -> bool:
@@ -152,7 +128,7 @@ class DlperfSession:
         if self._index is not None:
             suite.measure_from_logs(self._index, measurements)
             return
-        live = self._outcomes.live = self._live_report()
+        live = self._live = self._live_report()
         suite.measure_by_launching(
             measurements,
             launchers=launchers_of(self._config, suite.cluster.python),
@@ -272,118 +248,29 @@ class DlperfSession:
             "logs": _index_to_plain(self._index),
         }
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Learn from a worker which cases were selected."""
-        tests = getattr(node, "workeroutput", {}).get(_TESTS_KEY, ())
-        self._records.select((case_id, Quantity(quantity)) for case_id, quantity in tests)
-
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Keep what was left out, in case that nothing else is there."""
         if self._suite is not None:
             self._deselected += items
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note the selected cases: each appears in the reports, whatever becomes of it."""
+        """Forget what was left out where something is left."""
         if session.items:
             self._deselected.clear()
-        if self._only_looks:
-            return
-        found = map(case_of, session.items)
-        tests = dict.fromkeys((about[0].id, about[1]) for about in found if about is not None)
-        if self._is_worker:
-            plain = [(case_id, quantity.value) for case_id, quantity in tests]
-            self._config.workeroutput[_TESTS_KEY] = plain  # type: ignore[attr-defined]
-        else:
-            self._records.select(tests)
 
     # --------------------------------------------------------------------- the end
 
-    def _keep(self, record: TestRecord) -> None:
-        """Put what was measured into the history at once: the session may be killed."""
-        suite, file = self._suite, self._settings.history_file
-        if suite is None or file is None or not record.measurements:
-            return
-        if self._recorder is None:
-            from pytest_dlperf.history.recorder import Recorder
-
-            self._recorder = Recorder(
-                file,
-                session=self._id,
-                cluster=suite.cluster.name,
-                started=self._started.isoformat(timespec="seconds"),
-                from_logs=bool(self._settings.log_sources),
-            )
-        self._recorder.note(record)
-
-    def pytest_keyboard_interrupt(self) -> None:
-        """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
-        self._is_interrupted = True
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
-        self._outcomes.all_told()
+    def pytest_sessionfinish(self) -> None:
+        """Remove what workers have shared."""
         if self._shared_folder is not None:
             shutil.rmtree(self._shared_folder, ignore_errors=True)
-        suite = self._suite
-        is_silent = self._is_worker or self._only_looks or self._settings.dry_run
-        if suite is not None and not is_silent:
-            self._finish(session, suite)
-        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_dlperf_reports(self, config: pytest.Config) -> list[Report]:
-        """Add our own reports, in front of those of other plugins."""
-        from pytest_dlperf.reports.builtin import builtin_reports
-
-        return list(builtin_reports(config, self._settings, tell=self._notes.append))
-
-    def _finish(self, session: pytest.Session, suite: Suite) -> None:
-        """Write what was asked for, after everything has been judged."""
-        from pytest_dlperf.plugin.finish import finish
-        from pytest_dlperf.reports.publish import publish
-
-        any_report = self._outcomes.any_report
-        self._is_interrupted |= session.exitstatus not in _WHOLE
-        self._results, notes = finish(
-            suite,
-            self._records,
-            self._index.ignored if self._index else (),
-            started=self._started,
-            any_report=any_report,
-            green_so_far=session.exitstatus == pytest.ExitCode.OK,
-            session=self._id,
-            interrupted=self._is_interrupted,
-        )
-        self._notes += notes
-        self._notes += publish(self._reports, self._results, any_report=any_report)
-        if self._settings.session_dir.exists() and not self._settings.log_sources:
-            self._notes.append(Note(f"logs: {self._settings.session_dir}"))
-
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what the reports say at the end."""
-        suite = self._suite
-        if suite is None:
-            return
-        if self._deselected:
-            self._tell_selection(suite, terminalreporter)
-        from pytest_dlperf.reports.publish import summaries
-        from pytest_dlperf.reports.terminal import note_lines
-
-        if self._results is None or not self._outcomes.any_report:
-            lines = note_lines(self._notes)
-        else:
-            cluster = suite.cluster
-            terminalreporter.write_sep(
-                "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
-            )
-            lines = summaries(self._reports, self._results, self._notes)
-        for line in lines:
-            terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
-
-    def _tell_selection(self, suite: Suite, terminalreporter: pytest.TerminalReporter) -> None:
         """Say why nothing was selected, as far as words and values tell."""
+        suite = self._suite
+        if suite is None or not self._deselected:
+            return
         from pytest_dlperf.reports.selection import selection_lines
 
         names = [
@@ -399,31 +286,6 @@ class DlperfSession:
             suite.cluster,
         ):
             terminalreporter.write_line(text, yellow=True)
-
-
-class _ReportsOfOthers:
-    """Ends the session in red where a report could not be written, and keeps the summary."""
-
-    def __init__(self, config: pytest.Config, notes: list[Note]) -> None:
-        self._config = config
-        self._notes = notes
-
-    # Within the terminal reporter's wrapper, which has no summary when something is raised here.
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Note what the reports of others raise, and have bad notes count."""
-        try:
-            result = yield
-        except OSError as error:
-            if not self._config.pluginmanager.has_plugin("terminalreporter"):
-                raise
-            from pytest_dlperf.reports.publish import not_written_by_others
-
-            result = []
-            self._notes.append(not_written_by_others(error))
-        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        return result
 
 
 def _parameters(suite: Suite) -> list[tuple[Case, Any]]:

@@ -1,0 +1,187 @@
+"""What tests tell: kept in records and in the history, and reported when the session ends."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.records import SessionRecords
+from pytest_dlperf.plugin.fixtures import case_of
+from pytest_dlperf.plugin.outcomes import Outcomes
+from pytest_dlperf.reports.report import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from pytest_dlperf.history.recorder import Recorder
+    from pytest_dlperf.model.records import TestRecord
+    from pytest_dlperf.model.results import IgnoredLog, Results
+    from pytest_dlperf.plugin.suite import Suite
+    from pytest_dlperf.reports.live import LiveReport
+    from pytest_dlperf.reports.report import Report
+
+_TESTS_KEY: Final = "dlperf_tests"
+_WHOLE: Final = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
+"""How a session ends that came to its end."""
+
+
+class Reporting:
+    """Has records come to reports, where tests run."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        suite: Suite,
+        ignored_logs: Sequence[IgnoredLog],
+        live: LiveReport | None,
+    ) -> None:
+        """Begin without a record; ``live`` shows what happens while a test runs."""
+        self._config = config
+        self._suite = suite
+        self._settings = suite.settings
+        self._ignored_logs = ignored_logs
+        self._started = datetime.now().astimezone()
+        self._id = os.urandom(16).hex()
+        self._is_worker = hasattr(config, "workerinput")
+        self._is_interrupted = False
+        self._records = SessionRecords(strict=self._settings.strict)
+        self._outcomes = Outcomes(config, self._records, self._settings, keep=self._keep)
+        self._outcomes.live = live
+        self._notes = [Note(text) for text in self._settings.unknown_variables]
+        self._reports: list[Report] = []
+        self._results: Results | None = None
+        self._recorder: Recorder | None = None
+
+    def register(self) -> None:
+        """Take part in what follows."""
+        manager = self._config.pluginmanager
+        manager.register(self, "dlperf-reporting")
+        manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
+        manager.register(self._outcomes, "dlperf-outcomes")
+        if not self._is_worker:
+            for reports in self._config.hook.pytest_dlperf_reports(config=self._config):
+                self._reports += reports
+            self._outcomes.reports = self._reports
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Learn from a worker which cases were selected."""
+        tests = getattr(node, "workeroutput", {}).get(_TESTS_KEY, ())
+        self._records.select((case_id, Quantity(quantity)) for case_id, quantity in tests)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note the selected cases: each appears in the reports, whatever becomes of it."""
+        found = map(case_of, session.items)
+        tests = dict.fromkeys((about[0].id, about[1]) for about in found if about is not None)
+        if self._is_worker:
+            plain = [(case_id, quantity.value) for case_id, quantity in tests]
+            self._config.workeroutput[_TESTS_KEY] = plain  # type: ignore[attr-defined]
+        else:
+            self._records.select(tests)
+
+    def _keep(self, record: TestRecord) -> None:
+        """Put what was measured into the history at once: the session may be killed."""
+        file = self._settings.history_file
+        if file is None or not record.measurements:
+            return
+        if self._recorder is None:
+            from pytest_dlperf.history.recorder import Recorder
+
+            self._recorder = Recorder(
+                file,
+                session=self._id,
+                cluster=self._suite.cluster.name,
+                started=self._started.isoformat(timespec="seconds"),
+                from_logs=bool(self._settings.log_sources),
+            )
+        self._recorder.note(record)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
+        self._is_interrupted = True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
+        self._outcomes.all_told()
+        if not (self._is_worker or self._settings.dry_run):
+            self._finish(session)
+        return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_dlperf_reports(self, config: pytest.Config) -> list[Report]:
+        """Add our own reports, in front of those of other plugins."""
+        from pytest_dlperf.reports.builtin import builtin_reports
+
+        return list(builtin_reports(config, self._settings, tell=self._notes.append))
+
+    def _finish(self, session: pytest.Session) -> None:
+        """Write what was asked for, after everything has been judged."""
+        from pytest_dlperf.plugin.finish import finish
+        from pytest_dlperf.reports.publish import publish
+
+        any_report = self._outcomes.any_report
+        self._is_interrupted |= session.exitstatus not in _WHOLE
+        self._results, notes = finish(
+            self._suite,
+            self._records,
+            self._ignored_logs,
+            started=self._started,
+            any_report=any_report,
+            green_so_far=session.exitstatus == pytest.ExitCode.OK,
+            session=self._id,
+            interrupted=self._is_interrupted,
+        )
+        self._notes += notes
+        self._notes += publish(self._reports, self._results, any_report=any_report)
+        if self._settings.session_dir.exists() and not self._settings.log_sources:
+            self._notes.append(Note(f"logs: {self._settings.session_dir}"))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print what the reports say at the end."""
+        from pytest_dlperf.reports.publish import summaries
+        from pytest_dlperf.reports.terminal import note_lines
+
+        if self._results is None or not self._outcomes.any_report:
+            lines = note_lines(self._notes)
+        else:
+            cluster = self._suite.cluster
+            terminalreporter.write_sep(
+                "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
+            )
+            lines = summaries(self._reports, self._results, self._notes)
+        for line in lines:
+            terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
+
+
+class _ReportsOfOthers:
+    """Ends the session in red where a report could not be written, and keeps the summary."""
+
+    def __init__(self, config: pytest.Config, notes: list[Note]) -> None:
+        self._config = config
+        self._notes = notes
+
+    # Within the terminal reporter's wrapper, which has no summary when something is raised here.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Note what the reports of others raise, and have bad notes count."""
+        try:
+            result = yield
+        except OSError as error:
+            if not self._config.pluginmanager.has_plugin("terminalreporter"):
+                raise
+            from pytest_dlperf.reports.publish import not_written_by_others
+
+            result = []
+            self._notes.append(not_written_by_others(error))
+        if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return result
