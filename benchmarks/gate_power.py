@@ -21,12 +21,12 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.control import confirm_throughput
-from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
+from pytest_dlperf.gate.control import ControlRuns, confirm
 from pytest_dlperf.gate.noise import are_unstable
-from pytest_dlperf.gate.rules import rule_for
+from pytest_dlperf.gate.rules import Terms, rule_for
+from pytest_dlperf.gate.verdicts import End, Question, decide
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import RuleName, Verdict
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
@@ -35,7 +35,7 @@ from pytest_dlperf.plugin.suite import MIN_PAIRS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_dlperf.gate.rule import Rule
+    from pytest_dlperf.gate.rules import Rule
     from pytest_dlperf.model.judgement import Judgement
 
 THROUGHPUT: Final = 1000.0
@@ -214,7 +214,8 @@ def one_night(
     gate, noise = cell.gate, NOISES[cell.noise]
     levels = levels_of(cell, choose)
     baseline = baseline_of(sessions_of(gate, noise, levels, choose))
-    rule = make_rule(baseline, tolerance_percent=gate.tolerance_percent, forced=gate.forced)
+    terms = Terms(tolerance_percent=gate.tolerance_percent, forced=gate.forced)
+    rule = make_rule(baseline, terms)
     visible = 0.0
     loss = cell.loss
     if loss is None:
@@ -234,9 +235,7 @@ def one_night(
         )
     if not gate.control or verdict is not Verdict.REGRESSED:
         return verdict, verdict, len(runs), visible
-    judgement = judge_throughput(
-        measurement(runs), baseline, tolerance_percent=gate.tolerance_percent, forced=gate.forced
-    )
+    judgement = decide(Question(End(measurement(runs), baseline), terms))
     # As many as a session takes: A B B A, and not too few to tell.
     pairs = max(MIN_PAIRS, len(runs) + len(runs) % 2)
     confirmed = confirmed_in_turn(judgement, baseline, noise, (level, tonight), pairs, choose)
@@ -296,15 +295,11 @@ def speedup_night(  # noqa: PLR0913, PLR0917 - a night has so many sides
     gate, noise = cell.gate, NOISES[cell.noise]
     accepted, tonight = levels
     single = baseline_of(sessions_of(gate, noise, accepted, choose))
-    wishes: dict[str, Any] = {"tolerance_percent": gate.tolerance_percent, "forced": gate.forced}
-    single_runs, _ = series(make_rule(single, **wishes), noise, tonight, choose)
-    judgement = judge_speedup(
-        measurement(runs),
-        measurement(single_runs),
-        replace(many, speedup=many.throughput / single.throughput),
-        single,
-        **wishes,
-    )
+    terms = Terms(tolerance_percent=gate.tolerance_percent, forced=gate.forced)
+    single_runs, _ = series(make_rule(single, terms), noise, tonight, choose)
+    many = replace(many, speedup=many.throughput / single.throughput)
+    many_end, single_end = End(measurement(runs), many), End(measurement(single_runs), single)
+    judgement = decide(Question(many_end, terms, single_end))
     return judgement.verdict, judgement.verdict, len(runs)
 
 
@@ -320,9 +315,8 @@ def confirmed_in_turn(  # noqa: PLR0913, PLR0917 - a night has so many sides
     candidate, control = (
         measurement(noise.run(level, choose) for _ in range(pairs)) for level in levels
     )
-    return confirm_throughput(
-        judgement, InterleavedRuns(candidate=candidate, control=control), baseline
-    )
+    both = InterleavedRuns(candidate=candidate, control=control)
+    return confirm(judgement, ControlRuns(interleaved=(both,)), [baseline])
 
 
 def nights(

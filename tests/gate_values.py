@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.gate.rules import Terms
+from pytest_dlperf.gate.verdicts import End, Question, decide
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pytest_dlperf.model.judgement import Judgement
 
 CASE = "paddle-resnet50-fp32-b128-1n8g"
 SINGLE = "paddle-resnet50-fp32-b128-1n1g"
@@ -31,6 +35,25 @@ def measured(*throughputs: float, name: str = CASE) -> Measurement:
             for number, throughput in enumerate(throughputs, 1)
         ),
     )
+
+
+def judge_throughput(
+    measurement: Measurement, baseline: Baseline | None, **terms: Any
+) -> Judgement:
+    """The verdict on a throughput by these terms."""
+    return decide(Question(End(measurement, baseline), Terms(**terms)))
+
+
+def judge_speedup(
+    measurement: Measurement,
+    single_device: Measurement,
+    baseline: Baseline | None,
+    single_baseline: Baseline | None = None,
+    **terms: Any,
+) -> Judgement:
+    """The verdict on a speedup by these terms."""
+    single = End(single_device, single_baseline)
+    return decide(Question(End(measurement, baseline), Terms(**terms), single))
 
 
 def interleaved(

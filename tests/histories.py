@@ -8,10 +8,12 @@ from datetime import datetime, timedelta, timezone
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from results_makers import judged
+
 from pytest_dlperf.history.series import Day
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import Results
@@ -61,9 +63,7 @@ def case_result(
     verdict: Verdict = Verdict.PASS,
 ) -> CaseResult:
     """What a session came to of one case."""
-    judgement = Judgement(
-        quantity=Quantity.THROUGHPUT, verdict=verdict, reference=baseline, difference_percent=0.1
-    )
+    judgement = judged(verdict, accepted=baseline, difference_percent=0.1)
     return CaseResult(
         case=Case.parse(case_id),
         measurement=measurement(case_id, runs, launched=launched),

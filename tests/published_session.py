@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gate_values import judge_speedup, judge_throughput
+
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
-from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-# Medians import it when they are asked for; by pytester a second time, against its warning.
-import numpy as np  # noqa: F401
-
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Quantity, RuleName, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import Results
@@ -57,19 +55,40 @@ def measured_case(  # noqa: PLR0913 - what differs between tests, by name
         if accepted is None
         else AcceptedNumbers(throughput=accepted, speedup=speedup, estimator=estimator.value),
         judgements={
-            Quantity.THROUGHPUT: Judgement(
-                quantity=Quantity.THROUGHPUT,
-                verdict=verdict,
+            Quantity.THROUGHPUT: judged(
+                verdict,
                 measured=measurement.median,
                 accepted=accepted,
-                reference=accepted,
                 difference_percent=0.1,
                 interval_percent=(-0.5, 0.7),
-                tolerance_percent=5.0,
-                rule=RuleName.TOLERANCE,
             )
         },
     )
+
+
+def judged(
+    verdict: Verdict,
+    *,
+    quantity: Quantity = Quantity.THROUGHPUT,
+    measured: float | None = None,
+    accepted: float | None = None,
+    **decision: Any,
+) -> Judgement:
+    """A judgement by the tolerance, compared with the accepted number unless told otherwise."""
+    judgement = Judgement(quantity=quantity, verdict=verdict, measured=measured, accepted=accepted)
+    return decided(judgement, **decision)
+
+
+def decided(judgement: Judgement, **decision: Any) -> Judgement:
+    """The judgement with another decision: these numbers are others."""
+    before = judgement.decision or Decision(
+        rule=RuleName.TOLERANCE,
+        verdict=judgement.verdict,
+        reference=judgement.accepted or 1000.0,
+        difference_percent=0.0,
+        tolerance_percent=5.0,
+    )
+    return replace(judgement, decision=replace(before, **decision))
 
 
 def unmeasured_case(case_id: str, verdict: Verdict, reason: str) -> CaseResult:

@@ -136,7 +136,7 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
     few, results = suite.judge(*nights.usual("fourth"), EXTEND, cluster="local")
 
     assert few.ret == 0
-    assert results["cases"][0]["gate"]["throughput"]["rule"] == "tolerance"
+    assert results["cases"][0]["gate"]["throughput"]["decision"]["rule"] == "tolerance"
     few.stdout.fnmatch_lines(["added this session's runs to the baselines of 2 cases in *"])
     assert {name: entry["throughput"] for name, entry in entries(nights).items()} == accepted
     assert [len(entry["sessions"]) for entry in entries(nights).values()] == [3, 3]
@@ -145,8 +145,8 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
     usual, results = suite.judge(*nights.usual("usual"), cluster="local")
     assert usual.ret == 0
     for case in results["cases"]:
-        assert case["gate"]["throughput"]["rule"] == "sequential"
-        assert 2 <= case["gate"]["throughput"]["min_detectable_percent"] < 4
+        assert case["gate"]["throughput"]["decision"]["rule"] == "sequential"
+        assert 2 <= case["gate"]["throughput"]["decision"]["min_detectable_percent"] < 4
         assert [run["run"] for run in case["runs"]] == [1, 2, 3]
         assert case["available_runs"] == 5
     usual.stdout.fnmatch_lines(["    3 of 5 logs were read: they decide"])
@@ -171,10 +171,10 @@ def test_the_table_shows_the_number_that_the_difference_is_taken_from(suite: Sui
     result, results = suite.judge(*nights.usual("usual", of_1n1g=1.04), cluster="local")
 
     gate = results["cases"][0]["gate"]["throughput"]
-    shown = f"{gate['reference']:.2f}"
+    shown = f"{gate['decision']['reference']:.2f}"
     row = next(line for line in result.outlines if shown in line)
     median = results["cases"][0]["throughput"]["median"]
-    assert f"{100 * (median / gate['reference'] - 1):+.1f} %" in row
+    assert f"{100 * (median / gate['decision']['reference'] - 1):+.1f} %" in row
 
 
 def test_the_same_runs_count_once(suite: Suite) -> None:

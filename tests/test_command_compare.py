@@ -18,9 +18,9 @@ import browser
 import pytest
 from results_makers import measured_case, session, unmeasured_case
 
-from pytest_dlperf.gate.noise import median
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, RunStatus
+from pytest_dlperf.model.statistics import median
 from pytest_dlperf.results import comparison
 from pytest_dlperf.results.comparison import compare_results, ratio_interval
 from pytest_dlperf.results.encode import encode, write_json

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gate_values import measured
+from gate_values import judge_speedup, judge_throughput, measured
 
-from pytest_dlperf.gate.judge import judge_speedup, judge_throughput
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Judgement, RuleName, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus

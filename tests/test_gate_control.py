@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from gate_values import CASE, SINGLE, interleaved, measured
 
-from pytest_dlperf.gate.control import confirm_speedup, confirm_throughput
+from pytest_dlperf.gate.control import ControlRuns, confirm
 from pytest_dlperf.model.baseline import Baseline
-from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Quantity, RuleName, Verdict
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 
 
@@ -36,11 +36,29 @@ def judgement(verdict: Verdict, quantity: Quantity = Quantity.THROUGHPUT) -> Jud
         verdict=verdict,
         measured=960.0,
         accepted=1000.0,
-        reference=1000.0,
-        difference_percent=-4.0,
-        tolerance_percent=2.0,
-        rule=RuleName.SEQUENTIAL,
+        decision=Decision(
+            rule=RuleName.SEQUENTIAL,
+            verdict=verdict,
+            reference=1000.0,
+            difference_percent=-4.0,
+            tolerance_percent=2.0,
+        ),
     )
+
+
+def confirm_throughput(
+    judgement: Judgement, arms: InterleavedRuns, accepted: Baseline | None
+) -> Judgement:
+    return confirm(judgement, ControlRuns(interleaved=(arms,)), [accepted])
+
+
+def confirm_speedup(
+    judgement: Judgement,
+    arms: InterleavedRuns,
+    single: InterleavedRuns,
+    *baselines: Baseline | None,
+) -> Judgement:
+    return confirm(judgement, ControlRuns(interleaved=(arms, single)), baselines)
 
 
 def confirmed(
@@ -98,7 +116,10 @@ def test_a_loss_that_the_case_tolerates_is_none_by_the_ratio_alone() -> None:
 
 
 def test_the_tolerance_rule_lends_its_tolerance_to_the_ratio_alone() -> None:
-    passed = replace(judgement(Verdict.PASS), rule=RuleName.TOLERANCE, tolerance_percent=5.0)
+    passed = judgement(Verdict.PASS)
+    assert passed.decision is not None
+    decision = replace(passed.decision, rule=RuleName.TOLERANCE, tolerance_percent=5.0)
+    passed = replace(passed, decision=decision)
     for candidate, verdict in ((960, Verdict.PASS), (940, Verdict.REGRESSED)):
         found = confirm_throughput(passed, interleaved(candidate, 1000), baseline())
         assert found.verdict is verdict
@@ -200,16 +221,35 @@ def test_what_lies_between_the_arms_is_no_noise() -> None:
     assert "a loss counts from 1.5 % on" in (found.reason or "")
 
 
-@pytest.mark.parametrize("arm", ["candidate", "control"])
-def test_a_broken_arm_takes_nothing_back(arm: str) -> None:
-    sound = interleaved(960, 960)
+def with_broken_run(arm: Measurement) -> Measurement:
     broken = Run(run=3, throughput=None, status=RunStatus.HUNG, reason="no step for 60 s")
-    whole = getattr(sound, arm)
-    arms = replace(sound, **{arm: replace(whole, runs=(*whole.runs[:2], broken))})
+    return replace(arm, runs=(*arm.runs[:2], broken))
+
+
+def test_a_broken_control_takes_nothing_back_and_lets_nothing_pass() -> None:
+    sound = interleaved(960, 960)
+    arms = replace(sound, control=with_broken_run(sound.control))
     found = confirmed(Verdict.REGRESSED, arms)
     assert found.verdict is Verdict.REGRESSED
     assert "run 3" in found.notes[-1]
     assert "no step for 60 s" in found.notes[-1]
+    assert confirmed(Verdict.PASS, arms).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REGRESSED, Verdict.PASS])
+def test_a_candidate_that_breaks_beside_the_control_is_broken(verdict: Verdict) -> None:
+    sound = interleaved(960, 960)
+    found = confirmed(verdict, replace(sound, candidate=with_broken_run(sound.candidate)))
+    assert found.verdict is Verdict.HUNG
+    assert "run 3" in (found.reason or "")
+
+
+def test_a_control_that_cannot_be_run_takes_nothing_back_and_lets_nothing_pass() -> None:
+    runs = ControlRuns(problem="no host is free")
+    found = confirm(judgement(Verdict.REGRESSED), runs, [baseline()])
+    assert (found.verdict, found.notes) == (Verdict.REGRESSED, ("no host is free",))
+    passed = confirm(judgement(Verdict.PASS), runs, [baseline()])
+    assert (passed.verdict, passed.reason) == (Verdict.INCONCLUSIVE, "no host is free")
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.IMPROVED])
@@ -264,11 +304,12 @@ def test_a_speedup_is_confirmed_by_the_speedups_of_both_arms(
 
 
 def test_a_speedup_tells_whether_the_accepted_software_scales_as_badly() -> None:
+    first = judgement(Verdict.REGRESSED, Quantity.SPEEDUP)
+    assert first.decision is not None
     slow = replace(
-        judgement(Verdict.REGRESSED, Quantity.SPEEDUP),
+        first,
         accepted=8.0,
-        reference=8.0,
-        difference_percent=-5.0,
+        decision=replace(first.decision, reference=8.0, difference_percent=-5.0),
     )
     single = interleaved(1000, 1000, name=SINGLE)
     for level, told in (

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from pytest_dlperf.gate.rule import Decision, Rule
+    from pytest_dlperf.gate.rules import Rule, Terms
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.judgement import RuleName
+    from pytest_dlperf.model.judgement import Decision, RuleName
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "gate_power.py"
 TRIALS = 400
@@ -65,8 +65,8 @@ def test_every_target_holds(gate_power: ModuleType) -> None:
 
 
 def test_a_comparison_turned_round_misses_the_targets(gate_power: ModuleType) -> None:
-    def make_turned(baseline: Baseline, **wishes: Any) -> Rule:
-        return Turned(rule_for(baseline, **wishes), gate_power.THROUGHPUT)
+    def make_turned(baseline: Baseline, terms: Terms) -> Rule:
+        return Turned(rule_for(baseline, terms), gate_power.THROUGHPUT)
 
     targets = [target for target in gate_power.TARGETS if target.at_least is not None]
     outcomes = {

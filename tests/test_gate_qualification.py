@@ -10,15 +10,16 @@ import pytest
 from gate_values import accepted, drawn
 
 from pytest_dlperf.gate.qualification import Qualification, qualify
-from pytest_dlperf.gate.rules import rule_maker
+from pytest_dlperf.gate.rules import Terms, rule_maker
 from pytest_dlperf.model.judgement import RuleName, Verdict
 from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.gate.rule import Decision, Rule
+    from pytest_dlperf.gate.rules import Rule
     from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.judgement import Decision
 
 
 def recorded(
@@ -31,7 +32,7 @@ def qualified(baseline: Baseline, tolerance: float = 5.0, trials: int = 300) -> 
     own = baseline.tolerance_percent
     return qualify(
         baseline.rolling,
-        rule_maker(baseline, tolerance_percent=tolerance),
+        rule_maker(baseline, Terms(tolerance_percent=tolerance)),
         own if own is not None else tolerance,
         trials=trials,
         seed=1,
@@ -128,7 +129,7 @@ def test_a_baseline_that_decides_nothing_is_refused() -> None:
 def test_a_comparison_turned_round_is_refused(sessions: int) -> None:
     baseline = recorded(0.01, sessions)
 
-    make = rule_maker(baseline, tolerance_percent=5.0)
+    make = rule_maker(baseline, Terms(tolerance_percent=5.0))
 
     def turned(sessions: Sequence[Sequence[float]]) -> Rule:
         return TurnedRound(make([[1 / run for run in runs] for runs in sessions]))
@@ -138,7 +139,7 @@ def test_a_comparison_turned_round_is_refused(sessions: int) -> None:
 
 
 def test_a_rule_that_sees_nothing_is_refused() -> None:
-    make = rule_maker(recorded(0.01), tolerance_percent=5.0)
+    make = rule_maker(recorded(0.01), Terms(tolerance_percent=5.0))
     found = qualify(recorded(0.01).rolling, lambda drawn: Blind(make(drawn)), 5.0, trials=100)
     assert found.min_detectable_percent is None
     assert "10 %, two tolerances, is seen in 0 % of nights" in (found.fault or "")
@@ -155,7 +156,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 
 def test_fewer_than_five_runs_cannot_be_split() -> None:
-    make = rule_maker(recorded(0.01), tolerance_percent=5.0)
+    make = rule_maker(recorded(0.01), Terms(tolerance_percent=5.0))
     with pytest.raises(ValueError, match="4 runs"):
         qualify([(1.0, 2.0, 3.0, 4.0)], make, 5.0)
 

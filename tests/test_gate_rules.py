@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gate_values import EVEN
+from gate_values import EVEN, judge_throughput
 
-from pytest_dlperf.gate.judge import judge_throughput
-from pytest_dlperf.gate.rules import RepeatsByRule, repeats_for, rule_for, rule_maker
+from pytest_dlperf.gate.rules import RepeatsByRule, Terms, repeats_for, rule_for, rule_maker
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import RuleName, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
@@ -37,7 +36,9 @@ def name_of(
     forced: RuleName | None = None,
     repeats: int | None = None,
 ) -> RuleName:
-    return rule_for(accepted, tolerance_percent=tolerance, forced=forced, repeats=repeats).name
+    return rule_for(
+        accepted, Terms(tolerance_percent=tolerance, forced=forced, repeats=repeats)
+    ).name
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_a_rule_can_be_forced() -> None:
 
 def test_the_rule_is_made_with_what_the_case_and_the_user_say() -> None:
     def verdict(accepted: Baseline, level: float, system: float = 5.0) -> Verdict | None:
-        rule = rule_for(accepted, tolerance_percent=system)
+        rule = rule_for(accepted, Terms(tolerance_percent=system))
         decision = rule.decide([level] * 9, is_last=True)
         return decision.verdict if decision else None
 
@@ -113,9 +114,9 @@ def test_the_rule_is_made_with_what_the_case_and_the_user_say() -> None:
     assert verdict(crept, 1000.0) is Verdict.PASS
     assert verdict(crept, 1000.0, system=3.0) is Verdict.REGRESSED
     assert verdict(replace(crept, tolerance_percent=3.0), 1000.0) is Verdict.REGRESSED
-    assert rule_for(baseline(), tolerance_percent=5.0, repeats=6).at_most == 6
-    assert rule_for(baseline(1), tolerance_percent=5.0, repeats=6).at_most == 6
-    assert rule_for(baseline(), tolerance_percent=5.0, available=6).at_most == 6
+    assert rule_for(baseline(), Terms(tolerance_percent=5.0, repeats=6)).at_most == 6
+    assert rule_for(baseline(1), Terms(tolerance_percent=5.0, repeats=6)).at_most == 6
+    assert rule_for(baseline(), Terms(tolerance_percent=5.0), available=6).at_most == 6
 
 
 def repeats(
@@ -124,10 +125,7 @@ def repeats(
     """The largest number of runs, and after which of nine equal usual runs there are enough."""
     by = repeats_for(
         accepted,
-        tolerance_percent=5.0,
-        forced=None,
-        repeats=fixed,
-        default_repeats=5,
+        Terms(tolerance_percent=5.0, repeats=fixed, default_repeats=5),
         at_least=at_least,
     )
     return by.at_most, [count for count in range(1, 10) if by.is_enough([1000.0] * count)]
@@ -154,7 +152,7 @@ def test_a_session_that_records_takes_at_least_so_many() -> None:
 
 
 def test_over_logs_the_tolerance_takes_all_that_there_are() -> None:
-    by = repeats_for(None, tolerance_percent=5.0, forced=None, repeats=None, default_repeats=None)
+    by = repeats_for(None, Terms(tolerance_percent=5.0))
     assert by.at_most is None
     assert not by.is_enough([1000.0] * 50)
 
@@ -162,7 +160,7 @@ def test_over_logs_the_tolerance_takes_all_that_there_are() -> None:
 @pytest.mark.parametrize("level", [900.0, 940.0, 970.0, 980.0, 985.0, 1000.0, 1040.0])
 def test_the_rule_that_asked_for_the_runs_is_the_one_that_judges_them(level: float) -> None:
     accepted = baseline()
-    by = RepeatsByRule(rule_for(accepted, tolerance_percent=5.0))
+    by = RepeatsByRule(rule_for(accepted, Terms(tolerance_percent=5.0)))
     runs: list[float] = []
     while not by.is_enough(runs):
         runs.append(level * (1 + 0.004 * (-1) ** len(runs)))
@@ -184,9 +182,9 @@ def test_the_rule_that_asked_for_the_runs_is_the_one_that_judges_them(level: flo
 
 
 def test_a_made_rule_stays_of_its_kind_with_other_sessions() -> None:
-    make = rule_maker(baseline(), tolerance_percent=5.0)
+    make = rule_maker(baseline(), Terms(tolerance_percent=5.0))
     assert make([EVEN, EVEN]).name is RuleName.SEQUENTIAL
-    few = rule_maker(baseline(1), tolerance_percent=5.0, default_repeats=3)([EVEN])
+    few = rule_maker(baseline(1), Terms(tolerance_percent=5.0, default_repeats=3))([EVEN])
     assert (few.name, few.at_most) == (RuleName.TOLERANCE, 3)
     decision = few.decide([940.0] * 3, is_last=False)
     assert decision is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_dlperf.gate.expectation import ExpectedAlarms, expected_false_alarms
 from pytest_dlperf.gate.scaling import oddities, where_lost
+from pytest_dlperf.gate.verdicts import ExpectedAlarms, expected_false_alarms
 from pytest_dlperf.model.case import Topology
-from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Quantity, RuleName, Verdict
 
 
 def lost(**losses: float | None) -> str | None:
@@ -103,8 +103,16 @@ def judged(false_alarm: float | None, rule: RuleName | None = RuleName.SEQUENTIA
     return Judgement(
         quantity=Quantity.THROUGHPUT,
         verdict=Verdict.PASS if rule else Verdict.FAILED,
-        false_alarm=false_alarm,
-        rule=rule,
+        decision=None
+        if rule is None
+        else Decision(
+            rule=rule,
+            verdict=Verdict.PASS,
+            reference=1000.0,
+            difference_percent=0.0,
+            tolerance_percent=2.0,
+            false_alarm=false_alarm,
+        ),
     )
 
 

@@ -15,17 +15,17 @@ from pytest_dlperf.gate.noise import (
     StandardError,
     are_unstable,
     corrected_mad,
+    gross_outliers,
     location,
-    median,
     noise,
     outliers,
     pooled_noise,
-    strays,
     t_quantile,
     t_sf,
 )
 from pytest_dlperf.gate.sequential import SequentialRule
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.statistics import median
 
 # Thirty runs with a deviation of 1.0 % around 1000.
 EVEN = [985.0, 992.0, 1000.0, 1008.0, 1015.0]
@@ -90,7 +90,7 @@ def test_the_deviation_from_the_median_is_corrected_for_small_samples(count: int
     assert average == pytest.approx(10, rel=0.04)
 
 
-def test_the_location_is_the_mean_without_strays() -> None:
+def test_the_location_is_the_mean_without_gross_outliers() -> None:
     assert location([990, 1000, 1010, 700], 0.01) == 1000
     assert location([990, 1000, 1013], 0.01) == pytest.approx(1001)
 
@@ -100,12 +100,12 @@ def test_the_location_is_the_median_where_fewer_than_half_are_near_it() -> None:
 
 
 def test_strays_lie_three_percent_away_at_least() -> None:
-    assert strays([1000, 1000, 1000, 975], 0.002) == []
-    assert strays([1000, 1000, 1000, 965], 0.002) == [965]
-    assert strays([1000, 1000, 1000, 965], 0.01) == []
+    assert gross_outliers([1000, 1000, 1000, 975], 0.002) == []
+    assert gross_outliers([1000, 1000, 1000, 965], 0.002) == [965]
+    assert gross_outliers([1000, 1000, 1000, 965], 0.01) == []
 
 
-def test_runs_are_unstable_with_more_than_a_third_of_strays() -> None:
+def test_runs_are_unstable_with_more_than_a_third_of_gross_outliers() -> None:
     assert not are_unstable([1000] * 6 + [500] * 3, 0.01)
     assert are_unstable([1000] * 5 + [500] * 3, 0.01)
 
@@ -113,7 +113,7 @@ def test_runs_are_unstable_with_more_than_a_third_of_strays() -> None:
 def test_every_run_that_the_location_leaves_out_is_an_outlier() -> None:
     runs = [1000.0, 1000.0, 1000.0, 1000.0, 985.0]
     assert outliers(runs, 0.003) == [985.0]
-    assert strays(runs, 0.003) == []
+    assert gross_outliers(runs, 0.003) == []
     assert location(runs, 0.003) == 1000.0
 
 
@@ -232,7 +232,7 @@ def test_a_decision_tells_what_it_sees_and_how_often_it_is_wrong() -> None:
     decision = rule().decide([1000.0] * 3, is_last=True)
     assert decision is not None
     assert decision.reference == 1000
-    assert decision.threshold_percent == pytest.approx(2.15, abs=0.05)
+    assert decision.tolerance_percent == pytest.approx(2.15, abs=0.05)
     assert decision.min_detectable_percent == pytest.approx(2.68, abs=0.05)
     assert 0 < (decision.false_alarm or 0) < 0.002
     assert decision.interval_percent == pytest.approx((-1.3, 1.3), abs=0.1)
@@ -290,7 +290,7 @@ def test_what_the_last_sessions_pass_may_still_be_drift() -> None:
     assert "5.7 % below it, allowed are 5.0 %" in decision.reason
     assert decision.reference == 1060
     assert decision.difference_percent == pytest.approx(-5.66, abs=0.01)
-    assert decision.threshold_percent == pytest.approx(5)
+    assert decision.tolerance_percent == pytest.approx(5)
     # Of this loss no less is seen than what is allowed.
     assert decision.min_detectable_percent is not None
     assert 5.5 < decision.min_detectable_percent < 7
@@ -403,9 +403,9 @@ def test_a_night_noisier_than_the_baseline_goes_by_its_own_noise() -> None:
     noisy = quiet.decide(NOISY, is_last=True)
     assert usual is not None
     assert noisy is not None
-    assert usual.threshold_percent == 2
-    assert noisy.threshold_percent > 5
-    assert (noisy.min_detectable_percent or 0) > noisy.threshold_percent
+    assert usual.tolerance_percent == 2
+    assert noisy.tolerance_percent > 5
+    assert (noisy.min_detectable_percent or 0) > noisy.tolerance_percent
     assert noisy.notes[-1] == "runs differ by 3.1 % tonight, 0.4 % in the baseline"
     assert verdict(quiet, [run * 0.97 for run in NOISY]) is None
     assert verdict(quiet, [run * 0.97 for run in NOISY], is_last=True) is Verdict.PASS
@@ -469,7 +469,7 @@ def test_the_unit_changes_no_verdict(runs: list[float], unit: float) -> None:
     assert other is not None
     assert other.verdict is plain.verdict
     assert other.difference_percent == pytest.approx(plain.difference_percent, abs=1e-6)
-    assert other.threshold_percent == pytest.approx(plain.threshold_percent)
+    assert other.tolerance_percent == pytest.approx(plain.tolerance_percent)
 
 
 def test_the_order_of_the_runs_changes_nothing() -> None:

@@ -12,7 +12,7 @@ import results_makers as make
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
 from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Night
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
@@ -380,7 +380,7 @@ def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty: Results) 
     assert result.measurement.median is not None
     held = judged.reference
     assert held is not None
-    judged = replace(judged, difference_percent=-9.9)
+    judged = make.decided(judged, difference_percent=-9.9)
     told = replace(result, judgements={Quantity.THROUGHPUT: judged})
     page = page_of(replace(plenty, cases=(told,)))
     difference = 100 * (result.measurement.median / held - 1)
@@ -413,14 +413,8 @@ def test_an_interrupted_session_is_not_green() -> None:
 
 def test_a_reference_of_another_size_does_not_hide_the_runs(plenty: Results) -> None:
     result = of(plenty, SLOWER)
-    judgement = Judgement(
-        quantity=Quantity.THROUGHPUT,
-        verdict=Verdict.REGRESSED,
-        measured=8750.0,
-        accepted=99_000.0,
-        reference=99_000.0,
-        difference_percent=-91.2,
-        tolerance_percent=5.0,
+    judgement = make.judged(
+        Verdict.REGRESSED, measured=8750.0, accepted=99_000.0, difference_percent=-91.2
     )
     page = page_of(
         replace(

@@ -338,7 +338,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
     for topology, percent in (("1n1g", 2.1), ("2n8g", 66.0), ("4n8g", 140.0)):
         cases.append(make.measured_case(f"paddle-resnet50-fp32-b128-{topology}", 350.0))
         [judgement] = cases[-1].judgements.values()
-        judged = replace(judgement, min_detectable_percent=percent)
+        judged = make.decided(judgement, min_detectable_percent=percent)
         cases[-1].judgements[Quantity.THROUGHPUT] = judged
 
     page = markdown_page(make.session(*cases))

@@ -19,7 +19,7 @@ from results_makers import measured_case, session, unmeasured_case
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case, Topology
-from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Quantity, RuleName, Verdict
 from pytest_dlperf.model.measurement import (
     Estimator,
     Fingerprint,
@@ -118,20 +118,28 @@ cases = st.builds(
     options=st.sampled_from([(), ("xla",), ("dali", "workers8")]),
     topology=st.builds(Topology, st.integers(1, 4), st.integers(1, 8)),
 )
+decisions = st.builds(
+    Decision,
+    rule=st.sampled_from(RuleName),
+    verdict=st.sampled_from(Verdict),
+    reference=positive,
+    difference_percent=percents,
+    tolerance_percent=percents,
+    interval_percent=st.none() | st.tuples(percents, percents),
+    min_detectable_percent=st.none() | percents,
+    false_alarm=st.none() | st.floats(0, 1),
+    reason=st.none() | texts,
+    notes=st.lists(texts, max_size=2).map(tuple),
+)
 judgement_numbers = {
     "measured": st.none() | positive,
     "accepted": st.none() | positive,
-    "reference": st.none() | positive,
-    "difference_percent": st.none() | percents,
-    "interval_percent": st.none() | st.tuples(percents, percents),
-    "tolerance_percent": st.none() | percents,
-    "min_detectable_percent": st.none() | percents,
-    "false_alarm": st.none() | st.floats(0, 1),
-    "rule": st.none() | st.sampled_from(RuleName),
+    "decision": st.none() | decisions,
     "reason": st.none() | texts,
     "ends": st.lists(texts, max_size=2).map(tuple),
     "notes": st.lists(texts, max_size=2).map(tuple),
     "recorded": st.booleans(),
+    "refused": st.none() | texts,
     "excused": st.booleans(),
 }
 accepted_numbers = st.builds(

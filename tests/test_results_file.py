@@ -22,9 +22,8 @@ CASE_KEYS = {
     "gate", "fingerprint", "available_runs", "whole", "unfinished", "interleaved",
 }  # fmt: skip
 JUDGEMENT_KEYS = {
-    "quantity", "verdict", "measured", "accepted", "reference", "difference_percent",
-    "interval_percent", "tolerance_percent", "min_detectable_percent", "false_alarm", "rule",
-    "reason", "ends", "notes", "recorded", "excused",
+    "quantity", "verdict", "measured", "accepted", "decision", "reason", "ends", "notes",
+    "recorded", "refused", "excused",
 }  # fmt: skip
 
 

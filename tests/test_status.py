@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from nights import Nights
-from results_makers import measured_case, unmeasured_case
+from results_makers import judged, measured_case, unmeasured_case
 
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.reports.report import TestStatus
 from pytest_dlperf.reports.terminal import status_of
@@ -78,15 +79,8 @@ def record_of(
         if measured is None
         else measured_case(ONE, measured, unit="samples/s", verdict=verdict)
     )
-    judgement = Judgement(
-        quantity=Quantity.THROUGHPUT,
-        verdict=verdict,
-        measured=measured,
-        accepted=400.0,
-        reference=400.0,
-        difference_percent=-5.0,
-        recorded=recorded,
-    )
+    judgement = judged(verdict, measured=measured, accepted=400.0, difference_percent=-5.0)
+    judgement = replace(judgement, recorded=recorded)
     return TestRecord(
         case=case.case,
         quantity=Quantity.THROUGHPUT,

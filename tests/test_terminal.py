@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from nights import Nights
+from results_makers import decided, judged
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case
@@ -41,23 +42,16 @@ def result(
         for number, value in enumerate(throughputs, 1)
     )
     judgements = {
-        Quantity.THROUGHPUT: Judgement(
-            quantity=Quantity.THROUGHPUT,
-            verdict=verdict,
-            measured=8781.78,
-            accepted=9000.0,
-            reference=9000.0,
-            difference_percent=-2.42,
-            tolerance_percent=5,
+        Quantity.THROUGHPUT: judged(
+            verdict, measured=8781.78, accepted=9000.0, difference_percent=-2.42
         )
     }
     if speedup is not None:
-        judgements[Quantity.SPEEDUP] = Judgement(
+        judgements[Quantity.SPEEDUP] = judged(
+            speedup,
             quantity=Quantity.SPEEDUP,
-            verdict=speedup,
             measured=24.0,
             accepted=24.88,
-            reference=24.88,
             difference_percent=-3.54,
         )
     return CaseResult(
@@ -102,7 +96,7 @@ def test_a_row_has_all_numbers() -> None:
 def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
     seen = result(Verdict.PASS)
     judged = seen.judgements[Quantity.THROUGHPUT]
-    seen.judgements[Quantity.THROUGHPUT] = replace(judged, min_detectable_percent=5.3)
+    seen.judgements[Quantity.THROUGHPUT] = decided(judged, min_detectable_percent=5.3)
     _, head, row, legend = lines(seen, verbosity=0)
     assert head.split()[4] == "sees"
     assert "5.3 %" in row
@@ -248,7 +242,7 @@ def test_a_case_whose_speedup_was_not_reached_is_not_judged() -> None:
 def test_difference_and_baseline_are_of_the_numbers_that_are_shown() -> None:
     """The rule may leave strays out, and the last sessions lie where they lie."""
     strayed = result(Verdict.PASS)
-    judged = replace(
+    judged = decided(
         strayed.judgements[Quantity.THROUGHPUT],
         reference=8600.0,
         difference_percent=-0.5,

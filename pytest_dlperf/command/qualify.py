@@ -26,7 +26,7 @@ from pytest_dlperf.command.shell import (
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.gate.qualification import MIN_RUNS, qualify
-from pytest_dlperf.gate.rules import rule_maker, tolerance_of
+from pytest_dlperf.gate.rules import rule_maker
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import RuleName
 from pytest_dlperf.plugin.suite import Suite
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from multiprocessing.connection import Connection
 
+    from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
 
@@ -50,16 +51,12 @@ _WATCH_S: Final = 0.5
 class Task:
     """One case to qualify; may go to another process.
 
-    ``tolerance_percent`` and ``default_repeats`` are the system's. ``forced`` is the rule and
-    ``repeats`` the number of runs that the user asked for. Each loss is judged ``trials`` times.
+    Each loss is judged ``trials`` times.
     """
 
     case: Case
     baseline: Baseline
-    tolerance_percent: float
-    default_repeats: int
-    forced: RuleName | None
-    repeats: int | None
+    terms: Terms
     trials: int
     seed: int
 
@@ -199,14 +196,10 @@ def _named(cases: Sequence[Case], patterns: Sequence[str], cluster: str) -> list
 
 
 def _task(suite: Suite, case: Case, baseline: Baseline, options: argparse.Namespace) -> Task:
-    system = suite.system_of(case)
     return Task(
         case=case,
         baseline=baseline,
-        tolerance_percent=system.tolerance_percent,
-        default_repeats=system.repeats,
-        forced=suite.settings.gate,
-        repeats=suite.fixed_repeats,
+        terms=suite.terms(case),
         trials=options.trials,
         # Of its own for each case: a case qualified alone comes out as it does among others.
         seed=crc32(f"{options.seed} {case.id}".encode()),
@@ -260,14 +253,8 @@ def _work(tasks: Sequence[Task], sender: Connection, parent: int) -> None:
 
 
 def _qualify(task: Task) -> Row:
-    make_rule = rule_maker(
-        task.baseline,
-        tolerance_percent=task.tolerance_percent,
-        forced=task.forced,
-        repeats=task.repeats,
-        default_repeats=task.default_repeats,
-    )
-    tolerance = tolerance_of(task.baseline, task.tolerance_percent)
+    make_rule = rule_maker(task.baseline, task.terms)
+    tolerance = task.terms.tolerance_of(task.baseline)
     return Row(
         case_id=task.case.id,
         tolerance_percent=tolerance,

@@ -10,74 +10,83 @@ from pytest_dlperf.gate import wording
 from pytest_dlperf.gate.noise import location, noise, pooled_noise, t_quantile
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, THRESHOLD_ERRORS
 from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.statistics import MANY_RUNS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
+    from pytest_dlperf.model.measurement import InterleavedRuns
 
 _CONFIRMING_LOSS: Final = 0.015
 _CONFIRMING_PART: Final = 0.75
 _CONFIRMING_ERRORS: Final = 1.645
 """What has already failed once needs less to be confirmed than a first alarm needs."""
 
-_MIN_BASELINE_RUNS: Final = 20
-"""With fewer runs of the baseline, tonight's two arms tell the noise."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRuns:
+    """What was run beside the accepted software, for the case and what its speedup is over."""
+
+    interleaved: tuple[InterleavedRuns, ...] = ()
+    problem: str | None = None
+    """Why there are fewer than were asked for."""
 
 
-def confirm_throughput(
-    judgement: Judgement, interleaved: InterleavedRuns, baseline: Baseline | None
+def confirm(
+    judgement: Judgement, runs: ControlRuns, baselines: Sequence[Baseline | None]
 ) -> Judgement:
-    """Let a verdict stand only if candidate and control, run in turn, say the same.
+    """Let a verdict stand only if candidate and control, run interleaved, say the same.
 
     ``regressed`` stands if the candidate is slower than the control, else it becomes
     ``environment_shift``. ``pass`` and ``improved`` become ``regressed`` if the candidate is
-    slower: then the night hides a loss. Other verdicts stand.
+    slower: then the night hides a loss; they become ``inconclusive`` if the two could not be
+    compared. Other verdicts stand. ``baselines`` are those of the interleaved cases.
     """
-    silent = _why_silent(interleaved, baseline)
-    if silent is not None:
-        return _with_note(judgement, f"the control arm says nothing: {silent}")
-    return _confirm(judgement, (_Arms.of(interleaved, baseline),), baseline)
+    for both in runs.interleaved:
+        for run in both.candidate.broken_runs:
+            # All runs count: what is tested has broken.
+            where = f"{both.candidate.case_id}, run {run.run} beside the accepted software"
+            return replace(
+                judgement, verdict=Verdict(run.status.value), reason=f"{where}: {run.reason}"
+            )
+    problem = _why_silent(runs)
+    if problem is not None:
+        if judgement.verdict.passes:
+            return replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=problem)
+        return _with_note(judgement, problem)
+    ends = []
+    for both, baseline in zip(runs.interleaved, baselines, strict=True):
+        known = _noise(both, baseline)
+        if known is None:
+            return _with_note(
+                judgement,
+                "the control arm says nothing: too few runs of each to tell how much they differ",
+            )
+        ends.append(_Arms.of(both, baseline, *known))
+    return _decide(judgement, tuple(ends), baselines[0])
 
 
-def confirm_speedup(
-    judgement: Judgement,
-    interleaved: InterleavedRuns,
-    single_interleaved: InterleavedRuns,
-    baseline: Baseline | None,
-    single_baseline: Baseline | None,
-) -> Judgement:
-    """As ``confirm_throughput``, by the speedups of candidate and control."""
-    for arms, of_arms in ((interleaved, baseline), (single_interleaved, single_baseline)):
-        silent = _why_silent(arms, of_arms)
-        if silent is not None:
-            return _with_note(judgement, f"the control arm says nothing: {silent}")
-    ends = _Arms.of(interleaved, baseline), _Arms.of(single_interleaved, single_baseline)
-    return _confirm(judgement, ends, baseline)
-
-
-def _why_silent(interleaved: InterleavedRuns, baseline: Baseline | None) -> str | None:
-    """Why nothing follows from the runs in turn; ``None`` if both arms are whole."""
-    for arm, measurement in _arms(interleaved):
-        for run in measurement.broken_runs:
-            return f"run {run.run} of {arm} is {run.status.value} ({run.reason})"
-    for arm, measurement in _arms(interleaved):
-        if not measurement.throughputs:
-            return f"{arm} has no run"
-    if _noise(interleaved, baseline) is None:
-        return "too few runs of each to tell how much they differ"
-    return None
-
-
-def _arms(interleaved: InterleavedRuns) -> tuple[tuple[str, Measurement], ...]:
-    return ("the candidate", interleaved.candidate), ("the accepted software", interleaved.control)
+def _why_silent(runs: ControlRuns) -> str | None:
+    """Say why nothing can be compared; ``None`` if both arms are whole."""
+    for both in runs.interleaved:
+        for run in both.control.broken_runs:
+            return (
+                f"the control arm says nothing: run {run.run} of the accepted software is "
+                f"{run.status.value} ({run.reason})"
+            )
+        for arm, measurement in (("candidate", both.candidate), ("control", both.control)):
+            if not measurement.throughputs:
+                return f"the control arm says nothing: the {arm} has no run"
+    return runs.problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arms:
     """Where candidate and control lie, in the unit per second, and how far their ratio is sure.
 
-    ``error`` is the relative standard error of the ratio, ``freedom`` the degrees that it is known
-    with: ``None`` where the many runs of a baseline tell it.
+    ``error`` is the relative standard error of the ratio, ``dof`` the degrees of freedom that it is
+    known with: ``None`` where the many runs of a baseline tell it.
     """
 
     case_id: str
@@ -91,12 +100,14 @@ class _Arms:
     accepted: float | None
 
     @classmethod
-    def of(cls, interleaved: InterleavedRuns, baseline: Baseline | None) -> _Arms:
+    def of(
+        cls,
+        interleaved: InterleavedRuns,
+        baseline: Baseline | None,
+        deviation: float,
+        dof: int | None,
+    ) -> _Arms:
         candidate, control = interleaved.candidate.throughputs, interleaved.control.throughputs
-        known = _noise(interleaved, baseline)
-        if known is None:
-            raise AssertionError("arms that do not tell their noise are not compared")
-        deviation, dof = known
         # The two runs of a pair stand side by side, so what drifts through the night cancels.
         ratios = [one / other for one, other in zip(candidate, control, strict=False)]
         return cls(
@@ -111,7 +122,7 @@ class _Arms:
             accepted=baseline.throughput if baseline else None,
         )
 
-    def told(self) -> str:
+    def describe(self) -> str:
         beside = ""
         if self.accepted is not None:
             difference = 100 * (self.control / self.accepted - 1)
@@ -130,14 +141,15 @@ def _noise(
     ``None`` where too few runs tell.
     """
     known = [run for runs in baseline.rolling for run in runs] if baseline else []
-    if len(known) >= _MIN_BASELINE_RUNS:
+    # With fewer runs of the baseline, tonight's two arms tell the noise.
+    if len(known) >= MANY_RUNS:
         return noise(known), None
     # Each arm around its own mean: the difference between them is no noise.
     pooled = pooled_noise((interleaved.candidate.throughputs, interleaved.control.throughputs))
     return None if pooled is None else (pooled.deviation, pooled.dof)
 
 
-def _confirm(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline | None) -> Judgement:
+def _decide(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline | None) -> Judgement:
     """Decide by the arms of a throughput, or by those of both ends of a speedup."""
     many, *single = ends
     ratio = many.ratio
@@ -201,7 +213,7 @@ def _why_gone(judgement: Judgement, ends: tuple[_Arms, ...]) -> str:
 def _seen(loss: float, threshold: float, ends: tuple[_Arms, ...]) -> str:
     what = f"{100 * abs(loss):.1f} % {'slower' if loss > 0 else 'faster'}"
     pairs = min(end.pairs for end in ends)
-    numbers = "; ".join(end.told() for end in ends)
+    numbers = "; ".join(end.describe() for end in ends)
     return (
         f"the candidate is {what} in turn, a loss counts from {100 * threshold:.1f} % on, "
         f"{wording.runs(pairs)} each: {numbers}"

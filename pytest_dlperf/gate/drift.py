@@ -10,7 +10,7 @@ from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from pytest_dlperf.gate.noise import StandardError
-    from pytest_dlperf.gate.rule import Decision
+    from pytest_dlperf.model.judgement import Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +38,18 @@ class Drift:
         """Whether tonight lies too far below the accepted number."""
         return (self.accepted - measured) / self.accepted > self.allowed
 
-    def told(self, decision: Decision, measured: float) -> Decision:
-        """The decision with the numbers that drift rests on: those against the accepted number."""
+    def describe(self, decision: Decision, measured: float) -> Decision:
+        """Give the decision the numbers that drift rests on: those against the accepted number."""
         difference = measured / self.accepted - 1
-        radius = self.error.interval
         since = f" {self.accepted_at}" if self.accepted_at else ""
         return replace(
             decision,
             verdict=Verdict.REGRESSED,
             difference_percent=100 * difference,
             reference=self.accepted,
-            threshold_percent=100 * self.allowed,
-            min_detectable_percent=100 * (self.allowed + self.error.seen),
-            interval_percent=(100 * (difference - radius), 100 * (difference + radius)),
+            tolerance_percent=100 * self.allowed,
+            min_detectable_percent=self.error.min_detectable_percent(self.allowed),
+            interval_percent=self.error.interval_percent(difference),
             reason=(
                 f"drift: the last {self.sessions} sessions pass, but the {self.what} accepted"
                 f"{since}, {wording.number(self.accepted)}, does not: tonight lies "

@@ -3,7 +3,7 @@
 And how much follows from that: what a difference between so many runs may be by chance.
 
 For lists of some forty runs at most, and called for every run that is taken, so in plain Python:
-NumPy would take longer to be asked than this takes to answer.
+an import of NumPy would take longer than all of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, mean, median, sample_standard_deviation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,10 +24,10 @@ MIN_NOISE: Final = 0.002
 NOISE_RADIUS_MADS: Final = 3.5
 """Runs further than this from the median say nothing about the noise."""
 
-STRAY_RADIUS_NOISE: Final = 4.0
+OUTLIER_RADIUS_NOISE: Final = 4.0
 """A run further than this many times the noise from the median does not count for the location."""
 
-MIN_STRAY_RADIUS: Final = 0.03
+MIN_GROSS_RADIUS: Final = 0.03
 """A run nearer than this to the median is not called a stray, however quiet the others are."""
 
 NINE_OF_TEN: Final = 1.2816
@@ -40,22 +42,6 @@ _GROSS_RADIUS_MADS: Final = 5.0
 # Mean of a normal sample's median absolute deviation, by its size, as Croux and Rousseeuw give it
 # ("Time-efficient algorithms for two highly robust estimators of scale", 1992).
 _MAD_FACTORS: Final = (1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107)
-_MAD_TO_DEVIATION: Final = 1.4826
-
-
-def median(values: Sequence[float]) -> float:
-    """Median; the mean of the middle two when the count is even.
-
-    Raises:
-        ValueError: There are no values.
-    """
-    if not values:
-        raise ValueError("no runs: there is no median of nothing")
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def corrected_mad(values: Sequence[float]) -> float:
@@ -63,7 +49,7 @@ def corrected_mad(values: Sequence[float]) -> float:
     middle = median(values)
     count = len(values)
     small = _MAD_FACTORS[count] if count < len(_MAD_FACTORS) else count / (count - 0.8)
-    return _MAD_TO_DEVIATION * small * median([abs(value - middle) for value in values])
+    return MAD_TO_DEVIATION * small * median([abs(value - middle) for value in values])
 
 
 def noise(runs: Sequence[float]) -> float:
@@ -79,9 +65,7 @@ def noise(runs: Sequence[float]) -> float:
     near = [value for value in runs if abs(value - middle) <= radius]
     if len(near) < 2:  # noqa: PLR2004 - one value has no deviation
         return MIN_NOISE
-    mean = math.fsum(near) / len(near)
-    square = math.fsum([(value - mean) ** 2 for value in near]) / (len(near) - 1)
-    return max(math.sqrt(square) / mean, MIN_NOISE)
+    return max(sample_standard_deviation(near) / mean(near), MIN_NOISE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +96,14 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
         far += sorted(map(abs, relative[-1]))[1:]
     if not far:
         return None
-    radius = _GROSS_RADIUS_MADS * max(_MAD_TO_DEVIATION * median(far), MIN_NOISE)
+    radius = _GROSS_RADIUS_MADS * max(MAD_TO_DEVIATION * median(far), MIN_NOISE)
     square, dof = 0.0, 0
     for session in relative:
         near = [value for value in session if abs(value) <= radius]
         if len(near) < 2:  # noqa: PLR2004 - two runs that lie far apart say nothing of the others
             continue
-        mean = math.fsum(near) / len(near)
-        square += math.fsum([(value - mean) ** 2 for value in near])
+        center = mean(near)
+        square += math.fsum([(value - center) ** 2 for value in near])
         dof += len(near) - 1
     if dof < 2:  # noqa: PLR2004 - one difference of two runs may be nothing by chance
         return None
@@ -137,17 +121,17 @@ def location(runs: Sequence[float], deviation: float) -> float:
     near = list(runs)
     for value in far:
         near.remove(value)
-    return math.fsum(near) / len(near)
+    return mean(near)
 
 
 def outliers(runs: Sequence[float], deviation: float) -> list[float]:
     """Runs that do not count for the location: further than four deviations from the median."""
-    return _further(runs, STRAY_RADIUS_NOISE * deviation)
+    return _further(runs, OUTLIER_RADIUS_NOISE * deviation)
 
 
-def strays(runs: Sequence[float], deviation: float) -> list[float]:
+def gross_outliers(runs: Sequence[float], deviation: float) -> list[float]:
     """Outliers so far from the median that they tell of an accident, not of the software."""
-    return _further(runs, max(STRAY_RADIUS_NOISE * deviation, MIN_STRAY_RADIUS))
+    return _further(runs, max(OUTLIER_RADIUS_NOISE * deviation, MIN_GROSS_RADIUS))
 
 
 def _further(runs: Sequence[float], radius: float) -> list[float]:
@@ -157,7 +141,7 @@ def _further(runs: Sequence[float], radius: float) -> list[float]:
 
 def are_unstable(runs: Sequence[float], deviation: float) -> bool:
     """Whether more than a third of a session's runs are strays: nothing follows from such runs."""
-    return 3 * len(strays(runs, deviation)) > len(runs)
+    return 3 * len(gross_outliers(runs, deviation)) > len(runs)
 
 
 def median_variance(count: int) -> float:
@@ -224,10 +208,14 @@ class StandardError:
         """Half the width of the 95 % interval."""
         return t_quantile(INTERVAL, self.dof) * self.value
 
-    @property
-    def seen(self) -> float:
-        """What a loss has to exceed its limit by to be seen nine times out of ten."""
-        return t_quantile(NINE_OF_TEN, self.dof) * self.value
+    def interval_percent(self, difference: float) -> tuple[float, float]:
+        """Give the 95 % interval of a relative difference, in percent: none loses more than all."""
+        low, high = difference - self.interval, difference + self.interval
+        return max(100 * low, -100.0), max(100 * high, -100.0)
+
+    def min_detectable_percent(self, threshold: float) -> float:
+        """Give the loss in percent that exceeds a threshold nine times out of ten."""
+        return 100 * (threshold + t_quantile(NINE_OF_TEN, self.dof) * self.value)
 
     def false_alarm(self, threshold: float) -> float:
         """Probability of a loss beyond the threshold when nothing has changed."""

@@ -7,15 +7,16 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import MIN_NOISE, location, median, noise, pooled_noise
-from pytest_dlperf.gate.rule import last_decision
+from pytest_dlperf.gate.noise import MIN_NOISE, location, noise, pooled_noise
+from pytest_dlperf.gate.rules import last_decision
 from pytest_dlperf.gate.sequential import FIRST_LOOK, MIN_BASELINE_SESSIONS
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_dlperf.gate.rule import Rule
+    from pytest_dlperf.gate.rules import Rule
     from pytest_dlperf.model.judgement import RuleName
 
     RuleMaker = Callable[[Sequence[Sequence[float]]], Rule]
@@ -222,7 +223,7 @@ def _share(verdicts: Sequence[Verdict], of: Verdict) -> float:
 def _smallest_tolerance(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float:
     """The tolerance in percent at which nights without loss give the alarms that are allowed."""
     losses = sorted(
-        (-(last_decision(rule, candidate).difference_percent or 0.0) for rule, candidate in drawn),
+        (-last_decision(rule, candidate).difference_percent for rule, candidate in drawn),
         reverse=True,
     )
     return max(losses[int(MAX_FALSE_ALARMS * len(losses))], 0.0)

@@ -15,20 +15,20 @@ from pytest_dlperf.gate.drift import Drift
 from pytest_dlperf.gate.noise import (
     StandardError,
     are_unstable,
+    gross_outliers,
     location,
     median_variance,
     noise,
     outliers,
-    strays,
     t_quantile,
 )
-from pytest_dlperf.gate.rule import Decision
-from pytest_dlperf.model.judgement import RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, RuleName, Verdict
+from pytest_dlperf.model.statistics import MANY_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MIN_BASELINE_RUNS: Final = 20
+MIN_BASELINE_RUNS: Final = MANY_RUNS
 MIN_BASELINE_SESSIONS: Final = 4
 MIN_LOSS_PERCENT: Final = 2.0
 """The smallest loss that counts, unless a baseline names its own."""
@@ -43,20 +43,20 @@ THRESHOLD_ERRORS: Final = 3.25
 
 _PASSING_ERRORS: Final = 2.0
 
-_VISIBLE_ERRORS: Final = 1.645
+_POWER_ERRORS: Final = 1.645
 """More than ``NINE_OF_TEN``, for passing early costs power: 92 to 94 % were seen in simulations."""
 
 _NOISIER: Final = 2.0
 """How many times the baseline's noise is tonight's own, where the baseline's says nothing of it."""
 
-_MIN_FREEDOM: Final = 4
+_MIN_DOF: Final = 4
 """Degrees of freedom that a noise has at least: three runs of a night are not all that is known."""
 
 _EARLY_LOSS: Final = 0.08
 _EARLY_LOSS_OF_EACH: Final = 0.05
 _EARLY_NOISE_OF_EACH: Final = 3.0
-_MAX_BASELINE_STRAYS: Final = 0.25
-_MAX_VISIBLE: Final = 0.10
+_MAX_BASELINE_OUTLIERS: Final = 0.25
+_MAX_DETECTABLE: Final = 0.10
 
 # By the other rule, for what this one leaves open passes nothing that could be added.
 _MORE_RUNS: Final = "sessions with --dlperf-gate tolerance and --dlperf-extend-baselines"
@@ -75,9 +75,9 @@ class Look:
     threshold: float
 
     @property
-    def visible(self) -> float:
+    def min_detectable(self) -> float:
         """The loss that is found nine times out of ten if there are so many runs at most."""
-        return self.threshold + _VISIBLE_ERRORS * self.error.value
+        return self.threshold + _POWER_ERRORS * self.error.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class SequentialRule:
     def _look(self, count: int, noisier: float | None = None) -> Look:
         """With the baseline's noise, or a larger one that only tonight's runs tell."""
         known = self.baseline_runs if noisier is None else count
-        dof = max(known - 1, _MIN_FREEDOM)
+        dof = max(known - 1, _MIN_DOF)
         deviation = self.deviation if noisier is None else noisier
         error = StandardError(
             value=math.hypot(
@@ -241,8 +241,8 @@ class SequentialRule:
     def false_alarm(self, last: int, night: Night) -> float:
         """Probability of an alarm if nothing has changed: rather too large than too small.
 
-        ``last`` is the number of runs by which there is a decision. The looks add up as if none
-        had anything to do with the others. A look at the fifth run asks for more than a large
+        ``last`` is the number of runs by which there is a decision. This is the Bonferroni bound
+        over the looks. A look at the fifth run asks for more than a large
         loss. Drift counts once: most of its error is the accepted number's, which all looks share.
         """
         first = last if self.is_fixed else min(FAILS_FROM, last)
@@ -283,7 +283,7 @@ class SequentialRule:
         # Among more runs the strays may be few enough to tell.
         fails = fails and (is_last or not night.are_unstable)
         # By what a usual night lets see: a noisy one passes nothing more easily.
-        usual = self._look(last).visible
+        usual = self._look(last).min_detectable
         passes = not is_drift and loss + _PASSING_ERRORS * night.look.error.value < usual
         if not (fails or passes):
             if not is_last:
@@ -292,7 +292,7 @@ class SequentialRule:
             last = count
         decision = self._passed(night, last)
         if is_drift and not is_lost:
-            decision = drift.told(decision, night.measured)
+            decision = drift.describe(decision, night.measured)
         if is_drift or is_lost:
             return self._failed(decision, night)
         return decision if passes else self._undecided(decision, night)
@@ -309,24 +309,24 @@ class SequentialRule:
         counted = night.count - len(night.outliers)
         # Where most runs do not count, the median of all is what counts.
         counted = counted if 2 * counted >= night.count else night.count
-        radius = self.look(counted, night).error.interval
         return Decision(
+            rule=RuleName.SEQUENTIAL,
             verdict=Verdict.IMPROVED if difference > night.look.threshold else Verdict.PASS,
             difference_percent=100 * difference,
             reference=self.reference,
-            threshold_percent=100 * night.look.threshold,
-            interval_percent=(100 * (difference - radius), 100 * (difference + radius)),
-            min_detectable_percent=100 * self.look(last, night).visible,
+            tolerance_percent=100 * night.look.threshold,
+            interval_percent=self.look(counted, night).error.interval_percent(difference),
+            min_detectable_percent=100 * self.look(last, night).min_detectable,
             false_alarm=self.false_alarm(last, night),
             notes=self._notes(night),
         )
 
     def _undecided(self, decision: Decision, night: Night) -> Decision:
-        """A pass for want of a loss that is sure; none where the night hides every usual loss."""
-        if not night.is_noisier or night.look.visible <= _MAX_VISIBLE:
+        """Pass unless noise hides every usual loss: then it is inconclusive."""
+        if not night.is_noisier or night.look.min_detectable <= _MAX_DETECTABLE:
             return decision
-        visible = night.look.visible
-        unseen = f"no loss below {100 * visible:.0f} %" if visible < 1 else "no loss"
+        detectable = night.look.min_detectable
+        unseen = f"no loss below {100 * detectable:.0f} %" if detectable < 1 else "no loss"
         reason = (
             f"{self._differ(night)}: {unseen} would be seen; look at the hosts, and measure the "
             "case again when they are quiet"
@@ -336,7 +336,7 @@ class SequentialRule:
     def _failed(self, decision: Decision, night: Night) -> Decision:
         if not night.are_unstable:
             return replace(decision, verdict=Verdict.REGRESSED)
-        far = len(strays(night.throughputs, night.deviation))
+        far = len(gross_outliers(night.throughputs, night.deviation))
         reason = (
             f"{far} of {wording.runs(night.count)} are strays, too many to call the rest slower; "
             "look at the hosts, and measure the case again when they are quiet"
@@ -372,18 +372,18 @@ def _fault(runs: Sequence[float], deviation: float) -> str | None:
             f"the baseline has {wording.runs(len(runs))}, the sequential rule needs "
             f"{MIN_BASELINE_RUNS}; {_MORE_RUNS} add those that pass"
         )
-    far = len(strays(runs, deviation))
-    if far > _MAX_BASELINE_STRAYS * len(runs):
+    far = len(gross_outliers(runs, deviation))
+    if far > _MAX_BASELINE_OUTLIERS * len(runs):
         return (
             f"{far} of the baseline's {len(runs)} runs are strays: it does not say what is "
             f"normal; {_MORE_RUNS} put quiet runs in their place"
         )
     error = deviation * math.sqrt(1 / len(runs) + 1 / LAST_LOOK)
-    visible = max(MIN_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error) + _VISIBLE_ERRORS * error
-    if visible > _MAX_VISIBLE:
+    detectable = max(MIN_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error) + _POWER_ERRORS * error
+    if detectable > _MAX_DETECTABLE:
         return (
             f"the baseline's runs differ by {100 * deviation:.1f} %: no loss below "
-            f"{100 * visible:.0f} % would be seen; quieter hosts or a longer window settle it, "
+            f"{100 * detectable:.0f} % would be seen; quieter hosts or a longer window settle it, "
             "and a tolerance_percent above 10 has the case judged by the tolerance"
         )
     return None

@@ -6,21 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.gate.noise import (
-    StandardError,
-    median,
-    median_variance,
-    pooled_noise,
-)
-from pytest_dlperf.gate.rule import Decision
-from pytest_dlperf.model import statistics
-from pytest_dlperf.model.judgement import RuleName, Verdict
+from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
+from pytest_dlperf.model.judgement import Decision, RuleName, Verdict
+from pytest_dlperf.model.statistics import MANY_RUNS, median, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_MANY_RUNS: Final = 20
-"""A baseline with fewer runs does not tell their noise well enough; tonight's help."""
 
 USUAL_REPEATS: Final = 5
 """Runs of a session where nobody says how many there are."""
@@ -58,7 +49,7 @@ class ToleranceRule:
             return None
         measured = median(throughputs)
         if self.decimals is not None:
-            measured = statistics.rounded(measured, self.decimals)
+            measured = rounded(measured, self.decimals)
         return compared(
             measured,
             self.accepted,
@@ -69,7 +60,8 @@ class ToleranceRule:
     def standard_error(self, throughputs: Sequence[float]) -> StandardError | None:
         """That of the medians' difference; ``None`` with too few runs on both sides."""
         sessions: list[Sequence[float]] = list(self.sessions)
-        if sum(map(len, sessions)) < _MANY_RUNS:
+        # A baseline with few runs does not tell their noise well enough; tonight's help.
+        if sum(map(len, sessions)) < MANY_RUNS:
             sessions.append(throughputs)
         noise = pooled_noise(sessions)
         if noise is None:
@@ -93,22 +85,13 @@ def compared(
         verdict = Verdict.IMPROVED
     else:
         verdict = Verdict.PASS
-    if error is None:
-        return Decision(
-            verdict=verdict,
-            difference_percent=100 * difference,
-            reference=accepted,
-            threshold_percent=tolerance_percent,
-        )
     return Decision(
+        rule=RuleName.TOLERANCE,
         verdict=verdict,
-        difference_percent=100 * difference,
         reference=accepted,
-        threshold_percent=tolerance_percent,
-        interval_percent=(
-            100 * (difference - error.interval),
-            100 * (difference + error.interval),
-        ),
-        min_detectable_percent=tolerance_percent + 100 * error.seen,
-        false_alarm=error.false_alarm(tolerance),
+        difference_percent=100 * difference,
+        tolerance_percent=tolerance_percent,
+        interval_percent=error.interval_percent(difference) if error else None,
+        min_detectable_percent=error.min_detectable_percent(tolerance) if error else None,
+        false_alarm=error.false_alarm(tolerance) if error else None,
     )

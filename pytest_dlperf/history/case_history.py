@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.gate.noise import median
 from pytest_dlperf.history.nights import accepted_of, nights_of, runs_of
 from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.rows import seconds_of
@@ -13,6 +12,7 @@ from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Day, Other
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import DRIFT_LENGTHS, change_points, drift_of, noise_percent
 from pytest_dlperf.model.measurement import differences
+from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,8 +12,9 @@ from importlib.util import find_spec
 from itertools import accumulate, combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import MIN_NOISE, median, median_variance, pooled_noise, t_sf
+from pytest_dlperf.gate.noise import MIN_NOISE, median_variance, pooled_noise, t_sf
 from pytest_dlperf.history.series import ChangePoint, Drift
+from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +38,6 @@ _MIN_LEVEL: Final = 4
 
 _MAX_DRIFT_P: Final = 0.0001
 _MAX_CHANGE_P: Final = 0.00001
-_TO_DEVIATION: Final = 1.4826  # from a normal sample's median absolute deviation
 _WEEK: Final = (7, 8, 9)
 _WEEK_S: Final = 7 * 24 * 3600.0
 
@@ -91,7 +91,7 @@ def _mean_square_of_steps(values: Sequence[float], lags: Sequence[int]) -> float
         steps = [later - value for value, later in zip(values, values[lag:], strict=False)]
         middle = median(steps)
         squares = [(step - middle) ** 2 for step in steps]
-        radius = (3.5 * _TO_DEVIATION) ** 2 * median(squares)
+        radius = (3.5 * MAD_TO_DEVIATION) ** 2 * median(squares)
         near = [square for square in squares if square <= radius]
         means.append(math.fsum(near) / len(near))
     return math.fsum(means) / len(means)
@@ -109,7 +109,7 @@ def _without_accidents(values: Sequence[float]) -> list[float]:
         return list(values)
     # The median difference of neighbours: a few changes of the level do not move it.
     steps = [abs(after - before) for before, after in pairwise(values)]
-    noise = max(_TO_DEVIATION * median(steps) / math.sqrt(2), MIN_NOISE * median(values))
+    noise = max(MAD_TO_DEVIATION * median(steps) / math.sqrt(2), MIN_NOISE * median(values))
     smooth = []
     for index, value in enumerate(values):
         # Near an end the neighbours are the nearest seven.

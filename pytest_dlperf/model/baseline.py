@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.measurement import MACHINE_FACTS, differences
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.model.measurement import Estimator
+    from pytest_dlperf.model.measurement import Estimator, Measurement
 
 ROLLING_SESSIONS: Final = 6
 """How many of the last accepted sessions tonight is held against."""
@@ -79,3 +82,47 @@ class Baseline:
         accepted = tuple(value for _, value in sorted(self.runs.items()))
         sessions = ((accepted,) if accepted else ()) + tuple(s.runs for s in self.sessions)
         return sessions[-ROLLING_SESSIONS:]
+
+    def number(self, quantity: Quantity) -> float | None:
+        """Return the accepted number of a quantity; ``None`` where none was recorded."""
+        return self.throughput if quantity is Quantity.THROUGHPUT else self.speedup
+
+    def is_same_kind(self, measurement: Measurement) -> bool:
+        """Tell whether the numbers are of one unit and estimator."""
+        return (measurement.unit, measurement.estimator) == (self.unit, self.estimator)
+
+    def why_incomparable(self, measurement: Measurement) -> str | None:
+        """Say why a measurement cannot be held against it: another estimator, unit or machine.
+
+        The machines are compared by what both sides know of them.
+        """
+        for what, measured, accepted in (
+            ("unit", measurement.unit, self.unit),
+            ("estimator", measurement.estimator.value, self.estimator.value),
+        ):
+            if measured != accepted:
+                return f"{self.place} has the {what} {accepted!r}, measured was {measured!r}"
+        if measurement.fingerprint is None:
+            return None
+        others = differences(measurement.fingerprint.machine, self.machine)
+        if not others:
+            return None
+        shown = "; ".join(
+            f"{name} ({MACHINE_FACTS.get(name, 'a fact of the machine')}): measured on "
+            f"{measured!r}, accepted on {accepted!r}"
+            for name, (measured, accepted) in others.items()
+        )
+        return (
+            f"{self.place} is of another machine: {shown}; name another --dlperf-cluster, or "
+            "accept the number of this one with --dlperf-update-baselines"
+        )
+
+    def software_notes(self, measurement: Measurement) -> tuple[str, ...]:
+        """Tell what ran with another version than when it was accepted: shown, no verdict."""
+        if measurement.fingerprint is None or self.accepted is None:
+            return ()
+        others = differences(measurement.fingerprint.software, self.accepted.software)
+        return tuple(
+            f"{name} {measured}, accepted with {accepted}"
+            for name, (measured, accepted) in others.items()
+        )

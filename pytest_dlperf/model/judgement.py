@@ -65,42 +65,96 @@ class RuleName(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """The verdict on one quantity, with the numbers that led to it.
+class Decision:
+    """What a rule makes of tonight's runs, and how well it can see."""
 
-    ``measured``, ``accepted`` and ``reference`` are in the unit per second for throughput and a
-    plain ratio for speedup. ``measured`` is the median, ``accepted`` the number that a person
-    agreed to, ``reference`` what tonight is held against: the accepted number, or the last
-    accepted sessions pooled. ``difference_percent`` is how far tonight lies above the reference
-    (below: negative) as the rule saw it, ``interval_percent`` its 95 % interval.
-    ``tolerance_percent`` is the largest loss that passes, ``min_detectable_percent`` the smallest
-    loss that the rule finds in nine nights of ten; ``None`` where there are too few runs to say.
-    ``false_alarm`` is the probability that the rule gives an alarm when nothing has changed.
-    ``ends`` tell the throughputs of both ends of a speedup. ``notes`` are worth knowing and change
-    no verdict.
-    ``recorded`` says that tonight's numbers become the baseline, ``excused`` that the test was
-    expected to fail and did: for what the verdict is, nothing else changes.
-    """
+    rule: RuleName
+    verdict: Verdict
+    reference: float
+    """What tonight is held against: the accepted number, or the last accepted sessions pooled; in
+    the unit of the runs, or a ratio for a speedup."""
+    difference_percent: float
+    """How far tonight lies above the reference, as the rule sees it; negative: below."""
+    tolerance_percent: float
+    """The largest loss that passes with so many runs."""
+    interval_percent: tuple[float, float] | None = None
+    """The 95 % interval of the difference; ``None``, like the next two, with too few runs."""
+    min_detectable_percent: float | None = None
+    """The smallest loss that the rule finds nine times out of ten."""
+    false_alarm: float | None = None
+    """Probability of an alarm when nothing has changed."""
+    reason: str | None = None
+    """Why, where the numbers alone do not explain the verdict."""
+    notes: tuple[str, ...] = ()
+    """Worth knowing; they change no verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The verdict on one quantity of one case, with the numbers that led to it."""
 
     quantity: Quantity
     verdict: Verdict
+    """The decision's, unless a later step (the control arm, an acceptance) settled another."""
     measured: float | None = None
+    """Tonight's median, in the unit per second; for a speedup, the ratio of two medians."""
     accepted: float | None = None
-    reference: float | None = None
-    difference_percent: float | None = None
-    interval_percent: tuple[float, float] | None = None
-    tolerance_percent: float | None = None
-    min_detectable_percent: float | None = None
-    false_alarm: float | None = None
-    rule: RuleName | None = None
+    """The number that a person agreed to."""
+    decision: Decision | None = None
+    """What the rule made of the runs; ``None`` where nothing was compared."""
     reason: str | None = None
     ends: tuple[str, ...] = ()
+    """The throughputs of both ends of a speedup, for the reader."""
     notes: tuple[str, ...] = ()
+    """Worth knowing; they change no verdict."""
     recorded: bool = False
+    """Whether tonight's number becomes the accepted one."""
+    refused: str | None = None
+    """Why a number that was to be accepted is not."""
     excused: bool = False
+    """Whether the test was expected to fail, and did."""
+
+    @property
+    def rule(self) -> RuleName | None:
+        """The rule that decided; this and the next ones are ``None`` without a decision."""
+        return self.decision.rule if self.decision else None
+
+    @property
+    def reference(self) -> float | None:
+        """What tonight is held against."""
+        return self.decision.reference if self.decision else None
+
+    @property
+    def difference_percent(self) -> float | None:
+        """How far tonight lies above the reference."""
+        return self.decision.difference_percent if self.decision else None
+
+    @property
+    def interval_percent(self) -> tuple[float, float] | None:
+        """The 95 % interval of the difference."""
+        return self.decision.interval_percent if self.decision else None
+
+    @property
+    def tolerance_percent(self) -> float | None:
+        """The largest loss that passes."""
+        return self.decision.tolerance_percent if self.decision else None
+
+    @property
+    def min_detectable_percent(self) -> float | None:
+        """The smallest loss that the rule finds nine times out of ten."""
+        return self.decision.min_detectable_percent if self.decision else None
+
+    @property
+    def false_alarm(self) -> float | None:
+        """Probability of an alarm when nothing has changed."""
+        return self.decision.false_alarm if self.decision else None
 
     def passes(self, *, strict: bool) -> bool:
         """Whether the test passes. What is accepted does, and is no shift any more."""
         if self.recorded:
             return True
         return self.verdict.passes and not (strict and self.verdict is Verdict.ENVIRONMENT_SHIFT)
+
+    def fails(self, *, strict: bool) -> bool:
+        """Tell whether the test fails: it does not pass, and is not skipped."""
+        return self.verdict is not Verdict.SKIPPED and not self.passes(strict=strict)

@@ -1,24 +1,33 @@
-"""The few sums that measurements need, and NumPy's only home in the package.
-
-The original benchmark rounded with NumPy, so its printed figures come out to the last digit only
-with NumPy's rounding. The import waits for the first number: collecting tests and printing help
-do without it.
-"""
+"""The few sums that measurements need, in plain Python: they are over a handful of runs."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MAD_TO_DEVIATION: Final = 1.4826
+"""Standard deviation of a normal distribution, in its median absolute deviations."""
+
+MANY_RUNS: Final = 20
+"""From so many runs on their noise is known well enough without further ones."""
+
 
 def median(values: Sequence[float]) -> float:
-    """Median; the mean of the middle two when the count is even."""
-    import numpy as np
+    """Median; the mean of the middle two when the count is even.
 
-    return float(np.median(values))
+    Raises:
+        ValueError: There are no values.
+    """
+    if not values:
+        raise ValueError("no runs: there is no median of nothing")
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def mean(values: Sequence[float]) -> float:
@@ -32,13 +41,15 @@ def mean(values: Sequence[float]) -> float:
 
 def sample_standard_deviation(values: Sequence[float]) -> float:
     """Standard deviation of a sample (n - 1); needs two values at least."""
-    import numpy as np
-
-    return float(np.std(values, ddof=1))
+    middle = mean(values)
+    return math.sqrt(math.fsum([(value - middle) ** 2 for value in values]) / (len(values) - 1))
 
 
 def rounded(value: float, decimals: int) -> float:
-    """Round as NumPy does: scale, round half to even, scale back."""
-    import numpy as np
+    """Round as NumPy does, with which the original benchmark rounded: half to even, scaled.
 
-    return float(np.round(value, decimals))
+    Python's own ``round`` goes by the exact value of the float and comes out different.
+    """
+    scale = 10.0**decimals
+    scaled = value * scale
+    return round(scaled) / scale if math.isfinite(scaled) else value

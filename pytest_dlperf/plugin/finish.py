@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.accepting import NOT_ACCEPTED, Provenance, Refusal, changes_of
+from pytest_dlperf.baselines.accepting import Provenance, Refusal, changes_of
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
 from pytest_dlperf.files.locks import LockError
@@ -107,7 +107,7 @@ def _change_baselines(
     for outcome in changes_of(
         results,
         suite.baseline,
-        lambda case: suite.system_of(case).tolerance_percent,
+        suite.terms,
         settings,
         provenance,
     ):
@@ -147,7 +147,7 @@ def _origin(settings: Settings) -> dict[str, str]:
 def _why_unchanged(results: Iterable[CaseResult]) -> str:
     """Why a session that was to accept numbers has accepted none."""
     judgements = [j for result in results for j in result.judgements.values()]
-    refused = sum(NOT_ACCEPTED in (judgement.reason or "") for judgement in judgements)
+    refused = sum(judgement.refused is not None for judgement in judgements)
     if refused:
         verb = "number was" if refused == 1 else "numbers were"
         return f"no baseline was changed: {refused} {verb} not accepted; each failure says why"

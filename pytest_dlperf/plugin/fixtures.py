@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.records import AcceptedNumbers, TestRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
+    from pytest_dlperf.gate.verdicts import Settled
+    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.plugin.suite import Suite
 
 SUITE: Final = pytest.StashKey["Suite"]()
@@ -136,24 +135,7 @@ class Gate:
         Raises:
             ValueError: The measurement is of another case than the test.
         """
-        from pytest_dlperf.gate.control import confirm_throughput
-        from pytest_dlperf.gate.judge import judge_throughput, why_incomparable
-
-        case, baseline = self._baseline(measurement)
-        self._note(baseline, is_held_against=why_incomparable(measurement, baseline) is None)
-        judgement = judge_throughput(
-            measurement,
-            baseline,
-            tolerance_percent=self._suite.system_of(case).tolerance_percent,
-            forced=self._suite.settings.gate,
-            repeats=self._suite.fixed_repeats,
-        )
-        if self._suite.asks_control(judgement):
-            arms, problem = self._interleaved(measurement)
-            judgement = self._without_comparison(judgement, arms, problem) or confirm_throughput(
-                judgement, arms[0], baseline
-            )
-        return self._settle(judgement, measurement, None)
+        return self._judge(measurement)
 
     def speedup(self, measurement: Measurement, single_device: Measurement) -> Judgement:
         """Judge the speedup over one device.
@@ -161,101 +143,29 @@ class Gate:
         Raises:
             ValueError: The measurements are not of the test's case and of its single device.
         """
-        from pytest_dlperf.gate.control import confirm_speedup
-        from pytest_dlperf.gate.judge import judge_speedup, why_incomparable
+        return self._judge(measurement, single_device)
 
-        case, baseline = self._baseline(measurement)
-        if single_device.case_id != case.single_device.id:
+    def _judge(
+        self, measurement: Measurement, single_device: Measurement | None = None
+    ) -> Judgement:
+        from pytest_dlperf.gate.verdicts import End, Question, settle
+
+        suite, case = self._suite, Case.parse(measurement.case_id)
+        if self._record is not None and case != self._record.case:
+            raise ValueError(f"a test of {self._record.case.id} cannot judge {case.id}")
+        if single_device is not None and single_device.case_id != case.single_device.id:
             raise ValueError(
                 f"the speedup of {case.id} is taken over {case.single_device.id}, "
                 f"not over {single_device.case_id}"
             )
-        single_baseline = self._suite.baseline(case.single_device)
-        self._note(
-            baseline,
-            is_held_against=why_incomparable(measurement, baseline) is None,
-            is_speedup=why_incomparable(single_device, single_baseline) is None,
-        )
-        judgement = judge_speedup(
-            measurement,
-            single_device,
-            baseline,
-            single_baseline,
-            tolerance_percent=self._suite.system_of(case).tolerance_percent,
-            forced=self._suite.settings.gate,
-            repeats=self._suite.fixed_repeats,
-        )
-        if self._suite.asks_control(judgement):
-            arms, problem = self._interleaved(measurement, single_device)
-            judgement = self._without_comparison(judgement, arms, problem) or confirm_speedup(
-                judgement, arms[0], arms[1], baseline, single_baseline
-            )
-        return self._settle(judgement, measurement, single_device)
-
-    def _baseline(self, measurement: Measurement) -> tuple[Case, Baseline | None]:
-        case = Case.parse(measurement.case_id)
-        if self._record is not None and case != self._record.case:
-            raise ValueError(f"a test of {self._record.case.id} cannot judge {case.id}")
-        return case, self._suite.baseline(case)
-
-    def _note(
-        self, baseline: Baseline | None, *, is_held_against: bool, is_speedup: bool = True
-    ) -> None:
-        """Note what there is to compare with. What is refused is shown nowhere as a baseline."""
-        if baseline is None or self._record is None:
-            return
-        self._record.stored_baseline = stored = AcceptedNumbers.of(baseline)
-        if is_held_against:
-            self._record.accepted = stored if is_speedup else replace(stored, speedup=None)
-
-    def _interleaved(self, *measurements: Measurement) -> tuple[list[InterleavedRuns], str | None]:
-        """Runs of each case and of the accepted software in turn, or why there are fewer."""
-        from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
-
-        taken: list[InterleavedRuns] = []
-        try:
-            for measurement in measurements:
-                both = self._suite.interleaved(measurement)
-                taken.append(both)
-                if self._record is not None:
-                    self._record.interleaved[measurement.case_id] = both
-        except (CannotMeasureError, BrokenError) as error:
-            return taken, f"the accepted software could not be run beside it: {error}"
-        return taken, None
-
-    def _without_comparison(
-        self, judgement: Judgement, arms: Sequence[InterleavedRuns], problem: str | None
-    ) -> Judgement | None:
-        """The judgement where the two could not be compared; ``None`` where they can be."""
-        for both in arms:
-            for run in both.candidate.broken_runs:
-                # All runs count: what is tested has broken.
-                reason = f"{both.candidate.case_id}, run {run.run} beside the accepted software"
-                return replace(
-                    judgement,
-                    verdict=Verdict(run.status.value),
-                    reason=f"{reason}: {run.reason}",
-                )
-        for both in arms:
-            for run in both.control.broken_runs:
-                problem = (
-                    f"the control arm says nothing: run {run.run} of the accepted software is "
-                )
-                problem += f"{run.status.value} ({run.reason})"
-        if problem is None:
-            return None
-        if self._suite.settings.control is ControlArm.ALWAYS and judgement.verdict.passes:
-            return replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=problem)
-        return replace(judgement, notes=(*judgement.notes, problem))
-
-    def _settle(
-        self, judgement: Judgement, measurement: Measurement, single_device: Measurement | None
-    ) -> Judgement:
-        suite = self._suite
-        case = Case.parse(measurement.case_id)
-        judgement = suite.with_acceptance(judgement, measurement, case, single_device)
+        single = None
+        if single_device is not None:
+            single = End(single_device, suite.baseline(case.single_device))
+        question = Question(End(measurement, suite.baseline(case)), suite.terms(case), single)
+        settled = settle(question, suite.asked, suite.control_runs)
+        judgement = settled.judgement
         if self._record is not None:
-            self._record.judge(judgement)
+            note_settled(self._record, settled)
         if not judgement.passes(strict=suite.settings.strict):
             from pytest_dlperf.reports.failure import failure_message
 
@@ -269,3 +179,17 @@ class Gate:
             )
             pytest.fail(message, pytrace=False)
         return judgement
+
+
+def note_settled(record: TestRecord, settled: Settled) -> None:
+    """Note a judgement, and what there was to compare with: what is refused is shown nowhere."""
+    case, single = settled.question.case, settled.question.single
+    if case.baseline is not None:
+        record.stored_baseline = stored = AcceptedNumbers.of(case.baseline)
+        if case.why_incomparable is None:
+            is_same = single is None or single.why_incomparable is None
+            record.accepted = stored if is_same else replace(stored, speedup=None)
+    if settled.control is not None:
+        for both in settled.control.interleaved:
+            record.interleaved[both.candidate.case_id] = both
+    record.judge(settled.judgement)

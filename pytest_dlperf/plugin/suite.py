@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from pytest_dlperf.gate.acceptance import Asked
+    from pytest_dlperf.gate.control import ControlRuns
+    from pytest_dlperf.gate.rules import Terms
+    from pytest_dlperf.gate.verdicts import Question
     from pytest_dlperf.launch.fleet import Fleet, HostFault
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.measure.from_logs import LogMeasurer
     from pytest_dlperf.measure.once import Measurements
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Repeats
 
 
@@ -240,42 +243,37 @@ class Suite:
         """How many runs the user asked for; ``None`` where rules and systems say."""
         return None if self.settings.log_sources else self.settings.repeats
 
+    def terms(self, case: Case) -> Terms:
+        """What a case is judged by beside its baseline."""
+        from pytest_dlperf.gate.rules import Terms
+
+        system = self.system_of(case)
+        return Terms(
+            tolerance_percent=system.tolerance_percent,
+            default_repeats=None if self.settings.log_sources else system.repeats,
+            repeats=self.fixed_repeats,
+            forced=self.settings.gate,
+        )
+
     def _repeats(self, case: Case) -> Repeats:
         """How many runs of a case are launched: the rule says it that will judge them."""
         from pytest_dlperf.baselines.accepting import ADDED_RUNS
-        from pytest_dlperf.gate.rules import repeats_for, tolerance_of
+        from pytest_dlperf.gate.rules import repeats_for
         from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
 
-        system, baseline = self.system_of(case), self.baseline(case)
+        terms, baseline = self.terms(case), self.baseline(case)
         # Where the tolerance is the rule for good, more runs would be for nothing.
-        tolerance = tolerance_of(baseline, system.tolerance_percent)
-        may_extend = self.settings.records_baselines and tolerance <= MAX_TOLERANCE_PERCENT
-        return repeats_for(
-            baseline,
-            tolerance_percent=system.tolerance_percent,
-            forced=self.settings.gate,
-            repeats=self.settings.repeats,
-            default_repeats=system.repeats,
-            at_least=ADDED_RUNS if may_extend else None,
-        )
+        may_extend = terms.tolerance_of(baseline) <= MAX_TOLERANCE_PERCENT
+        records = self.settings.records_baselines
+        return repeats_for(baseline, terms, at_least=ADDED_RUNS if records and may_extend else None)
 
     def _repeats_of_logs(self, case: Case) -> Repeats:
         """How many logs of a case are read: all of them, unless the rule decides earlier."""
         if self.settings.records_baselines:
             return FixedRepeats(None)
-        from pytest_dlperf.gate.rules import RepeatsByRule, rule_for
-        from pytest_dlperf.model.judgement import RuleName
+        from pytest_dlperf.gate.rules import repeats_for
 
-        baseline = self.baseline(case)
-        if baseline is None:
-            return FixedRepeats(None)
-        rule = rule_for(
-            baseline,
-            tolerance_percent=self.system_of(case).tolerance_percent,
-            forced=self.settings.gate,
-            repeats=None,
-        )
-        return RepeatsByRule(rule) if rule.name is RuleName.SEQUENTIAL else FixedRepeats(None)
+        return repeats_for(self.baseline(case), self.terms(case))
 
     def planned(self, case: Case) -> tuple[NodeCommand, ...]:
         """What the first run of a case would execute.
@@ -317,17 +315,24 @@ class Suite:
 
     # ------------------------------------------------------------------ the accepted software
 
-    def asks_control(self, judgement: Judgement) -> bool:
-        """Whether the accepted software is to be run beside what was judged."""
-        when = self.settings.control
-        if self._launching is None or self.cluster.control is None or judgement.accepted is None:
-            return False
-        if self.settings.update_baselines and self.settings.reason is not None:
-            return False  # what is slower is accepted, whoever made it so
-        if when is ControlArm.ON_REGRESSION:
-            return judgement.verdict is Verdict.REGRESSED
-        judged = (Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED)
-        return when is ControlArm.ALWAYS and judgement.verdict in judged
+    @property
+    def asked(self) -> Asked:
+        """What the session is asked to do with its verdicts."""
+        from pytest_dlperf.gate.acceptance import Asked
+
+        settings = self.settings
+        after = {
+            ControlArm.ALWAYS: frozenset({Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED}),
+            ControlArm.ON_REGRESSION: frozenset({Verdict.REGRESSED}),
+            ControlArm.NEVER: frozenset[Verdict](),
+        }
+        can_run = self._launching is not None and self.cluster.control is not None
+        return Asked(
+            control_after=after[settings.control if can_run else ControlArm.NEVER],
+            creates=settings.create_baselines,
+            updates=settings.update_baselines,
+            reason=settings.reason,
+        )
 
     def interleaved(self, measurement: Measurement) -> InterleavedRuns:
         """Runs of a measured case and of the accepted software in turn, once per session.
@@ -355,36 +360,20 @@ class Suite:
             ),
         )
 
+    def control_runs(self, question: Question) -> ControlRuns:
+        """Run what is asked about and the accepted software, interleaved, as far as that can be."""
+        from pytest_dlperf.gate.control import ControlRuns
+        from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
+
+        taken: list[InterleavedRuns] = []
+        problem = None
+        try:
+            taken += (self.interleaved(end.measurement) for end in question.ends)
+        except (CannotMeasureError, BrokenError) as error:
+            problem = f"the accepted software could not be run beside it: {error}"
+        return ControlRuns(interleaved=tuple(taken), problem=problem)
+
     # ------------------------------------------------------------------ baselines
-
-    def with_acceptance(
-        self,
-        judgement: Judgement,
-        measurement: Measurement,
-        case: Case,
-        single_device: Measurement | None,
-    ) -> Judgement:
-        """The judgement, marked as recorded where the session accepts its number."""
-        if not self.settings.records_baselines:
-            return judgement
-        from pytest_dlperf.baselines.accepting import with_acceptance
-        from pytest_dlperf.gate.judge import judge_throughput
-
-        tolerance_percent = self.system_of(case).tolerance_percent
-        return with_acceptance(
-            judgement,
-            measurement,
-            self.baseline(case),
-            self.settings,
-            tolerance_percent=tolerance_percent,
-            single_device=judge_throughput(
-                single_device,
-                self.baseline(case.single_device),
-                tolerance_percent=tolerance_percent,
-            )
-            if single_device is not None
-            else None,
-        )
 
     def baseline(self, case: Case) -> Baseline | None:
         """The accepted numbers of a case; a system's file is read when first needed.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.gate.expectation import expected_false_alarms
 from pytest_dlperf.gate.scaling import oddities, where_lost
+from pytest_dlperf.gate.verdicts import expected_false_alarms
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training
