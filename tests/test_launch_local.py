@@ -390,7 +390,8 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         for name in node.names
     }
     known_to_3_6 = (
-        "contextlib ctypes errno fcntl json os re select signal socket subprocess sys time typing"
+        "contextlib ctypes enum errno fcntl json os re select signal socket subprocess sys time "
+        "typing"
     )
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} == set(known_to_3_6.split())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from stubborn import PROMISE_S, Session
 
-from pytest_dlperf.launch import gang, run, supervisor, supervisor_client
+from pytest_dlperf.launch import channel, gang, run, supervisor, supervisor_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,11 +65,11 @@ def session(request: pytest.FixtureRequest, suite: Suite) -> Iterator[Session]:
 
 
 def test_a_node_that_fails_and_one_that_does_not_want_to_end_fit_into_the_promise() -> None:
-    silence_s = supervisor_client.HEARTBEAT_TIMEOUT_S + supervisor.HEARTBEAT_INTERVAL_S
+    silence_s = channel.HEARTBEAT_TIMEOUT_S + supervisor.HEARTBEAT_INTERVAL_S
     for seconds in (
         run.PEER_GRACE_S + run.SETTLE_S + supervisor_client.TERMINATION_GRACE_S,
         silence_s + supervisor_client.TERMINATION_GRACE_S,
-        supervisor_client.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S,
+        channel.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S,
     ):
         assert seconds < PROMISE_S
 

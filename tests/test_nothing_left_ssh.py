@@ -96,7 +96,7 @@ def test_a_stopped_session_finds_its_run_ended(session: Session, ssh_hosts: SshH
     wait_until(lambda: not ssh_hosts.processes(), what="the end of the run", limit_s=10)
     session.process.send_signal(signal.SIGCONT)
     session.assert_nothing_is_left()
-    session.assert_told("failed", "was told nothing for 2.5 s")
+    session.assert_told("failed", "heard nothing for 2.5 s")
     session.assert_hosts_are_free()
 
 

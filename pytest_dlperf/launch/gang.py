@@ -10,11 +10,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch import supervisor
-from pytest_dlperf.launch import supervisor_client as agent_module
+from pytest_dlperf.launch import supervisor, supervisor_client
 from pytest_dlperf.launch.plan import scratch_directory
 from pytest_dlperf.launch.remote_call import start_remote
-from pytest_dlperf.launch.supervisor_client import SupervisorClient
+from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, sweep_orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +42,7 @@ class InterruptedRunError(Exception):
 
 @final
 class Gang:
-    """The agents of one run, from the first connection until nothing of it is left."""
+    """The clients of one run, from the first connection until nothing of it is left."""
 
     __slots__ = (
         "_head_only",
@@ -56,7 +55,7 @@ class Gang:
         "_say",
         "_sweeps",
         "_tell_user",
-        "agents",
+        "clients",
         "is_started",
         "problems",
     )
@@ -81,7 +80,7 @@ class Gang:
         self._reports = selectors.DefaultSelector()
         self._pulse = _Pulse() if launcher.remote else None
         self._sweeps: dict[str, tuple[RemoteCall, float]] = {}
-        self.agents: list[SupervisorClient] = []
+        self.clients: list[SupervisorClient] = []
         self.is_started = False
         """Whether programs may have been started, so that what they came to has to be told."""
         self.problems: list[str] = []
@@ -97,16 +96,16 @@ class Gang:
         again = False
         while not self._reached(again=again):
             again = True
-            self._abandon(self.agents)
-            self.agents = []
+            self._abandon(self.clients)
+            self.clients = []
             self._pause()
         while not self._locked():
             self._tell_wait(
                 "another run, from elsewhere, holds",
-                [agent for agent in self.agents if agent.busy],
+                [client for client in self.clients if client.state is NodeState.BUSY],
             )
-            for agent in self.agents:
-                agent.release()
+            for client in self.clients:
+                client.release()
             self._pause()
 
     def scratch(self, rank: int) -> str:
@@ -132,34 +131,36 @@ class Gang:
         for key, _ in self._reports.select(POLL_S):
             key.data.receive()
         now = time.monotonic()
-        for agent in self.agents:
-            agent.check_life(now)
-            if agent.ended:
-                self._ignore(agent)
+        for client in self.clients:
+            client.check_life(now)
+            if client.is_gone:
+                self._ignore(client)
 
     def end(self) -> None:
         """End what is left of the run: politely at first, unless in a hurry; then for certain."""
         hurry = self._interrupts.arrived_again
         try:
             # A node that is queued for, or does not answer, would keep all others waiting.
-            self._abandon([agent for agent in self.agents if not agent.prepared])
+            self._abandon([client for client in self.clients if client.port is None])
             self._sweep()
-            self._tell(b"end\n")
+            for client in self.clients:
+                client.end()
             self.listen(
-                agent_module.TERMINATION_GRACE_S,
+                supervisor_client.TERMINATION_GRACE_S,
                 until=lambda: hurry() or self._all_ended(),
                 patient=True,
             )
         finally:
-            self._tell(b"kill\n")
+            for client in self.clients:
+                client.kill()
             self.listen(supervisor.KILL_LIMIT_S, until=self._all_ended, patient=True)
             if self._pulse is not None:
                 self._pulse.stop()
-            for agent in self.agents:
-                self._ignore(agent)
-                self.problems += agent.close()
-                if agent.kept is not None and self._tell_user is not None:
-                    self._tell_user(f"host {agent.place.host.name}: {agent.kept}")
+            for client in self.clients:
+                self._ignore(client)
+                self.problems += client.close()
+                if client.kept is not None and self._tell_user is not None:
+                    self._tell_user(f"host {client.place.host.name}: {client.kept}")
             self._sweep()
             self.problems += self._swept()
             self._reports.close()
@@ -169,42 +170,41 @@ class Gang:
     def _reached(self, *, again: bool) -> bool:
         """Reach all nodes; false when some stay queued for, and keeping the others is no use."""
         for rank, place in enumerate(self._places):
-            agent = SupervisorClient(self._launcher, place, f"{self._id}.{rank}.", again=again)
-            self.agents.append(agent)
-            self._reports.register(agent, selectors.EVENT_READ, agent)
+            client = SupervisorClient(self._launcher, place, f"{self._id}.{rank}.", again=again)
+            self.clients.append(client)
+            self._reports.register(client, selectors.EVENT_READ, client)
             if self._pulse is not None:
-                self._pulse.add(agent)
+                self._pulse.add(client)
         queues = self._launcher.queues
 
         def all_reached() -> bool:
-            return all(agent.ready or agent.ended for agent in self.agents)
+            return all(client.is_reached for client in self.clients)
 
         if queues:
             self.listen(QUEUE_SILENCE_S, until=all_reached)
             if not all_reached():
-                queued = [agent for agent in self.agents if not agent.ready]
+                queued = [client for client in self.clients if client.state is NodeState.CONNECTING]
                 self._tell_wait(f"{self._launcher.name} has queued the run for", queued)
         self.listen(QUEUE_LIMIT_S if queues else CONNECT_LIMIT_S, until=all_reached)
-        for agent in self.agents:
-            agent.check_reached(None if queues else CONNECT_LIMIT_S)
-        return all(agent.ready for agent in self.agents)
+        for client in self.clients:
+            client.check_reached(None if queues else CONNECT_LIMIT_S)
+        return all(client.state is not NodeState.CONNECTING for client in self.clients)
 
     def _locked(self) -> bool:
         """Take all hosts at once or none, so that two controllers never wait for each other."""
-        for rank, agent in enumerate(self.agents):
-            agent.prepare(
-                scope=agent.place.lock_scope,
-                sweep=self._marked(agent),
-                scratch=self.scratch(rank),
-            )
-        self.listen(CONNECT_LIMIT_S, until=lambda: all(agent.has_prepared for agent in self.agents))
-        for agent in self.agents:
-            agent.check_prepared(CONNECT_LIMIT_S)
-        return all(agent.prepared for agent in self.agents)
+        for rank, client in enumerate(self.clients):
+            client.prepare(sweep=self._marked(client), scratch=self.scratch(rank))
+        self.listen(
+            CONNECT_LIMIT_S,
+            until=lambda: all(client.preparation_is_known for client in self.clients),
+        )
+        for client in self.clients:
+            client.check_prepared(CONNECT_LIMIT_S)
+        return all(client.state is NodeState.PREPARED for client in self.clients)
 
-    def _tell_wait(self, why: str, agents: Sequence[SupervisorClient]) -> None:
+    def _tell_wait(self, why: str, clients: Sequence[SupervisorClient]) -> None:
         if self._say is not None:
-            hosts = ", ".join(dict.fromkeys(agent.place.host.name for agent in agents))
+            hosts = ", ".join(dict.fromkeys(client.place.host.name for client in clients))
             self._say(f"waiting: {why} {hosts}")
             self._say = None
 
@@ -214,58 +214,54 @@ class Gang:
 
     # ------------------------------------------------------------------ the end
 
-    def _abandon(self, agents: Sequence[SupervisorClient]) -> None:
-        """Wait no longer for agents that have nothing to clean up."""
-        for agent in agents:
-            self._ignore(agent)
+    def _abandon(self, clients: Sequence[SupervisorClient]) -> None:
+        """Wait no longer for clients that have nothing to clean up."""
+        for client in clients:
+            self._ignore(client)
             if self._pulse is not None:
-                self._pulse.remove(agent)
-            agent.abandon()
+                self._pulse.remove(client)
+            client.abandon()
 
-    def _ignore(self, agent: SupervisorClient) -> None:
+    def _ignore(self, client: SupervisorClient) -> None:
         # It may have been ignored before, and its pipe closed since.
         with contextlib.suppress(KeyError, ValueError):
-            self._reports.unregister(agent)
+            self._reports.unregister(client)
 
     def _all_ended(self) -> bool:
-        return all(agent.ended for agent in self.agents)
-
-    def _tell(self, order: bytes) -> None:
-        for agent in self.agents:
-            agent.order(order)
+        return all(client.is_gone for client in self.clients)
 
     def _sweep(self) -> None:
         """Begin to end what supervisors have left that are gone, each once."""
-        for rank, agent in enumerate(self.agents):
-            if not agent.needs_sweep or agent.marker in self._sweeps:
+        for rank, client in enumerate(self.clients):
+            if not client.needs_sweep or client.marker in self._sweeps:
                 continue
-            orders = supervisor.sweep_orders(self._marked(agent), self.scratch(rank))
-            limit_s = SWEEP_LIMIT_S if agent.lost is None else LOST_SWEEP_LIMIT_S
-            host = agent.place.host
+            orders = sweep_orders(self._marked(client), self.scratch(rank))
+            limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
+            host = client.place.host
             try:
                 sweep = start_remote(self._launcher, host, supervisor.__file__, orders, "0")
             except OSError as error:
                 self.problems.append(_not_swept(host.name, error.strerror or str(error)))
             else:
-                self._sweeps[agent.marker] = sweep, limit_s
+                self._sweeps[client.marker] = sweep, limit_s
 
     def _swept(self) -> Iterator[str]:
         """Wait for the sweeps; where one did not get there, somebody has to look."""
-        for agent in self.agents:
-            if agent.marker in self._sweeps:
-                sweep, limit_s = self._sweeps[agent.marker]
+        for client in self.clients:
+            if client.marker in self._sweeps:
+                sweep, limit_s = self._sweeps[client.marker]
                 output, reason = sweep.result(limit_s)
                 reports = [
                     json.loads(line) for line in (output or b"").splitlines() if line[:1] == b"{"
                 ]
                 # A host that is out of reach cleans up by itself, as long as its supervisor lives.
-                if agent.lost is None and not any("clean" in report for report in reports):
-                    yield _not_swept(agent.place.host.name, reason)
+                if client.lost is None and not any("clean" in report for report in reports):
+                    yield _not_swept(client.place.host.name, reason)
 
-    def _marked(self, agent: SupervisorClient) -> str:
-        """How the markers begin of what is an agent's to end."""
+    def _marked(self, client: SupervisorClient) -> str:
+        """How the markers begin of what is an client's to end."""
         # What node 0 started on other nodes carries its marker.
-        return f"{self._id}." if self._head_only else agent.marker
+        return f"{self._id}." if self._head_only else client.marker
 
 
 def _not_swept(host: str, reason: str) -> str:
@@ -283,22 +279,22 @@ class _Pulse:
     may hold the run's own thread up for longer than a supervisor waits.
     """
 
-    __slots__ = ("_agents", "_lock", "_stopped", "_thread")
+    __slots__ = ("_clients", "_lock", "_stopped", "_thread")
 
     def __init__(self) -> None:
-        self._agents: list[SupervisorClient] = []
+        self._clients: list[SupervisorClient] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
         self._thread.start()
 
-    def add(self, agent: SupervisorClient) -> None:
+    def add(self, client: SupervisorClient) -> None:
         with self._lock:
-            self._agents.append(agent)
+            self._clients.append(client)
 
-    def remove(self, agent: SupervisorClient) -> None:
+    def remove(self, client: SupervisorClient) -> None:
         with self._lock:
-            self._agents.remove(agent)
+            self._clients.remove(client)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -307,5 +303,5 @@ class _Pulse:
     def _beat(self) -> None:
         while not self._stopped.wait(supervisor.HEARTBEAT_INTERVAL_S):
             with self._lock:
-                for agent in self._agents:
-                    agent.order(b"\n")
+                for client in self._clients:
+                    client.show_life()

@@ -218,6 +218,14 @@ def lock_scope(lock: str, host: Host, launcher: Launcher) -> str:
     return f"{lock}/{ip if played else ''}"
 
 
+def lock_name(scope: str, device: int | str) -> str:
+    """Name the socket, in no folder, that whoever uses a device of a host binds.
+
+    The kernel frees it with the process; names are those of one network namespace.
+    """
+    return f"\0pytest-dlperf/{scope}/{device}"
+
+
 def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text)

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.launch import probe, supervisor
-from pytest_dlperf.launch.launchers import lock_scope
+from pytest_dlperf.launch import probe
+from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import start_remote
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def look_at_hosts(
                 files=list(needed.files.values()),
                 modules=list(needed.modules),
                 accelerators=needed.accelerators,
-                lock=supervisor.lock_name(lock_scope(lock, host, launcher), ""),
+                lock=lock_name(lock_scope(lock, host, launcher), ""),
             )
             call = start_remote(launcher, host, probe.__file__, order)
             stack.callback(call.end)

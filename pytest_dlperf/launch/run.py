@@ -88,7 +88,7 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
 
 @final
 class _Run:
-    """A run's agents, from their start until their last process is gone."""
+    """A run's clients, from their start until their last process is gone."""
 
     __slots__ = (
         "_commands",
@@ -154,7 +154,7 @@ class _Run:
             self._errors.insert(0, watch.reason)
         if self._interrupts.arrived():
             self._errors.insert(0, f"it was ended by {self._interrupts.first}")
-        codes = [agent.exit_code for agent in self._gang.agents]
+        codes = [client.exit_code for client in self._gang.clients]
         codes += [None] * (len(self._order.places) - len(codes))
         return LaunchOutcome(
             exit_codes=tuple(codes[: len(self._commands) or None]),
@@ -177,13 +177,13 @@ class _Run:
         order = self._order
         nodes = [
             Node(
-                host=agent.place.host.name,
-                address=agent.place.host.address,
-                port=agent.port or 0,
-                device_ids=agent.place.device_ids,
+                host=client.place.host.name,
+                address=client.place.host.address,
+                port=client.port or 0,
+                device_ids=client.place.device_ids,
                 scratch_directory=self._gang.scratch(rank),
             )
-            for rank, agent in enumerate(self._gang.agents)
+            for rank, client in enumerate(self._gang.clients)
         ]
         self._commands = order.plan(nodes)
         self._gang.is_started = True
@@ -193,19 +193,21 @@ class _Run:
         except OSError as error:
             path, self._record = self._record.path, None
             raise BrokenError(f"cannot write {path}: {error.strerror}") from error
-        started = self._gang.agents[: len(self._commands)]
-        for agent, command in zip(started, self._commands, strict=True):
-            agent.start(command)
-        self._gang.listen(CONNECT_LIMIT_S, until=lambda: all(agent.answered() for agent in started))
-        for agent in started:
-            agent.check_started(CONNECT_LIMIT_S)
+        started = self._gang.clients[: len(self._commands)]
+        for client, command in zip(started, self._commands, strict=True):
+            client.start(command)
+        self._gang.listen(
+            CONNECT_LIMIT_S, until=lambda: all(client.start_is_known for client in started)
+        )
+        for client in started:
+            client.check_started(CONNECT_LIMIT_S)
 
     # ------------------------------------------------------------------ while it lives
 
     @property
     def _working(self) -> list[SupervisorClient]:
-        """The agents that have a program."""
-        return self._gang.agents[: len(self._commands)]
+        """The clients that have a program."""
+        return self._gang.clients[: len(self._commands)]
 
     def _wait(self, deadline: float) -> None:
         """Wait for the programs to end, for the watch to end the run, or for the deadline.
@@ -238,18 +240,20 @@ class _Run:
             self._gang.take_reports()
 
     def _any_failed(self) -> bool:
-        idle = self._gang.agents[len(self._commands) :]
-        return any(agent.failed for agent in self._working) or any(agent.ended for agent in idle)
+        idle = self._gang.clients[len(self._commands) :]
+        return any(client.failed for client in self._working) or any(
+            client.is_gone for client in idle
+        )
 
     def _any_gone(self) -> bool:
-        return any(agent.needs_sweep for agent in self._gang.agents)
+        return any(client.needs_sweep for client in self._gang.clients)
 
     def _all_done(self) -> bool:
-        return all(agent.done for agent in self._working)
+        return all(client.is_done for client in self._working)
 
     def _end(self) -> None:
         if self._stop is not Stop.COMPLETE and any(
-            agent.started and agent.exit_code != 0 for agent in self._gang.agents
+            client.is_broken_off for client in self._gang.clients
         ):
             self._note_log_size()
         self._gang.end()
@@ -257,7 +261,7 @@ class _Run:
 
     def _note_first_failed(self) -> None:
         if not self._first_failed:
-            failed = [rank for rank, agent in enumerate(self._working) if agent.failed]
+            failed = [rank for rank, client in enumerate(self._working) if client.failed]
             self._first_failed = tuple(failed)
 
     def _note_log_size(self) -> None:

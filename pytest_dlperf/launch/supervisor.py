@@ -6,12 +6,12 @@ its child. So everything the program has started stays below the supervisor, wha
 group or environment, unless a service of the machine has been asked to start it. As a second net,
 processes with the run's marker in their environment are looked for in the whole machine.
 
-Orders come as lines on standard input: ``prepare`` and ``start`` with a JSON object, ``release``,
-which takes back what was prepared, ``end``, ``kill``, and an empty line, which only says that
-somebody is there. The end of the input is the end
-of whoever gives the orders, and means ``kill``: the next run may begin at once. So does silence,
-where a network lies between that could be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and
-``kill`` when one comes after that. Reports are JSON objects, one on each line of standard output.
+Orders come as lines on standard input, a word and a JSON object each: ``prepare``, ``start``,
+``release``, which takes back what was prepared, ``end``, ``kill``, and an empty line, which only
+says that somebody is there. The end of the input is the end of whoever gives the orders, and means
+``kill``: the next run may begin at once. So does silence, where a network lies between that could
+be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when one comes after that; those that
+were ignored when it started stay so. Reports are JSON objects, one on each line of standard output.
 What the program prints goes to the supervisor's standard error.
 
 It is sent to the node that it runs on, and imports the standard library only. It has to run on
@@ -19,6 +19,7 @@ Python 3.6, so that the Python of a cluster's node is enough.
 """
 
 import contextlib
+import enum
 import errno
 import fcntl
 import json
@@ -30,7 +31,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,85 +48,10 @@ _PROC = "/proc"
 _POLL_S = 0.01
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
-try:
-    import ctypes
-
-    _LIBRARY = ctypes.CDLL(None)  # type: ctypes.CDLL | None
-except (ImportError, OSError):
-    _LIBRARY = None
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 _SCRATCH = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
 _STALE_S = 60.0
-
-
-def lock_name(scope: str, device: "int | str") -> str:
-    """The name that whoever uses a device of a host binds a socket to, in no folder.
-
-    The kernel frees it with the process; names are those of one network namespace.
-    """
-    return f"\0pytest-dlperf/{scope}/{device}"
-
-
-def prepare_order(  # noqa: PLR0913 - all that is made ready, by name
-    *,
-    scope: str,
-    devices: "list[int]",
-    sweep: str,
-    scratch: "str | None",
-    ipv6: bool = False,
-    taken_over: bool = False,
-) -> bytes:
-    """The order to get a node ready: lock its devices, hold a port, make the scratch folder.
-
-    ``devices`` are locked against every other run on the machine; none are where a node of the
-    same run on the same machine has locked them already. ``scope`` tells hosts apart that are
-    played by one machine. Processes whose marker begins with ``sweep`` are killed in the end, and
-    the scratch folder is removed; with ``taken_over`` it is that of a supervisor that is gone.
-    """
-    order = {
-        "scope": scope,
-        "devices": devices,
-        "sweep": sweep,
-        "scratch": None if scratch is None else _as_text(scratch),
-        "taken_over": taken_over,
-        "ipv6": ipv6,
-    }
-    return b"prepare " + json.dumps(order).encode("ascii") + b"\n"
-
-
-def start_order(  # noqa: PLR0913 - all that a program is started with, by name
-    arguments: "list[str]",
-    environment: "dict[str, str]",
-    *,
-    without_names: "list[str]",
-    without_prefixes: "list[str]",
-    folder: str,
-    needs_folder: bool,
-    grace_s: float,
-) -> bytes:
-    """The order to start a program; it is asked to end ``grace_s`` seconds before it is killed.
-
-    ``environment`` is added to the supervisor's own, out of which the names and prefixes are
-    taken first. The program runs in ``folder``, or where the supervisor does if that is not there
-    and not needed. Bytes that are no text survive the way, whatever the encodings at both ends are.
-    """
-    order = {
-        "arguments": [_as_text(argument) for argument in arguments],
-        "environment": {_as_text(key): _as_text(value) for key, value in environment.items()},
-        "without_names": without_names,
-        "without_prefixes": without_prefixes,
-        "folder": _as_text(folder),
-        "needs_folder": needs_folder,
-        "grace_s": grace_s,
-    }
-    return b"start " + json.dumps(order).encode("ascii") + b"\n"
-
-
-def sweep_orders(sweep: str, scratch: str) -> bytes:
-    """The orders to kill processes whose marker begins so, remove that folder, and nothing else."""
-    order = prepare_order(scope="", devices=[], sweep=sweep, scratch=scratch, taken_over=True)
-    return order + b"kill\n"
 
 
 def kill_marked(prefix: str) -> "list[int]":
@@ -134,28 +60,35 @@ def kill_marked(prefix: str) -> "list[int]":
     Repeats, since a process may have been started by one that was killed after it was looked for.
     """
     deadline = time.monotonic() + KILL_LIMIT_S
-    entry = "{}={}".format(MARKER, prefix).encode()  # noqa: UP032 - as short as it gets
+    entry = f"{MARKER}={prefix}".encode()
     while True:
-        with_acceptance = list(_marked(entry))
-        if not with_acceptance or time.monotonic() > deadline:
-            return with_acceptance
-        for process in with_acceptance:
+        found = list(_marked(entry))
+        if not found or time.monotonic() > deadline:
+            return found
+        for process in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(_POLL_S)
 
 
+class Stage(enum.IntEnum):
+    """What a supervisor is about; it never goes back."""
+
+    SERVING = 0  # it follows orders
+    ENDING = 1  # what it has started is asked to end, then killed
+    KILLING = 2  # what it has started is killed at once
+
+
 class Supervisor:
     """Starts the program when it is told to, and ends all that came of it when it is told to."""
 
-    def __init__(self, lease_s: float) -> None:
-        """Take signals from now on, and orders that come less than ``lease_s`` apart (0: any)."""
-        self._lease_s = lease_s
-        self._heard = self._told = time.monotonic()
+    def __init__(self, timeout_s: float) -> None:
+        """Take signals from now on, and orders less than ``timeout_s`` seconds apart (0: any)."""
+        self._timeout_s = timeout_s
+        self._heard_at = self._told_at = time.monotonic()
         self._input = b""
         self._listening = True
-        self._ending = False
-        self._hurry = False
+        self._stage = Stage.SERVING
         self._has_children = False
         self._program = None  # type: subprocess.Popen[bytes] | None
         self._exit_code = None  # type: int | None
@@ -167,7 +100,8 @@ class Supervisor:
         self._wake_up, wake_up = os.pipe()
         os.set_blocking(wake_up, False)
         signal.set_wakeup_fd(wake_up)
-        signal.signal(signal.SIGCHLD, _nothing)
+        # A signal without a handler would not wake up a waiting process.
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
@@ -175,27 +109,21 @@ class Supervisor:
 
     def run(self) -> int:
         """Follow the orders to the end, and return the exit code that tells the program's."""
-        self._wait(lambda: self._ending)
+        self._wait(lambda: self._stage > Stage.SERVING)
         if self._program is not None:
             self._end()
         # Its own descendants first: what they are doing for other nodes ends with them.
         left = set(_descendants(os.getpid())) if self._has_children else set()
         if self._sweep is not None:
             left.update(kill_marked(self._sweep))
-        if left:
-            _report(left=sorted(left))
-        for held in self._held:
-            held.close()
+        self._unlock()
         # The run is over here; what it has written may take long to remove.
-        _report(clean=not left)
+        _report(clean=not left, left=sorted(left))
         self._release()
-        if self._program is not None:
-            self._program.returncode = self._exit_code  # it has been waited for here
         if self._program is None:
             return 0
-        if self._exit_code is None:
-            return _NOT_STARTED
-        return self._exit_code if self._exit_code >= 0 else _SIGNALLED - self._exit_code
+        code = self._program.returncode = self._exit_code  # it has been waited for here
+        return _NOT_STARTED if code is None else code if code >= 0 else _SIGNALLED - code
 
     def _end(self) -> None:
         """Ask at first, then kill.
@@ -204,16 +132,19 @@ class Supervisor:
         """
         deadline = time.monotonic() + self._grace_s
         self._signal_program(signal.SIGTERM)
-        self._wait(lambda: self._hurry or self._exit_code is not None, deadline)
-        if not self._hurry and time.monotonic() < deadline:
+        self._wait(lambda: self._stage is Stage.KILLING or self._exit_code is not None, deadline)
+        if self._stage is not Stage.KILLING and time.monotonic() < deadline:
             self._signal_descendants(signal.SIGTERM)
-            self._wait(lambda: self._hurry or not self._has_children, deadline)
+            self._wait(lambda: self._stage is Stage.KILLING or not self._has_children, deadline)
         deadline = time.monotonic() + KILL_LIMIT_S
         # Without a child there is no descendant either: those of a child that ended are children.
         while self._has_children and time.monotonic() < deadline:
             self._signal_program(signal.SIGKILL)
             self._signal_descendants(signal.SIGKILL)
             self._wait(lambda: not self._has_children, time.monotonic() + _POLL_S)
+
+    def _advance(self, stage: Stage) -> None:
+        self._stage = max(self._stage, stage)
 
     def _wait(self, done: "Callable[[], bool]", deadline: float = float("inf")) -> None:
         """Take orders, and the exit codes of children, until it is done or too late."""
@@ -228,29 +159,29 @@ class Supervisor:
             if 0 in ready:
                 self._take_orders()
             self._reap()
-            if self._lease_s:
-                self._keep_lease()
+            if self._timeout_s:
+                self._check_heartbeat()
 
-    def _keep_lease(self) -> None:
+    def _check_heartbeat(self) -> None:
         now = time.monotonic()
-        if self._listening and now - self._heard > self._lease_s:
+        if self._listening and now - self._heard_at > self._timeout_s:
             _report(deserted=True)
             self._be_alone()
-        if now - self._told >= HEARTBEAT_INTERVAL_S:
-            self._told = now
+        if now - self._told_at >= HEARTBEAT_INTERVAL_S:
+            self._told_at = now
             _report(alive=True)
 
     def _be_alone(self) -> None:
         """Nobody gives orders any more."""
         self._listening = False
-        self._ending = self._hurry = True
+        self._advance(Stage.KILLING)
 
     def _take_orders(self) -> None:
         received = os.read(0, 65536)
         if not received:
             self._be_alone()
             return
-        self._heard = time.monotonic()
+        self._heard_at = time.monotonic()
         lines = (self._input + received).split(b"\n")
         self._input = lines.pop()
         for line in lines:
@@ -261,39 +192,40 @@ class Supervisor:
                 self._release()
             if word == b"start":
                 self._start(json.loads(rest.decode("ascii")))
-            self._ending = self._ending or word in (b"end", b"kill")
-            self._hurry = self._hurry or word == b"kill"
+            if word == b"end":
+                self._advance(Stage.ENDING)
+            if word == b"kill":
+                self._advance(Stage.KILLING)
 
-    def _prepare(self, order: "dict[str, object]") -> None:
-        devices = order["devices"]
-        assert isinstance(devices, list)  # noqa: S101 - what prepare_order() has put there
+    def _prepare(self, order: "dict[str, Any]") -> None:
+        """Get the node ready: lock its devices, hold a port, make the scratch folder.
+
+        ``device_locks`` are held against other runs; ``run_lock`` shows a machine of two names,
+        which would wait for itself. In the end processes whose marker begins with ``sweep`` are
+        killed, and the scratch folder is removed; ``taken_over`` is that of a supervisor now gone.
+        """
         try:
-            # A machine of two names would wait for itself for ever.
-            run = "run-" + str(order["sweep"]).split(".")[0]
-            if devices and not self._lock(lock_name(str(order["scope"]), run)):
-                self._release()
+            if order["run_lock"] is not None and not self._lock(order["run_lock"]):
                 _report(cannot_prepare="another host of this run is the same machine; name it once")
                 return
-            for device in devices:
-                if not self._lock(lock_name(str(order["scope"]), device)):
-                    self._release()
-                    _report(busy=device)
-                    return
+            if not all(self._lock(name) for name in order["device_locks"]):
+                self._unlock()
+                _report(busy=True)
+                return
             # Bound, but without listening: the kernel gives the port to nobody who asks for any,
             # and to a server that asks for this one with SO_REUSEADDR, as such servers do.
             holder = socket.socket(socket.AF_INET6 if order["ipv6"] else socket.AF_INET)
             self._held.append(holder)
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind(("", 0))
-            if order["scratch"] is not None:
-                scratch = os.fsdecode(_as_bytes(str(order["scratch"])))
-                if not order["taken_over"]:
-                    self._scratch_lock = _made_scratch(scratch)
-                self._scratch = scratch
+            scratch = os.fsdecode(_as_bytes(order["scratch"]))
+            if not order["taken_over"]:
+                self._scratch_lock = _made_scratch(scratch)
+            self._scratch = scratch
         except OSError as error:
             _report(cannot_prepare=str(error))
             return
-        self._sweep = str(order["sweep"])
+        self._sweep = order["sweep"]
         _report(prepared=True, port=holder.getsockname()[1])
 
     def _release(self) -> None:
@@ -303,12 +235,14 @@ class Supervisor:
         if self._scratch_lock is not None:
             os.close(self._scratch_lock)
             self._scratch_lock = None
-        for held in self._held:
-            held.close()
-        self._held = []
+        self._unlock()
+
+    def _unlock(self) -> None:
+        while self._held:
+            self._held.pop().close()
 
     def _lock(self, name: str) -> bool:
-        """Take a lock of this machine, which ends with this process; whether it was free."""
+        """Take a lock of this machine, which the kernel frees with this process, if it is free."""
         if not sys.platform.startswith("linux"):
             return True  # no other system has names that end with their process
         holder = socket.socket(socket.AF_UNIX)
@@ -322,31 +256,29 @@ class Supervisor:
         self._held.append(holder)
         return True
 
-    def _start(self, order: "dict[str, object]") -> None:
-        arguments, environment, folder = order["arguments"], order["environment"], order["folder"]
-        names, prefixes = order["without_names"], order["without_prefixes"]
-        assert isinstance(arguments, list)  # noqa: S101 - what start_order() has put there
-        assert isinstance(environment, dict)  # noqa: S101 - as above
-        assert isinstance(names, list)  # noqa: S101 - as above
-        assert isinstance(prefixes, list)  # noqa: S101 - as above
-        self._grace_s = float(str(order["grace_s"]))
-        whole = {
-            key: value
-            for key, value in os.environb.items()
-            if key.decode("latin-1") not in names
-            and not key.decode("latin-1").startswith(tuple(prefixes))
-        }
-        whole.update({_as_bytes(key): _as_bytes(value) for key, value in environment.items()})
-        place = _as_bytes(str(folder))
+    def _start(self, order: "dict[str, Any]") -> None:
+        """Start the program; it is asked to end ``grace_s`` seconds before it is killed.
+
+        ``environment`` is added to the supervisor's own without these names and prefixes. It runs
+        in ``folder``, or where the supervisor does if that is neither there nor needed.
+        """
+        self._grace_s = order["grace_s"]
+        names = {_as_bytes(name) for name in order["without_names"]}
+        prefixes = tuple(_as_bytes(prefix) for prefix in order["without_prefixes"])
+        own = os.environb.items()
+        environment = {k: v for k, v in own if k not in names and not k.startswith(prefixes)}
+        added = order["environment"].items()
+        environment.update({_as_bytes(key): _as_bytes(value) for key, value in added})
+        place = _as_bytes(order["folder"])
         is_there = os.path.isdir(place)  # noqa: PTH112 - as above
         if order["needs_folder"] and not is_there:
             _report(cannot_start=None)
             return
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
-                [_as_bytes(argument) for argument in arguments],
+                [_as_bytes(argument) for argument in order["arguments"]],
                 cwd=place if is_there else None,
-                env=whole,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 start_new_session=True,
@@ -385,12 +317,7 @@ class Supervisor:
 
     def _on_signal(self, number: int, _frame: object) -> None:
         _report(told=signal.Signals(number).name)
-        self._hurry = self._ending
-        self._ending = True
-
-
-def _nothing(_number: int, _frame: object) -> None:
-    """A signal without a handler would not wake up a waiting process."""
+        self._advance(Stage.ENDING if self._stage is Stage.SERVING else Stage.KILLING)
 
 
 def _made_scratch(folder: str) -> int:
@@ -444,17 +371,11 @@ def _mounted_below(folder: str) -> "list[str]":
     points = []
     with contextlib.suppress(OSError), open(_PROC + "/self/mountinfo", "rb") as file:  # noqa: PTH123
         for line in file:
-            # Blanks and the like are written as their numbers.
-            parts = re.split(rb"\\([0-7]{3})", line.split()[4])
-            parts[1::2] = [bytes([int(number, 8)]) for number in parts[1::2]]
-            points.append(os.fsdecode(b"".join(parts)))
+            # Blanks, backslashes and the like are written as octal numbers.
+            written = line.split()[4].decode("unicode_escape")
+            points.append(os.fsdecode(written.encode("latin-1")))
     real = os.path.realpath(folder)
     return [point for point in points if point == real or point.startswith(real + "/")]
-
-
-def _become_reaper() -> None:
-    """Adopt the orphans among the descendants, where the system knows how."""
-    _control(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _die_with_parent() -> None:
@@ -464,9 +385,10 @@ def _die_with_parent() -> None:
 
 def _control(operation: int, value: int) -> None:
     """Ask the system for something about this process, where it knows how."""
-    with contextlib.suppress(OSError, AttributeError):
-        if _LIBRARY is not None:
-            _LIBRARY.prctl(operation, value, 0, 0, 0)
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(operation, value, 0, 0, 0)
 
 
 def _report(**message: object) -> None:
@@ -515,14 +437,10 @@ def _read_all(name: str) -> "Iterator[tuple[int, bytes]]":
                 yield int(number), content
 
 
-def _as_text(text: str) -> str:
-    return os.fsencode(text).decode("latin-1")
-
-
 def _as_bytes(text: str) -> bytes:
     return text.encode("latin-1")
 
 
 if __name__ == "__main__":
-    _become_reaper()
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
     sys.exit(Supervisor(float(sys.argv[1])).run())

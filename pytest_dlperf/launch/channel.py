@@ -1,0 +1,205 @@
+"""The connection to one supervisor: a launcher's command, its pipes, and how long it is silent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import threading
+import time
+from typing import IO, TYPE_CHECKING, Any, Final, final
+from weakref import WeakSet
+
+from pytest_dlperf.launch import supervisor
+from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
+from pytest_dlperf.model.errors import BrokenError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from pytest_dlperf.launch.hosts import Host
+    from pytest_dlperf.launch.launchers import Launcher
+
+HEARTBEAT_TIMEOUT_S: Final = 5.0
+"""Seconds of silence, where a network lies between, after which each side gives the other up."""
+LAST_WORDS_BYTES: Final = 2048
+
+
+@final
+class Channel:
+    """Takes orders to a supervisor and brings its reports; its program's output goes to a log."""
+
+    __slots__ = (
+        "_command",
+        "_heard_at",
+        "_log",
+        "_orders_lock",
+        "_process",
+        "_received",
+        "closed",
+        "lost",
+        "remote",
+    )
+
+    def __init__(self, launcher: Launcher, host: Host, log: Path, *, again: bool) -> None:
+        """Start a supervisor on the host, which waits for orders.
+
+        With ``again`` the log may hold what an earlier try of the same run has left in it.
+
+        Raises:
+            BrokenError: The log cannot be written or is that of another run, or the launcher's
+                command cannot be started.
+        """
+        self.remote = launcher.remote
+        self.closed = False
+        """Whether the supervisor has ended, or is out of reach."""
+        self.lost: str | None = None
+        """Why it is out of reach."""
+        self._log = log
+        self._received = b""
+        source = source_of(supervisor.__file__)
+        timeout_s = HEARTBEAT_TIMEOUT_S if launcher.remote else 0.0
+        program = sent_program(launcher.python, source, str(timeout_s))
+        self._command = launcher.command(host, program)
+        with _opened(log, again=again) as file:
+            self._process = _started(self._command, file)
+        self._orders_lock = threading.Lock()
+        self._heard_at = time.monotonic()
+        _WITH_INPUT.add(self._process)
+        self.send(source)
+
+    def fileno(self) -> int:
+        """Return the descriptor at which reports come in."""
+        return _pipe(self._process.stdout).fileno()
+
+    def send(self, order: bytes) -> None:
+        """Give the supervisor an order, unless it has ended."""
+        orders = _pipe(self._process.stdin)
+        # Where it has, the end of its reports says so.
+        with self._orders_lock, contextlib.suppress(BrokenPipeError):
+            if not orders.closed:
+                orders.write(order)
+                orders.flush()
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Take what has been reported; wait for it if need be."""
+        received = os.read(self.fileno(), 65536)
+        self._heard_at = time.monotonic()
+        self.closed = self.closed or not received
+        *lines, self._received = (self._received + received).split(b"\n")
+        reports = []
+        for line in lines:
+            # A login shell may greet first.
+            with contextlib.suppress(ValueError):
+                report = json.loads(line)
+                if isinstance(report, dict):
+                    reports.append(report)
+        return reports
+
+    def check_heartbeat(self, now: float) -> None:
+        """Cut the connection to a distant supervisor that has been silent for too long."""
+        if (
+            self.remote
+            and not self.closed
+            and now - self._heard_at > HEARTBEAT_TIMEOUT_S
+            and not self._has_news()
+        ):
+            self.cut(f"no sign of life for {HEARTBEAT_TIMEOUT_S:g} s: the connection is lost")
+
+    def _has_news(self) -> bool:
+        """Say whether something has come in meanwhile: it may be this process that stood still."""
+        poll = select.poll()
+        poll.register(self, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def cut(self, reason: str | None = None) -> None:
+        """Give the supervisor up: hearing nothing either, it ends what is there."""
+        self.lost = reason
+        self.closed = True
+        self._process.kill()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether ``close`` was called."""
+        return _pipe(self._process.stdout).closed
+
+    def close(self) -> int:
+        """Be done with the launcher's command, and return the status it exited with."""
+        with contextlib.suppress(BrokenPipeError):
+            _pipe(self._process.stdin).close()
+        _pipe(self._process.stdout).close()
+        self.closed = True
+        return self._exit_status()
+
+    def last_words(self) -> str:
+        """Say how the launcher's command ended, and what it said itself at the end of the log."""
+        told = describe_exit(self._command, self._exit_status())
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+            words = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            told += f": {words}" if words else ""
+        return told
+
+    def _exit_status(self) -> int:
+        """Wait for the launcher's command, which has ended or is about to."""
+        try:
+            return self._process.wait(HEARTBEAT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # Its output has ended, but the command itself goes on.
+            self._process.kill()
+            return self._process.wait()
+
+
+_WITH_INPUT: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
+
+
+def _leave_inputs() -> None:
+    """Let no child that is only forked keep supervisors waiting for the end of their input."""
+    for process in _WITH_INPUT:
+        if process.stdin is not None and not process.stdin.closed:
+            with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - as plain as it gets in a fork
+                os.dup2(nothing.fileno(), process.stdin.fileno())
+
+
+os.register_at_fork(after_in_child=_leave_inputs)
+
+
+def _opened(log: Path, *, again: bool) -> BinaryIO:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BrokenError(f"cannot make the log folder {log.parent}: {error.strerror}") from error
+    try:
+        opened = log.open("ab")
+        if again:
+            opened.truncate(0)
+    except OSError as error:
+        raise BrokenError(f"cannot write the log {log}: {error.strerror}") from error
+    if os.fstat(opened.fileno()).st_size:
+        opened.close()
+        raise BrokenError(f"the log {log} is not empty: another run has written it")
+    return opened
+
+
+def _started(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603 - what the launcher says
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    """Return a pipe that was asked for when its process was started."""
+    if stream is None:
+        raise AssertionError("every supervisor has its pipes")
+    return stream
