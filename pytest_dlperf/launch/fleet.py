@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.locks import locked, write_whole
-from pytest_dlperf.launch.facts import fingerprint_of
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
 from pytest_dlperf.launch.leases import Candidate, Lease
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
-from pytest_dlperf.launch.preflight import HostReport, look_at_hosts
+from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 

@@ -6,12 +6,12 @@ import contextlib
 import os
 import sys
 import time
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.hang import HangRule
-from pytest_dlperf.launch.pace import Pace, Progress
 from pytest_dlperf.logs.throughput import LogReading, LogState
 
 if TYPE_CHECKING:
@@ -50,6 +50,58 @@ def free_bytes(folder: Path) -> int:
     found = os.statvfs(folder)
     # Some network file systems do not tell their size at all.
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run has come."""
+
+    step: int
+    """The step that the slowest rank has shown, as far as the log tells ranks apart."""
+    steps: int
+    """How many it has to show. An estimate for ``published``, which counts lines."""
+    throughput: float | None
+    """Samples per second over all devices since the warm-up, by when steps were seen here."""
+    left_s: float | None
+    """Seconds until the last step that counts, going by those seen so far."""
+
+
+@final
+class _Pace:
+    """How fast steps come in, by when they are seen: for the reader, never a measurement."""
+
+    __slots__ = ("_batch", "_last", "_mark", "_warm")
+
+    def __init__(self, batch: int) -> None:
+        """Take ``batch`` samples for a step."""
+        self._batch = batch
+        self._mark: tuple[int, float] | None = None
+        self._last = (0, 0.0)
+        self._warm = False
+
+    def note(self, reading: LogReading, now: float) -> None:
+        """Look how far the slowest rank has come."""
+        step = reading.slowest_step
+        if step <= self._last[0]:
+            return
+        self._last = step, now
+        warm = step >= max(reading.warmup_steps, 1)
+        if self._mark is None or (warm and not self._warm):
+            self._mark = self._last
+        self._warm = self._warm or warm
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples per second since the warm-up."""
+        duration = self.seconds(1)
+        return self._batch / duration if self._warm and duration else None
+
+    def seconds(self, steps: int) -> float | None:
+        """How long so many steps take; during the warm-up, by the steps of the warm-up."""
+        if self._mark is None:
+            return None
+        (first, begin), (last, end) = self._mark, self._last
+        return steps * (end - begin) / (last - first) if last > first else None
 
 
 class RunWatch:
@@ -114,7 +166,7 @@ class RunWatch:
         self._free_bytes = free_bytes
         self._folders = tuple(dict.fromkeys(Path(log).parent for log in logs))
         self._next_disk_check: float | None = None
-        self._pace = Pace(case.global_batch)
+        self._pace = _Pace(case.global_batch)
         self._on_progress = on_progress
         self._progress: Progress | None = None
         self._progress_told: float | None = None

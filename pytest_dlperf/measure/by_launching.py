@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.config.variables import needed_paths, resolve
-from pytest_dlperf.launch.pace import Progress
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.watch import MIN_FREE_BYTES, RunWatch, free_bytes
+from pytest_dlperf.launch.watch import MIN_FREE_BYTES, Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
-from pytest_dlperf.measure.ending import with_ending
+from pytest_dlperf.measure.ending import readable, with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
-from pytest_dlperf.measure.log_tail import readable
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
 

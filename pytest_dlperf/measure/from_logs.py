@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.throughput import measure_log
-from pytest_dlperf.measure.log_tail import readable, with_last_line
+from pytest_dlperf.measure.ending import readable, with_last_line
 from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 

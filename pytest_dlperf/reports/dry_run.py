@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.launch.secrets import masked_arguments, masked_environment
+from pytest_dlperf.launch.record import masked_arguments, masked_environment
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
 if TYPE_CHECKING:

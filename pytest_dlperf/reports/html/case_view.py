@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.measure.log_tail import last_lines
+from pytest_dlperf.measure.ending import last_lines
 from pytest_dlperf.model.judgement import Judgement, Quantity
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
