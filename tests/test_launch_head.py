@@ -120,4 +120,4 @@ def test_the_command_of_the_head_starts_the_ranks_of_all_hosts(
     wait_until(lambda: not ssh_hosts.processes(), what="all ranks are gone")
     kept = json.loads((folder / "command.json").read_text(encoding="utf-8"))
     assert len(kept["nodes"]) == 1
-    assert kept["ended_early"]
+    assert kept["stop"] == "complete"

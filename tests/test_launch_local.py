@@ -27,6 +27,7 @@ from pytest_dlperf.launch import supervisor_client as agent
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.case import Case
@@ -164,7 +165,7 @@ def test_every_node_has_its_own_exit_code(tmp_path: Path) -> None:
     killed = "import os; os.kill(os.getpid(), 9)"
     outcome = run(nodes(tmp_path, python(""), python("raise SystemExit(7)"), python(killed)))
     assert outcome.exit_codes == (0, 7, -signal.SIGKILL)
-    assert (outcome.timed_out, outcome.error) == (False, None)
+    assert (outcome.stop, outcome.error) == (Stop.EXITED, None)
     assert not outcome.succeeded
 
 
@@ -176,7 +177,7 @@ def test_elapsed_seconds_are_those_of_the_run(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_grace")
 def test_at_the_time_limit_even_a_tree_that_does_not_listen_is_ended(folder: Path) -> None:
     outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")), time_limit_s=4)
-    assert outcome.timed_out
+    assert outcome.stop is Stop.TIME_LIMIT
     assert outcome.exit_codes == (-signal.SIGKILL,)
     assert not outcome.succeeded
     assert_tree_was_ended(folder)
@@ -193,7 +194,7 @@ print("ready")
 time.sleep(600)
 """
     outcome = run(nodes(tmp_path, python(code)), time_limit_s=4)
-    assert outcome.timed_out
+    assert outcome.stop is Stop.TIME_LIMIT
     assert outcome.exit_codes == (3,)
     assert outcome.log_size_at_failure == len("ready\n")
     assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
@@ -212,7 +213,7 @@ sys.exit(5)
         nodes(folder, python(STUBBORN_TREE, str(folder), "agent"), python(waits_for_tree))
     )
     assert outcome.exit_codes == (-signal.SIGKILL, 5)
-    assert not outcome.timed_out
+    assert outcome.stop is Stop.EXITED
     assert_tree_was_ended(folder)
 
 
@@ -375,7 +376,7 @@ os.kill(os.getppid(), signal.SIGSTOP)
 time.sleep(600)
 """
     outcome = run(nodes(folder, python(code)), time_limit_s=2)
-    assert outcome.timed_out
+    assert outcome.stop is Stop.TIME_LIMIT
     assert outcome.error == "host localhost: its supervisor did not end as it should"
     assert not is_running(int((folder / "agent.pid").read_text()))
 
@@ -607,7 +608,7 @@ def test_the_record_says_what_was_executed_and_how_it_ended(tmp_path: Path) -> N
     assert datetime.fromisoformat(kept["started"]).tzinfo is not None
     assert kept["time_limit_s"] == 33
     assert kept["elapsed_s"] == pytest.approx(outcome.elapsed_s, abs=0.001)
-    assert (kept["timed_out"], kept["error"]) == (False, None)
+    assert (kept["stop"], kept["error"]) == ("exited", None)
     assert len(kept["load_average_before"]) == len(kept["load_average_after"]) == 3
     first, second = kept["nodes"]
     assert first["arguments"] == [sys.executable, "-c", "", "a b"]

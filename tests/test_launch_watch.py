@@ -9,7 +9,8 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.launch import watch
-from pytest_dlperf.launch.watch import Progress, RunWatch, Stop, free_bytes
+from pytest_dlperf.launch.record import Stop
+from pytest_dlperf.launch.watch import Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import measure_log
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window

@@ -266,7 +266,7 @@ def check(  # noqa: PLR0913 - all that is held against each other
         assert len(record["nodes"]) == topology.nodes
         check_commands(case, record["nodes"], hosts)
         if trainers.seed.goes_on:
-            assert record["ended_early"]
+            assert record["stop"] == "complete"
             assert all(node["exit_code"] != 0 for node in record["nodes"])
         for node in record["nodes"]:
             assert Path(node["log"]).stat().st_size

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.files.environment import load_average
@@ -31,6 +32,17 @@ _PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)[^/@\s]+@")
 _MASK: Final = "***"
 
 
+class Stop(Enum):
+    """What brought a run to its end."""
+
+    EXITED = "its programs ended, or were not started"
+    COMPLETE = "every rank has shown the steps that count"
+    BROKEN = "the log breaks its contract for good"
+    HUNG = "a rank shows no new step"
+    DISK_FULL = "the disk on which the logs lie is full"
+    TIME_LIMIT = "it was not done at its time limit"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOutcome:
     """What became of the processes of one run.
@@ -39,18 +51,17 @@ class LaunchOutcome:
     number of the signal that ended it, or ``None`` where it was not started or nobody knows.
     ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen: what
     is wrong with the run stands in their logs. ``elapsed_s`` is in seconds, from the first start to
-    the end of the clean-up. ``ended_early`` says that the run was ended because its log had shown
-    all that it can: the whole window, or that it is broken for good. ``error`` says what kept the
-    run from being started, recorded, watched or ended. ``log_size_at_failure`` is how many bytes
-    the log of node 0 had when the first program was seen to have failed, or when the time limit, a
-    signal or an exception ended the run: what stands behind them was printed by a run that was
-    broken already. It is ``None`` where every program that was started ended without an error.
+    the end of the clean-up. ``hung`` says what hangs where ``stop`` is ``HUNG``. ``error`` says
+    what kept the run from being started, recorded, watched or ended. ``log_size_at_failure`` is how
+    many bytes the log of node 0 had when the first program was seen to have failed, or when the
+    time limit, a signal or an exception ended the run: what stands behind them was printed by a run
+    that was broken already. It is ``None`` where every program that was started ended without an
+    error.
     """
 
     exit_codes: tuple[int | None, ...]
     elapsed_s: float
-    timed_out: bool = False
-    ended_early: bool = False
+    stop: Stop = Stop.EXITED
     hung: str | None = None
     error: str | None = None
     log_size_at_failure: int | None = None
@@ -59,22 +70,25 @@ class LaunchOutcome:
     @property
     def succeeded(self) -> bool:
         """Whether every program ended by itself without an error, or as soon as it could be."""
-        return (
-            not (self.timed_out or self.hung)
-            and self.error is None
-            and (self.ended_early or all(code == 0 for code in self.exit_codes))
-        )
+        if self.error is not None or self.stop in (Stop.HUNG, Stop.TIME_LIMIT):
+            return False
+        # A log that is broken for good says itself what is wrong with the run.
+        could_be = self.stop in (Stop.COMPLETE, Stop.BROKEN)
+        return could_be or all(code == 0 for code in self.exit_codes)
 
     def to_plain(self) -> dict[str, Any]:
-        """The outcome as builtins, without what is told with each node."""
+        """Give the outcome as builtins, without what is told with each node."""
         return {
             "elapsed_s": round(self.elapsed_s, 3),
-            "timed_out": self.timed_out,
-            "ended_early": self.ended_early,
+            "stop": self.stop.name.lower(),
             "hung": self.hung,
             "error": self.error,
             "log_size_at_failure": self.log_size_at_failure,
         }
+
+
+_OUTCOME: Final = ("stop", "hung", "error", "elapsed_s", "log_size_at_failure")
+"""Keys of a record that are null until the run has ended."""
 
 
 @final
@@ -107,8 +121,7 @@ class Record:
             "started": self._started.isoformat(),
             "launcher": self._launcher,
             "time_limit_s": self._time_limit_s,
-            **(outcome or _NO_OUTCOME).to_plain(),
-            "elapsed_s": round(outcome.elapsed_s, 3) if outcome else None,
+            **(outcome.to_plain() if outcome else dict.fromkeys(_OUTCOME)),
             "load_average_before": self._load_average,
             "load_average_after": load_average() if outcome else None,
             "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
@@ -129,9 +142,6 @@ class Record:
             "exit_code": outcome.exit_codes[index] if outcome else None,
             "failed_first": index in outcome.first_failed if outcome else None,
         }
-
-
-_NO_OUTCOME: Final = LaunchOutcome(exit_codes=(), elapsed_s=0.0)
 
 
 def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
 from pytest_dlperf.launch.interrupts import Interrupts
 from pytest_dlperf.launch.plan import Node
-from pytest_dlperf.launch.record import LaunchOutcome, Record
-from pytest_dlperf.launch.watch import Stop
+from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -101,7 +100,6 @@ class _Run:
         "_order",
         "_record",
         "_stop",
-        "_timed_out",
     )
 
     def __init__(self, launcher: Launcher, order: RunOrder, interrupts: Interrupts) -> None:
@@ -121,8 +119,7 @@ class _Run:
         self._errors: list[str] = []
         self._log_size_at_failure: int | None = None
         self._first_failed: tuple[int, ...] = ()
-        self._stop: Stop | None = None
-        self._timed_out = False
+        self._stop = Stop.EXITED
 
     def outcome(self) -> LaunchOutcome:
         started = time.monotonic()
@@ -159,9 +156,7 @@ class _Run:
         return LaunchOutcome(
             exit_codes=tuple(codes[: len(self._commands) or None]),
             elapsed_s=elapsed_s,
-            timed_out=self._timed_out,
-            # A log that is broken for good says itself what is wrong with the run.
-            ended_early=stop in (Stop.COMPLETE, Stop.BROKEN),
+            stop=stop,
             hung=watch.reason if watch is not None and stop is Stop.HUNG else None,
             error="; ".join(self._errors) or None,
             log_size_at_failure=self._log_size_at_failure,
@@ -229,12 +224,13 @@ class _Run:
                 return
             now = time.monotonic()
             if now >= deadline:
-                self._timed_out = True
+                self._stop = Stop.TIME_LIMIT
                 return
             watch = self._order.watch
             if watch is not None and now >= look_at:
-                self._stop = watch.look()
-                if self._stop is not None:
+                stop = watch.look()
+                if stop is not None:
+                    self._stop = stop
                     return
                 look_at = time.monotonic() + LOOK_S
             self._gang.take_reports()

@@ -7,11 +7,11 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.hang import HangRule
+from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.logs.throughput import LogReading, LogState
 
 if TYPE_CHECKING:
@@ -30,15 +30,6 @@ PROGRESS_INTERVAL_S: Final = 1.0
 DISK_INTERVAL_S: Final = 1.0
 MIN_FREE_BYTES: Final = 1024 * 1024
 """With less than this a disk counts as full."""
-
-
-class Stop(Enum):
-    """Why a run has to end."""
-
-    COMPLETE = "every rank has shown the steps that count"
-    HUNG = "a rank shows no new step"
-    BROKEN = "the log breaks its contract for good"
-    DISK_FULL = "the disk on which the logs lie is full"
 
 
 def free_bytes(folder: Path) -> int:

@@ -7,6 +7,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.logs.reader import LogFile
 from pytest_dlperf.model.measurement import Run, RunStatus
 
@@ -60,9 +61,9 @@ def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str
     """How a run ended that did not end well."""
     if outcome.error is not None:
         return RunStatus.FAILED, outcome.error
-    if outcome.hung is not None:
-        return RunStatus.HUNG, outcome.hung
-    if outcome.timed_out:
+    if outcome.stop is Stop.HUNG:
+        return RunStatus.HUNG, outcome.hung or Stop.HUNG.value
+    if outcome.stop is Stop.TIME_LIMIT:
         return RunStatus.HUNG, f"it was not done at its time limit of {time_limit_s:g} s"
     if outcome.succeeded:
         return None
