@@ -259,7 +259,7 @@ class Gang:
                     yield _not_swept(client.place.host.name, reason)
 
     def _marked(self, client: SupervisorClient) -> str:
-        """How the markers begin of what is an client's to end."""
+        """How the markers begin of what is a client's to end."""
         # What node 0 started on other nodes carries its marker.
         return f"{self._id}." if self._head_only else client.marker
 
