@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pytest_dlperf.model.plain import from_plain, to_plain
 
 CLAIM_NAME: Final = re.compile(r"claim-([0-9]+)-[0-9a-f]+\.lock")
 """The name of a claim, which is that of its lock file; it has the number of its process."""
@@ -34,40 +34,27 @@ class Claim:
     candidates: Mapping[str, int | None]
     granted: Mapping[str, tuple[int, ...]] | None = None
 
-    @classmethod
-    def from_plain(cls, plain: Any) -> Claim:
-        """Read a claim.
+    def __post_init__(self) -> None:
+        """Check what the types of the fields do not say.
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is no claim: somebody else has written the file.
         """
-        if not isinstance(plain, dict) or plain.keys() != cls.__dataclass_fields__.keys():
-            raise ValueError("a claim has other entries")
-        granted = plain["granted"]
-        right = (
-            isinstance(plain["name"], str)
-            and CLAIM_NAME.fullmatch(plain["name"]) is not None
-            and _is_count(plain["pid"])
-            and (plain["started"] is None or _is_count(plain["started"]))
-            and isinstance(plain["since"], float)
-            and 0 <= plain["since"] < _END_OF_TIME
-            and isinstance(plain["purpose"], str)
-            and _is_count(plain["nodes"])
-            and _is_count(plain["devices"])
-            and isinstance(plain["exclusive"], bool)
-            and isinstance(plain["candidates"], dict)
-            and all(count is None or _is_count(count) for count in plain["candidates"].values())
-            and (granted is None or isinstance(granted, dict))
-            and all(
-                isinstance(ids, list) and all(map(_is_count, ids))
-                for ids in (granted or {}).values()
-            )
-        )
-        if not right:
-            raise ValueError("a claim has entries of other kinds")
-        if granted is not None:
-            granted = {host: tuple(ids) for host, ids in granted.items()}
-        return cls(**{**plain, "granted": granted})
+        held = [device for ids in (self.granted or {}).values() for device in ids]
+        offered = [count for count in self.candidates.values() if count is not None]
+        counts = (self.pid, self.started or 0, self.nodes, self.devices, *offered, *held)
+        if (
+            not CLAIM_NAME.fullmatch(self.name)
+            or not 0 <= self.since < _END_OF_TIME
+            or min(counts) < 0
+        ):
+            raise ValueError(f"{self.name!r} is no claim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    schema: int
+    claims: tuple[Claim, ...]
 
 
 @dataclass(slots=True)
@@ -88,15 +75,14 @@ class Claims:
             plain = json.loads(text)
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
-        if not isinstance(plain, dict) or plain.keys() != {"schema", "claims"}:
-            raise ValueError("it has no schema and claims")
-        if plain["schema"] != _SCHEMA or not isinstance(plain["claims"], list):
-            raise ValueError(f"its schema is {plain['schema']!r}, not {_SCHEMA}")
-        return cls(claims=[Claim.from_plain(claim) for claim in plain["claims"]])
+        state = from_plain(_State, plain)
+        if state.schema != _SCHEMA:
+            raise ValueError(f"its schema is {state.schema}, not {_SCHEMA}")
+        return cls(claims=list(state.claims))
 
-    def to_plain(self) -> dict[str, Any]:
-        """Give the state as builtins."""
-        return {"schema": _SCHEMA, "claims": [asdict(claim) for claim in self.claims]}
+    def to_json(self) -> str:
+        """Write a state file."""
+        return json.dumps(to_plain(_State(schema=_SCHEMA, claims=tuple(self.claims))))
 
     @property
     def granted(self) -> dict[str, Mapping[str, tuple[int, ...]]]:
@@ -211,7 +197,3 @@ def _who(claim: Claim) -> str:
     since = datetime.fromtimestamp(claim.since).astimezone()
     purpose = f" for {claim.purpose}" if claim.purpose else ""
     return f"process {claim.pid}{purpose} since {since.isoformat(sep=' ', timespec='seconds')}"
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

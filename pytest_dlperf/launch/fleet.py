@@ -15,6 +15,7 @@ from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
+from pytest_dlperf.model.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -252,7 +253,7 @@ class Fleet:
             with nullcontext() if file is None else locked(file.with_suffix(".lock")):
                 if file is not None and file.exists():
                     plain = json.loads(file.read_text(encoding="utf-8"))
-                    reports = {name: HostReport.from_plain(one) for name, one in plain.items()}
+                    reports = {name: from_plain(HostReport, one) for name, one in plain.items()}
                 else:
                     try:
                         reports = look_at_hosts(self.launcher, hosts, needed, lock=self._lock)
@@ -262,7 +263,7 @@ class Fleet:
                             f"the launcher {self.launcher.name}{what}: {error.strerror}"
                         ) from error
                     if file is not None:
-                        plain = {name: report.to_plain() for name, report in reports.items()}
+                        plain = {name: to_plain(report) for name, report in reports.items()}
                         write_whole(file, json.dumps(plain))
             self._reports[needed.key] = reports
         return self._reports[needed.key]

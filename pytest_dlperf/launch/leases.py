@@ -20,7 +20,6 @@ taken before the claim is written, and removed after the claim is struck out.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
@@ -164,7 +163,7 @@ class HostPool:
                 pool, problem = self._read()
                 if claimed.lock is None:
                     claimed.lock = HeldLock(self._folder / claimed.request.name)
-                before = pool.to_plain()
+                before = pool.to_json()
                 pool.alive = self._alive(pool)
                 if claimed.over:
                     pool.alive[claimed.request.name] = False
@@ -172,7 +171,7 @@ class HostPool:
                 if not claimed.over:
                     pool.add(claimed.request)
                 pool.grant()
-                if pool.to_plain() != before:
+                if pool.to_json() != before:
                     self._write(pool)
                 self._sweep(pool)
         except LockError as error:
@@ -220,7 +219,7 @@ class HostPool:
         # Only the holder of the pool's lock writes, so the new file needs no name of its own and is
         # overwritten by the next one if this process is killed here.
         new = self._folder / f"{_STATE}.new"
-        new.write_text(json.dumps(pool.to_plain()), encoding="utf-8")
+        new.write_text(pool.to_json(), encoding="utf-8")
         new.replace(self._folder / _STATE)
 
     def _alive(self, pool: Claims) -> dict[str, bool]:

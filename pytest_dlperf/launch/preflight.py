@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ from pytest_dlperf.launch.remote_call import start_remote
 from pytest_dlperf.model.measurement import Fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
@@ -68,15 +69,6 @@ class HostReport:
     versions: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
-
-    def to_plain(self) -> dict[str, Any]:
-        """The report as builtins."""
-        return asdict(self)
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> HostReport:
-        """The inverse of ``to_plain``."""
-        return cls(**plain)
 
 
 def look_at_hosts(
