@@ -1,1 +1,1 @@
-"""How a case becomes running processes: the plan of a run, and who carries it out."""
+"""Runs cases: chooses and leases hosts, starts a run on them, watches it and ends it."""

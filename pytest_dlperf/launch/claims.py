@@ -21,7 +21,7 @@ _END_OF_TIME: Final = 1e11  # that a date can still be made of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one run asks for, and what it was given; hosts by their address in lower case."""
+    """The request of one run, and what it was given; hosts by their address in lower case."""
 
     name: str
     pid: int

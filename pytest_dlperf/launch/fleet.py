@@ -1,4 +1,4 @@
-"""The hosts that a session may use: which of them are fit for a case, and whose turn it is."""
+"""The hosts of a session: find those that are fit for a case, and lease them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
 
 @dataclass(frozen=True, slots=True)
 class HostFault:
-    """What is wrong with a host, told once per session."""
+    """A host that cannot be used, and why; reported once per session."""
 
     host: str
     fault: str
@@ -55,9 +55,9 @@ class Fleet:
         shared_folder: Path | None,
         say: Callable[[str], None],
     ) -> None:
-        """Use ``hosts``, or, where there are none, this machine alone.
+        """Use ``hosts``, or this machine alone where there are none.
 
-        ``shared_folder`` is where the processes of a session tell each other what they found.
+        The processes of a session share in ``shared_folder`` what they find out about hosts.
         Without ``exclusive`` several runs may share a host, each with devices of its own. ``lock``
         is the name of the locks that are held on the hosts against runs from elsewhere.
         """
@@ -78,7 +78,7 @@ class Fleet:
 
     @property
     def description(self) -> str:
-        """The way and the hosts, for people."""
+        """The launcher and the hosts, for people."""
         if self.is_this_machine:
             return "on this machine"
         note = ", all of them this machine" if self.launcher.on_this_machine else ""
@@ -86,7 +86,7 @@ class Fleet:
 
     @property
     def faults(self) -> list[HostFault]:
-        """What is wrong with hosts, as far as it is known."""
+        """The faults of hosts that are known by now."""
         found = {
             HostFault(host, report.fault)
             for reports in self._reports.values()
@@ -135,7 +135,7 @@ class Fleet:
             yield leases * topology.nodes if on_one_machine else leases
 
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
-        """What a case was measured on that these leases were for, as far as its hosts can tell.
+        """Describe what a case with these leases was measured on, as far as its hosts can tell.
 
         The hosts have been looked at for what is ``needed``.
         """
@@ -149,7 +149,7 @@ class Fleet:
         )
 
     def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
-        """Where the nodes of a run go: each host's devices are locked by its first node."""
+        """Place the nodes of a run; the first node of each host locks its devices."""
         seen: set[str] = set()
         places = []
         for rank, lease in enumerate(leases):
@@ -173,7 +173,7 @@ class Fleet:
         return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
 
     def planned_nodes(self, case: Case) -> tuple[Node, ...]:
-        """The nodes that a case would go to if all hosts were fit and free.
+        """Return the nodes that a case would go to if all hosts were fit and free.
 
         Raises:
             BrokenError: The launcher cannot be used.
@@ -246,7 +246,7 @@ class Fleet:
         return self._resolved
 
     def _looked_at(self, hosts: Sequence[Host], needed: Requirements) -> dict[str, HostReport]:
-        """The reports on all hosts; one process of the session looks, the others read."""
+        """Report on all hosts; one process of the session looks, the others read."""
         if needed.key not in self._reports:
             folder = self._shared_folder
             file = None if folder is None else folder / f"hosts-{needed.key}.json"
@@ -286,7 +286,7 @@ class Fleet:
 
 
 def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> list[Host]:
-    """The hosts of these names, each once, in this order."""
+    """Find the hosts of these names, each once, in this order."""
     by_name = {host.name: host for host in hosts}
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in by_name]
@@ -301,6 +301,6 @@ def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> list[Host
 
 
 def _large_enough(hosts: Sequence[Host], case: Case) -> list[Host]:
-    """Those with as many devices as a case needs on each node, as far as it is known."""
+    """Keep hosts with as many devices as a case needs on each node, as far as is known."""
     needed = case.topology.devices_per_node
     return [host for host in hosts if host.devices is None or host.devices >= needed]

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.supervisor_client import Place
 
 CONNECT_LIMIT_S: Final = 30.0
-"""How long it may take until a supervisor answers, unless the launcher queues."""
+"""Limit until a supervisor answers, unless the launcher queues."""
 QUEUE_LIMIT_S: Final = 30.0
-"""How long some nodes of a run are kept while others are still queued for."""
+"""Some nodes of a run are kept for so long while others are still queued for."""
 QUEUE_SILENCE_S: Final = 3.0
-"""How long a run is queued for before that is said."""
+"""A run is queued for so long before the user hears of it."""
 SWEEP_LIMIT_S: Final = 10.0
-"""How long a second connection may take to end what a killed supervisor has left."""
+"""Limit of a second connection that ends what a killed supervisor has left."""
 LOST_SWEEP_LIMIT_S: Final = 4.0
 """The same where the host was lost: it is most likely still out of reach."""
 POLL_S: Final = 0.05
@@ -42,7 +42,7 @@ class InterruptedRunError(Exception):
 
 @final
 class Gang:
-    """The clients of one run, from the first connection until nothing of it is left."""
+    """The supervisors of one run, from the first connection until nothing of it is left."""
 
     __slots__ = (
         "_head_only",
@@ -70,7 +70,7 @@ class Gang:
         interrupts: Interrupts,
         say: Callable[[str], None] | None,
     ) -> None:
-        """Reach nobody yet. ``say`` is told once what is waited for, should it come to that."""
+        """Reach nobody yet. If the run has to wait, ``say`` gets to know once for what."""
         self._launcher = launcher
         self._places = places
         self._id = run_id
@@ -82,7 +82,7 @@ class Gang:
         self._sweeps: dict[str, tuple[RemoteCall, float]] = {}
         self.clients: list[SupervisorClient] = []
         self.is_started = False
-        """Whether programs may have been started, so that what they came to has to be told."""
+        """Whether programs may have been started, so that a signal is no reason to raise."""
         self.problems: list[str] = []
         """What went wrong at the end, as messages."""
 
@@ -109,11 +109,11 @@ class Gang:
             self._pause()
 
     def scratch(self, rank: int) -> str:
-        """The scratch folder of a node."""
+        """Name the scratch folder of a node."""
         return scratch_directory(self._id, rank)
 
     def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
-        """Take reports until it is so, or too late; unless patient, a signal ends it too.
+        """Take reports until a condition holds or it is too late; a signal ends it, unless patient.
 
         Raises:
             InterruptedRunError: A signal came before any program was started.
@@ -215,7 +215,7 @@ class Gang:
     # ------------------------------------------------------------------ the end
 
     def _abandon(self, clients: Sequence[SupervisorClient]) -> None:
-        """Wait no longer for clients that have nothing to clean up."""
+        """Wait no longer for supervisors that have nothing to clean up."""
         for client in clients:
             self._ignore(client)
             if self._pulse is not None:
@@ -259,7 +259,7 @@ class Gang:
                     yield _not_swept(client.place.host.name, reason)
 
     def _marked(self, client: SupervisorClient) -> str:
-        """How the markers begin of what is a client's to end."""
+        """Return the beginning of the markers of all that a client has to end."""
         # What node 0 started on other nodes carries its marker.
         return f"{self._id}." if self._head_only else client.marker
 

@@ -1,4 +1,4 @@
-"""When a run hangs: ranks from which more is needed, and which show no new step for too long."""
+"""Finds runs that hang: a rank from which more is needed shows no new step for too long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HangRule:
         self._last_seen: dict[tuple[int, str], tuple[int, float]] = {}
 
     def check(self, readings: Sequence[LogReading], *, now: float, started: float) -> str | None:
-        """What hangs, as text, by the nodes' logs, node 0's first; ``None`` where nothing does.
+        """Say what hangs, by the nodes' logs, node 0's first; ``None`` where nothing does.
 
         ``now`` and ``started`` are seconds of one clock that never runs backwards.
         """
@@ -52,7 +52,7 @@ class HangRule:
     def _seen(
         self, readings: Sequence[LogReading], now: float, started: float
     ) -> dict[tuple[int, str], tuple[int, float]]:
-        """The last step of each rank from which more is needed, and when it was seen first.
+        """Find the last step of each rank from which more is needed, and when it was seen first.
 
         Of the other nodes only ranks that have shown a step: their logs need not show any.
         """
@@ -72,7 +72,7 @@ class HangRule:
 
 
 def _shown_steps(readings: Sequence[LogReading]) -> str:
-    """The last step of each rank, as the end of a message; nothing without a step."""
+    """Write the last step of each rank as the end of a message; nothing without a step."""
     steps = []
     for node, reading in enumerate(readings):
         awaited = reading.awaited()
@@ -94,7 +94,7 @@ def _shown_steps(readings: Sequence[LogReading]) -> str:
 
 
 def _name(node: int, label: str) -> str:
-    """What to call a rank; the ranks of a node where they do not name themselves."""
+    """Name a rank, or all ranks of a node where they do not name themselves."""
     if not label:
         return f"node {node}"
     label = label[:_LABEL_SHOWN]
@@ -102,7 +102,7 @@ def _name(node: int, label: str) -> str:
 
 
 def _natural(label: str) -> tuple[int, str]:
-    """A key that sorts rank 10 behind rank 9."""
+    """Return a key that sorts rank 10 behind rank 9."""
     return len(label), label
 
 

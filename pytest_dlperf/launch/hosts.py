@@ -1,4 +1,4 @@
-"""The machines that runs may use: the lists in which they are given, read with care."""
+"""Reads and writes lists of hosts: those of users, of host files and of Slurm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_HOSTS: Final = 4096
 NODE_LIST_VARIABLE: Final = "SLURM_JOB_NODELIST"
 DEVICES_VARIABLE: Final = "SLURM_GPUS_ON_NODE"
 ASKED_VARIABLE: Final = "SLURM_GPUS_PER_NODE"
-"""What was asked for with ``--gpus-per-node``: salloc sets no other, as it runs on no node."""
+"""The number asked for with ``--gpus-per-node``: salloc sets no other, as it runs on no node."""
 
 _MAX_FILE_SIZE: Final = 1 << 20
 _SHOWN: Final = 80  # characters of an entry in a message
@@ -92,7 +92,7 @@ def parse_hosts(text: str, *, place: str, folder: Path | None = None) -> tuple[H
 def slurm_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
     """Read the nodes of the Slurm allocation that the process runs in.
 
-    The number of devices is that of the node on which the variable was set, for Slurm tells it of
+    The number of devices is that of the node on which the variable was set, for Slurm says it of
     no other, or the number that was asked for on each node. ``None`` where no devices were asked
     for.
 
@@ -113,10 +113,10 @@ def slurm_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def _slurm_devices(environment: Mapping[str, str]) -> int | None:
-    """How many devices the allocation has on each node, as far as Slurm tells."""
+    """Count the devices that the allocation has on each node, as far as Slurm says."""
     counted = environment.get(DEVICES_VARIABLE)
     if counted is not None:
-        where = _Place(DEVICES_VARIABLE, "allowed is a whole number from 1 to 9999")
+        where = _Place(DEVICES_VARIABLE, "allowed is an integer from 1 to 9999")
         return _devices(counted, counted, where)
     asked = environment.get(ASKED_VARIABLE)
     if asked is None:
@@ -124,7 +124,7 @@ def _slurm_devices(environment: Mapping[str, str]) -> int | None:
     where = _Place(ASKED_VARIABLE, "allowed are 8, kind:8 and several of them with commas between")
     kinds = [_ASKED.fullmatch(kind) for kind in asked.split(",")]
     if not all(kinds):
-        raise where.error(asked, "says no number of devices")
+        raise where.error(asked, "is not a number of devices")
     return sum(int(kind[1]) for kind in kinds if kind)
 
 
@@ -141,7 +141,7 @@ def describe_hosts(hosts: Iterable[Host]) -> str:
 
 
 class _Place(NamedTuple):
-    """Where an entry stands and what may stand there, for messages."""
+    """The place of an entry and what may stand there, for messages."""
 
     name: str
     allowed: str
@@ -199,7 +199,9 @@ def _read_host_file(name: str, place: str, folder: Path) -> tuple[Host, ...]:
     if not regular:
         raise UsageError(f"{place}: there is no host file {_shown(str(file))}; {_ALLOWED_LINE}")
     if len(content) > _MAX_FILE_SIZE:
-        raise UsageError(f"{place}: {_shown(str(file))} is above 1 MiB, so it is no host file")
+        raise UsageError(
+            f"{place}: {_shown(str(file))} is larger than 1 MiB, so it is not a host file"
+        )
     hosts = _Hosts()
     for number, line in enumerate(text.split("\n"), start=1):
         entry = line.partition("#")[0].strip(" \t\r")
@@ -247,7 +249,7 @@ def _split(text: str) -> list[str]:
 
 
 def _entry_hosts(entry: str, where: _Place) -> list[Host]:
-    """The hosts of ``[user@]host[:devices]``."""
+    """Read ``[user@]host[:devices]``."""
     user, at, rest = entry.rpartition("@")
     if at and not _USER.fullmatch(user):
         raise where.error(entry, f"has the user {_shown(user)}")
@@ -266,10 +268,10 @@ def _entry_hosts(entry: str, where: _Place) -> list[Host]:
 
 
 def _expand(text: str, entry: str, where: _Place) -> list[str]:
-    """Every name of ``node[01-03,07]``, zeros in front kept."""
+    """Write out ``node[01-03,07]``, leading zeros kept."""
     pieces = re.split(r"\[([^\[\]]*)\]", text)
     if any(character in piece for piece in pieces[::2] for character in "[]"):
-        raise where.error(entry, "has a bracket without its other one, or one within another")
+        raise where.error(entry, "has unbalanced or nested brackets")
     spans = [_spans(piece, entry, where) for piece in pieces[1::2]]
     if prod(sum(map(len, choices)) for choices, _ in spans) > MAX_HOSTS:
         raise where.error(entry, f"makes more than {MAX_HOSTS} hosts")
@@ -285,7 +287,7 @@ def _expand(text: str, entry: str, where: _Place) -> list[str]:
 
 
 def _spans(text: str, entry: str, where: _Place) -> tuple[list[range], list[int]]:
-    """The numbers of ``01-03,07``, and how many digits they have at least."""
+    """Read ``01-03,07``: the numbers, and how many digits they have at least."""
     spans, widths = [], []
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -307,23 +309,25 @@ def _padded(spans: Sequence[range], widths: Sequence[int]) -> Iterator[str]:
 
 def _check_name(name: str, entry: str, where: _Place) -> None:
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
-        raise where.error(entry, f"has the host {_shown(name)}, which is no host name")
+        raise where.error(entry, f"has the host {_shown(name)}, which is not a host name")
     # Addresses written in other ways ("10.1", "0x7f000001") would be other names of the same host.
     if re.fullmatch(r"(?:0[xX][0-9a-fA-F]*|[0-9]*)(?:\.(?:0[xX][0-9a-fA-F]*|[0-9]*))*", name):
         try:
             ipaddress.IPv4Address(name)
         except ValueError:
-            raise where.error(entry, f"has the host {_shown(name)}, no IPv4 address") from None
+            raise where.error(
+                entry, f"has the host {_shown(name)}, which is not an IPv4 address"
+            ) from None
 
 
 def _ip_version_6(text: str, entry: str, where: _Place) -> str:
-    """Write an IPv6 address in its shortest form, so that it is told when it is given twice."""
+    """Write an IPv6 address in its shortest form, to notice one that is given twice."""
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
-        raise where.error(entry, f"has {_shown(text)}, which is no IPv6 address") from None
+        raise where.error(entry, f"has {_shown(text)}, which is not an IPv6 address") from None
     if address.scope_id is not None and not _SCOPE.fullmatch(address.scope_id):
-        raise where.error(entry, f"has {_shown(text)}, which is no IPv6 address")
+        raise where.error(entry, f"has {_shown(text)}, which is not an IPv6 address")
     return str(address)
 
 
@@ -337,13 +341,13 @@ def _address(text: str, entry: str, where: _Place) -> str:
 
 def _devices(text: str, entry: str, where: _Place) -> int:
     if not _DEVICES.fullmatch(text):
-        reason = f"has {_shown(text)} devices, which is no whole number from 1 to 9999"
+        reason = f"has {_shown(text)} devices, which is not an integer from 1 to 9999"
         raise where.error(entry, reason)
     return int(text)
 
 
 def _family(host: Host) -> tuple[str, str, int, int | None]:
-    """What hosts of one range have in common; a host that fits in no range has a family alone."""
+    """Return what hosts of one range share; a host that fits in no range has a family alone."""
     match = _NUMBERED.fullmatch(host.name)
     named = host.address == host.name.rpartition("@")[2]
     if match is None or not named or re.fullmatch(r"[0-9.]+|.*:.*", host.address):

@@ -1,4 +1,4 @@
-"""Signals that end this process, kept waiting while a run is alive."""
+"""Keeps signals that end this process waiting while a run is alive."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Interrupts:
             signal.raise_signal(number)
 
     def arrived(self) -> bool:
-        """Whether any signal has come."""
+        """Say whether a signal has come."""
         return bool(self._received)
 
     @property
@@ -63,7 +63,7 @@ class Interrupts:
         return signal.Signals(self._received[0]).name
 
     def arrived_again(self) -> bool:
-        """Whether a second signal has come: somebody is losing patience."""
+        """Say whether a second signal has come: somebody is losing patience."""
         return len(self._received) > 1
 
     def _note(self, number: int, _frame: FrameType | None) -> None:

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 _STATE: Final = "hosts.json"
 _POLL_S: Final = 0.02
-"""How often each of the waiting looks whether the state has changed, which is all that it costs."""
+"""Each waiting process looks so often whether the state has changed; that is all it costs."""
 _CHECK_S: Final = 0.5
-"""How often the waiting, all together, look for processes that have died."""
+"""All waiting processes together look so often for processes that have died."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,9 @@ class HostPool:
     def __init__(self, folder: Path, *, report: Callable[[str], None] | None = None) -> None:
         """Share the pool in ``folder``; whoever names the same folder shares the same pool.
 
-        The folder is made when it is needed, and belongs to the pool alone. ``report`` is told
-        what has to be known and is no error, such as a state file that was set aside; without it,
-        that goes to the standard error.
+        The folder is made when it is needed, and belongs to the pool alone. ``report`` gets
+        warnings, such as of a state file that was set aside; without it they go to the standard
+        error.
         """
         self._folder = folder
         self._report = report or _tell
@@ -186,7 +186,7 @@ class HostPool:
         return pool
 
     def _read(self) -> tuple[Claims, str | None]:
-        """Read the state; what is not legible is set aside, and that is told."""
+        """Read the state; what is not legible is set aside, with a warning."""
         file = self._folder / _STATE
         try:
             return Claims.parse(file.read_bytes()), None
@@ -208,7 +208,7 @@ class HostPool:
 
     @staticmethod
     def _matters(text: bytes | None, name: str) -> bool:
-        """Whether a state has hosts for the claim of this name, or has lost it."""
+        """Say whether a state has hosts for the claim of this name, or has lost it."""
         try:
             claim = Claims.parse(text or b"").claim(name)
         except ValueError:
@@ -223,7 +223,7 @@ class HostPool:
         new.replace(self._folder / _STATE)
 
     def _alive(self, pool: Claims) -> dict[str, bool]:
-        """Whether its process lives, for each claim that has a lock file or stands in the pool."""
+        """Find out whose process lives, of claims that have a lock file or stand in the pool."""
         alive = {
             file.name: is_held(file)
             for file in self._folder.iterdir()
@@ -263,7 +263,7 @@ class _Claimed:
 
 
 def _usable(candidates: Sequence[Candidate], nodes: int, devices: int) -> dict[str, Candidate]:
-    """The candidates with enough devices, by address.
+    """Pick the candidates with enough devices, by address.
 
     Raises:
         BrokenError: They are too few, or one is named twice.
@@ -295,13 +295,15 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise BrokenError(f"hosts cannot be leased: {folder} is no folder of this user; remove it")
+        raise BrokenError(
+            f"hosts cannot be leased: {folder} is not a folder of this user; remove it"
+        )
     if stat.S_IMODE(status.st_mode) & 0o077:
         folder.chmod(0o700)
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in the kernel's ticks: numbers of processes are used again."""
+    """Read when a process started, in the kernel's ticks: its number may be used again."""
     with suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         if fields[0] != b"Z":

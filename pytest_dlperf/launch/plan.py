@@ -42,7 +42,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCommand:
-    """What one node of one run executes, ready to start.
+    """The command of one node of one run, ready to start.
 
     ``environment`` is only what the launch entry and the user add. The node's output, errors
     included, goes to ``log``.
@@ -58,7 +58,7 @@ class NodeCommand:
 
 
 def run_directory(log: Path) -> Path:
-    """The folder for a run's own files: it has the main log's name without ``.log``.
+    """Name the folder for a run's own files: the main log's name without ``.log``.
 
     Tools that read ``*/*.log`` so find main logs only.
 
@@ -71,13 +71,13 @@ def run_directory(log: Path) -> Path:
 
 
 def node_log(log: Path, rank: int) -> Path:
-    """Where the output of a node goes, in a run whose main log is ``log``."""
+    """Name the log of a node, in a run whose main log is ``log``."""
     log = log.absolute()
     return log if rank == 0 else run_directory(log) / f"node{rank}{LOG_SUFFIX}"
 
 
 def scratch_directory(run_id: str, rank: int) -> str:
-    """The folder on a node that a run has for itself."""
+    """Name the folder on a node that a run has for itself."""
     return f"/tmp/pytest-dlperf-{run_id}-{rank}"  # noqa: S108 - made only if it is not there
 
 
@@ -156,7 +156,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
 
 
 def endpoint(address: str, port: int) -> str:
-    """An address with a number behind it, an IPv6 address in brackets."""
+    """Write an address with a number behind it, an IPv6 address in brackets."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
@@ -179,7 +179,7 @@ def _check(spec: LaunchSpec, case: Case, nodes: Sequence[Node], variables: Launc
 def _values(
     spec: LaunchSpec, case: Case, common: Mapping[str, object], rank: int, node: Node
 ) -> dict[str, object]:
-    """All that may stand between braces, for one node."""
+    """Collect all that may stand between braces, for one node."""
     values = {
         **common,
         "node_rank": rank,

@@ -34,7 +34,7 @@ _ANSWER: Final = b"dlperf-probe "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What a system needs on each host.
+    """The needs of a system on each host.
 
     ``python`` runs the trainer, ``modules`` have to be importable there. ``folders`` and ``files``
     are paths by what the user calls them. ``accelerators`` says whether devices are counted.
@@ -55,7 +55,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReport:
-    """What one host is like. ``fault`` is why it cannot be used, ``None`` where it can.
+    """The findings on one host. ``fault`` is why it cannot be used, ``None`` where it can.
 
     ``devices`` is how many accelerators it shows, ``None`` if nobody could look. ``versions`` are
     those of the modules that are needed, ``packages`` those of the distributions that the
@@ -175,7 +175,7 @@ def fingerprint_of(
     *,
     on_one_machine: bool,
 ) -> Fingerprint:
-    """The fingerprint of a case of this topology on these hosts, as far as they can tell.
+    """Take the fingerprint of a case of this topology on these hosts, as far as they can tell.
 
     They were looked at for what is ``needed``. With ``on_one_machine`` all of them are the same.
     """
@@ -194,7 +194,7 @@ def fingerprint_of(
 
 
 def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, str]:
-    """The machine facts of one host, for a trainer that needs this."""
+    """Collect the machine facts of one host, for a trainer that needs this."""
     facts = report.facts
     network = {"network": facts["network"]} if "network" in facts else {}
     if not needed.accelerators:
@@ -208,7 +208,7 @@ def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, 
 
 
 def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
-    """The versions of what takes part in a training on one host."""
+    """Collect the versions of what takes part in a training on one host."""
     names = ("driver", "cuda", "nccl") if needed.accelerators else ()
     system = {name: report.facts[name] for name in names if name in report.facts}
     packages = {**report.packages, **report.versions}
@@ -222,6 +222,6 @@ def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
 
 
 def _agreed(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What hosts say of themselves, put together; where they differ, all that they say."""
+    """Merge the facts of hosts; where they differ, all values are kept."""
     names = dict.fromkeys(name for one in facts for name in one)
     return {name: " + ".join(sorted({o[name] for o in facts if name in o})) for name in names}

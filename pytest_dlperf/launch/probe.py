@@ -1,4 +1,4 @@
-"""Looks at a host before anything runs there; itself a program that is sent to it.
+"""Looks at a host before anything runs there; a program that is sent to it.
 
 The order is a JSON object on standard input, the answer one on standard output. Like the supervisor
 it has to run on Python 3.6 and imports the standard library only.
@@ -41,10 +41,10 @@ _PACKAGES = (
     "tensorflow-gpu",
     "torch",
 )
-"""Distributions whose versions are told where the trainer's Python has them."""
+"""Distributions whose versions are reported where the trainer's Python has them."""
 
 # Runs on the trainer's own Python, which may be another one. A distribution's metadata is read in
-# milliseconds; to import a framework takes seconds. What is only told is never imported.
+# milliseconds; to import a framework takes seconds. What is only reported is never imported.
 _VERSIONS = r"""
 import importlib, json, os, re, sys
 def of_metadata(name):
@@ -88,10 +88,10 @@ def order(  # noqa: PLR0913 - by name
     accelerators: bool,
     lock: str,
 ) -> bytes:
-    """What to look for: the trainer's Python, folders, files, and modules of that Python.
+    """Write an order: look for the trainer's Python, folders, files, and modules of that Python.
 
-    Without ``accelerators`` no facts are told of them. The names of locks that runs hold on the
-    host's devices begin with ``lock``.
+    Without ``accelerators`` no facts about them are reported. The names of the locks that runs hold
+    on the host's devices begin with ``lock``.
     """
     return json.dumps(
         {
@@ -122,14 +122,14 @@ def look(wanted: "dict[str, object]") -> "dict[str, object]":
         "packages": packages,
         "devices": _devices(),
         "used_by": [] if _is_locked(str(wanted["lock"]).encode("latin-1")) else _used_by(),
-        "facts": facts.told(),
+        "facts": facts.found(),
     }
 
 
 def _versions(
     python: str, modules: "list[str]"
 ) -> "tuple[str | None, dict[str, str | None], dict[str, str]]":
-    """What is wrong with the trainer's Python, and the versions of modules and packages in it."""
+    """Find faults of the trainer's Python, and the versions of modules and packages in it."""
     try:
         done = subprocess.run(  # noqa: S603, UP022 - the user's own choice; 3.6 cannot else
             [python, "-c", _VERSIONS, json.dumps([modules, _PACKAGES])],
@@ -155,7 +155,7 @@ def _versions(
 
 
 def _output(*command: str) -> "list[str] | None":
-    """The lines that a command prints; ``None`` where it is not there or fails."""
+    """Return the lines that a command prints; ``None`` where it is not there or fails."""
     try:
         done = subprocess.run(  # noqa: S603 - tools of the system
             command,
@@ -171,7 +171,7 @@ def _output(*command: str) -> "list[str] | None":
 
 
 def _devices() -> int:
-    """How many accelerators the machine shows: NVIDIA's by their tool, AMD's by the kernel."""
+    """Count the accelerators of the machine: NVIDIA's by their tool, AMD's by the kernel."""
     listed = _output("nvidia-smi", "-L")
     if listed is not None:
         return len([line for line in listed if re.match(r"GPU \d+", line)])
@@ -186,9 +186,9 @@ def _devices() -> int:
 
 
 class _Facts:
-    """What a host is, told as far as it can be found out while the rest is looked at.
+    """Facts about a host, found out while the rest is looked at.
 
-    A tool that hangs, even where no signal ends it, costs what it would have told.
+    A tool that hangs, even where no signal ends it, costs no more than its own facts.
     """
 
     def __init__(self, *, accelerators: bool) -> None:
@@ -203,19 +203,19 @@ class _Facts:
 
     def _look(self, looks: "list[Callable[[], dict[str, str]]]") -> None:
         for look_at in looks:
-            # No fact is worth a host: what no one has thought of is not told.
+            # No fact is worth a host: a tool may fail in ways that nobody has thought of.
             with contextlib.suppress(Exception):
                 self._found.update(look_at())
 
-    def told(self) -> "dict[str, str]":
-        """What was found in time; values are not empty."""
+    def found(self) -> "dict[str, str]":
+        """Return what was found in time; values are not empty."""
         self._thread.join(max(0.0, self._until - time.monotonic()))
         found = dict(self._found)
         return {name: found[name] for name in found if found[name]}
 
 
 def _processor_facts() -> "dict[str, str]":
-    """Model and number of the processors; the model's kind where the kernel tells no name."""
+    """Find the model and number of processors; the architecture where the kernel has no name."""
     with open("/proc/cpuinfo", errors="replace") as file:  # noqa: PTH123 - no pathlib
         lines = [line.partition(":") for line in file]
     names = {value.strip() for key, _, value in lines if key.strip() == "model name"}
@@ -227,7 +227,7 @@ def _processor_facts() -> "dict[str, str]":
 
 
 def _network_facts() -> "dict[str, str]":
-    """InfiniBand where a port of it is active."""
+    """Find InfiniBand where a port of it is active."""
     for port in glob.glob("/sys/class/infiniband/*/ports/*"):  # noqa: PTH207 - as above
         if "ACTIVE" in _text(port + "/state") and "Ethernet" not in _text(port + "/link_layer"):
             return {"network": "infiniband"}
@@ -235,7 +235,7 @@ def _network_facts() -> "dict[str, str]":
 
 
 def _nccl_facts() -> "dict[str, str]":
-    """The version of the system's NCCL: its file's name has it whole."""
+    """Find the version of the system's NCCL, which is whole in its file's name."""
     for tool in ("ldconfig", "/sbin/ldconfig"):
         for line in _output(tool, "-p") or []:
             name, arrow, path = line.strip().partition(" => ")
@@ -247,7 +247,7 @@ def _nccl_facts() -> "dict[str, str]":
 
 
 def _nvidia_facts() -> "dict[str, str]":
-    """Models and driver of NVIDIA devices."""
+    """Find models and driver of NVIDIA devices."""
     lines = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv") or []
     # Something else may bear the tool's name.
     if not lines or re.match(r"name, ?driver_version$", lines[0].strip()) is None:
@@ -260,7 +260,7 @@ def _nvidia_facts() -> "dict[str, str]":
 
 
 def _cuda_facts() -> "dict[str, str]":
-    """The CUDA that the driver offers."""
+    """Find the CUDA that the driver offers."""
     for line in _output("nvidia-smi") or []:
         version = re.search(r"CUDA Version: *(\d+(?:\.\d+)*)", line)
         if version is not None:
@@ -269,7 +269,7 @@ def _cuda_facts() -> "dict[str, str]":
 
 
 def _nvlink_facts() -> "dict[str, str]":
-    """What joins NVIDIA devices: NVLink where any two have it."""
+    """Find what joins NVIDIA devices: NVLink where any two have it."""
     lines = _output("nvidia-smi", "topo", "-m") or []
     rows = [line for line in lines if re.match(r"GPU\d+\s", line)]
     if len(rows) < 2:  # noqa: PLR2004 - one is joined to none
@@ -279,7 +279,7 @@ def _nvlink_facts() -> "dict[str, str]":
 
 
 def _amd_facts() -> "dict[str, str]":
-    """Models and driver of AMD devices, as the kernel names them."""
+    """Find models and driver of AMD devices, as the kernel names them."""
     targets = set()
     for file in glob.glob(_KFD + "/*/properties"):  # noqa: PTH207 - as above
         number = re.search(r"^gfx_target_version (\d+)$", _text(file), re.MULTILINE)
@@ -293,7 +293,7 @@ def _amd_facts() -> "dict[str, str]":
 
 
 def _text(file: str) -> str:
-    """What a file holds, nothing where it cannot be read."""
+    """Read a file; nothing where it cannot be read."""
     try:
         with open(file, errors="replace") as opened:  # noqa: PTH123 - as above
             return opened.read()
@@ -309,13 +309,13 @@ def _listdir(folder: str) -> "list[str]":
 
 
 def _used_by() -> "list[str]":
-    """Who computes on NVIDIA devices now."""
+    """List the processes that compute on NVIDIA devices now."""
     query = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
     return _output(*query) or []
 
 
 def _is_locked(start: bytes) -> bool:
-    """Whether a run of ours goes on, which the devices' use belongs to.
+    """Say whether another run of this tool goes on, which is what uses the devices.
 
     Only looked at: to try the lock would keep others from it.
     """

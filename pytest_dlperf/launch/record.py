@@ -33,7 +33,7 @@ _MASK: Final = "***"
 
 
 class Stop(Enum):
-    """What brought a run to its end."""
+    """The reason for a run's end."""
 
     EXITED = "its programs ended, or were not started"
     COMPLETE = "every rank has shown the steps that count"
@@ -45,7 +45,7 @@ class Stop(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOutcome:
-    """What became of the processes of one run.
+    """The end of the processes of one run.
 
     ``exit_codes`` has one entry per command, node 0 first: the program's exit code, the negative
     number of the signal that ended it, or ``None`` where it was not started or nobody knows.
@@ -77,7 +77,7 @@ class LaunchOutcome:
         return could_be or all(code == 0 for code in self.exit_codes)
 
     def to_plain(self) -> dict[str, Any]:
-        """Give the outcome as builtins, without what is told with each node."""
+        """Give the outcome as builtins, without what stands with each node."""
         return {
             "elapsed_s": round(self.elapsed_s, 3),
             "stop": self.stop.name.lower(),
@@ -93,7 +93,7 @@ _OUTCOME: Final = ("stop", "hung", "error", "elapsed_s", "log_size_at_failure")
 
 @final
 class Record:
-    """What was executed on each node, in ``command.json`` in the run's own folder."""
+    """The commands of all nodes, in ``command.json`` in the run's own folder."""
 
     __slots__ = ("_commands", "_launcher", "_load_average", "_path", "_started", "_time_limit_s")
 
@@ -108,7 +108,7 @@ class Record:
 
     @property
     def path(self) -> Path:
-        """Where the record is written."""
+        """The file."""
         return self._path
 
     def write(self, outcome: LaunchOutcome | None) -> None:
@@ -145,12 +145,12 @@ class Record:
 
 
 def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the values that look like secrets by their names."""
+    """Mask values that look like secrets by their names."""
     return {name: _MASK if _SECRET.search(name) else value for name, value in environment.items()}
 
 
 def masked_arguments(arguments: Sequence[str]) -> list[str]:
-    """Arguments without the values that look like secrets by what they are given to.
+    """Mask values that look like secrets by what they are given to.
 
     These are the rest of ``NAME=VALUE``, wherever in an argument it stands, the argument behind an
     option, what follows ``Authorization:`` or ``Bearer``, and the password in an address.
@@ -167,7 +167,7 @@ def masked_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def _masked_argument(argument: str) -> str:
-    """The argument without all that stands behind the first secret's name and ``=``."""
+    """Mask all that stands behind the first secret's name and ``=``."""
     argument = _HEADER.sub(rf"\1{_MASK}", _PASSWORD.sub(rf"\1{_MASK}@", argument))
     parts = argument.split("=")
     for index, name in enumerate(parts[:-1]):

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.supervisor_client import Place, SupervisorClient
 
 PEER_GRACE_S: Final = 5.0
-"""How long the other nodes may go on after one has failed: time to write their own errors."""
+"""The other nodes may go on for so long after one has failed, to write their own errors."""
 LOOK_S: Final = 0.2
-"""How often a run's logs are looked at."""
+"""Interval between looks at a run's logs."""
 SETTLE_S: Final = 0.3
-"""How long a program's last output may take from another host after the news of its end."""
+"""A program's last output may arrive so long after the news of its end."""
 
 
 class Watcher(Protocol):
@@ -41,7 +41,7 @@ class Watcher(Protocol):
 
     @property
     def reason(self) -> str:
-        """What made ``look`` say that the run has to end, for people."""
+        """Why the run has to end, for people."""
 
     def look(self) -> Stop | None:
         """Take what is new; why the run is to be ended, or ``None``."""
@@ -87,7 +87,7 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
 
 @final
 class _Run:
-    """A run's clients, from their start until their last process is gone."""
+    """A run from the first connection until its last process is gone."""
 
     __slots__ = (
         "_commands",
@@ -136,16 +136,16 @@ class _Run:
                 self._wait(started + self._order.time_limit_s)
         finally:
             self._end()
-            outcome = self._told(time.monotonic() - started)
+            outcome = self._outcome(time.monotonic() - started)
             if self._record is not None:
                 try:
                     self._record.write(outcome)
                 except OSError as error:
-                    told = f"cannot write {self._record.path}: {error.strerror}"
-                    outcome = replace(outcome, error=outcome.error or told)
+                    problem = f"cannot write {self._record.path}: {error.strerror}"
+                    outcome = replace(outcome, error=outcome.error or problem)
         return outcome
 
-    def _told(self, elapsed_s: float) -> LaunchOutcome:
+    def _outcome(self, elapsed_s: float) -> LaunchOutcome:
         watch, stop = self._order.watch, self._stop
         if watch is not None and stop is Stop.DISK_FULL:
             self._errors.insert(0, watch.reason)
@@ -201,7 +201,7 @@ class _Run:
 
     @property
     def _working(self) -> list[SupervisorClient]:
-        """The clients that have a program."""
+        """The clients of nodes that have a program."""
         return self._gang.clients[: len(self._commands)]
 
     def _wait(self, deadline: float) -> None:

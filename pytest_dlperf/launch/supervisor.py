@@ -40,9 +40,9 @@ MARKER = "DLPERF_RUN_ID"
 """Environment variable that is handed down to every process below a supervisor. Its value begins
 with the run's number and the node's rank, each with a dot behind it."""
 KILL_LIMIT_S = 5.0
-"""How long killed processes may take to be gone; one that is stuck in the kernel takes long."""
+"""Killed processes may take so long to be gone; one that is stuck in the kernel takes long."""
 HEARTBEAT_INTERVAL_S = 1.0
-"""How often each side tells the other that it is there, where a network lies between them."""
+"""Interval between signs of life of each side, where a network lies between them."""
 
 _PROC = "/proc"
 _POLL_S = 0.01
@@ -72,7 +72,7 @@ def kill_marked(prefix: str) -> "list[int]":
 
 
 class Stage(enum.IntEnum):
-    """What a supervisor is about; it never goes back."""
+    """The life of a supervisor, which never goes back."""
 
     SERVING = 0  # it follows orders
     ENDING = 1  # what it has started is asked to end, then killed
@@ -80,7 +80,7 @@ class Stage(enum.IntEnum):
 
 
 class Supervisor:
-    """Starts the program when it is told to, and ends all that came of it when it is told to."""
+    """Starts a program, and ends all that came of it."""
 
     def __init__(self, timeout_s: float) -> None:
         """Take signals from now on, and orders less than ``timeout_s`` seconds apart (0: any)."""
@@ -108,7 +108,7 @@ class Supervisor:
         _report(ready=sys.version.split()[0])
 
     def run(self) -> int:
-        """Follow the orders to the end, and return the exit code that tells the program's."""
+        """Follow the orders to the end, and return an exit code by the program's."""
         self._wait(lambda: self._stage > Stage.SERVING)
         if self._program is not None:
             self._end()
@@ -172,7 +172,7 @@ class Supervisor:
             _report(alive=True)
 
     def _be_alone(self) -> None:
-        """Nobody gives orders any more."""
+        """Go on without anybody who gives orders."""
         self._listening = False
         self._advance(Stage.KILLING)
 
@@ -316,7 +316,7 @@ class Supervisor:
                 os.kill(process, number)
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        _report(told=signal.Signals(number).name)
+        _report(signal=signal.Signals(number).name)
         self._advance(Stage.ENDING if self._stage is Stage.SERVING else Stage.KILLING)
 
 
@@ -367,7 +367,7 @@ def _remove(folder: str) -> None:
 
 
 def _mounted_below(folder: str) -> "list[str]":
-    """What is mounted at a folder or below it: to remove that would remove what lies elsewhere."""
+    """List what is mounted at or below a folder: its files lie elsewhere, and must stay."""
     points = []
     with contextlib.suppress(OSError), open(_PROC + "/self/mountinfo", "rb") as file:  # noqa: PTH123
         for line in file:
@@ -398,7 +398,7 @@ def _report(**message: object) -> None:
 
 
 def _descendants(process: int) -> "list[int]":
-    """All processes below this one; none where the system does not tell."""
+    """List all processes below this one; none where the system does not say."""
     children = {}  # type: dict[int, list[int]]
     for number, stat in _read_all("stat"):
         # The program's name, in parentheses, may hold anything, parentheses too.
@@ -413,7 +413,7 @@ def _descendants(process: int) -> "list[int]":
 
 
 def _marked(start: bytes) -> "Iterator[int]":
-    """Processes with an entry in their environment that begins so."""
+    """Find processes with an entry in their environment that begins so."""
     for number, environment in _read_all("environ"):
         if number != os.getpid() and any(
             entry.startswith(start) for entry in environment.split(b"\0")
@@ -422,7 +422,7 @@ def _marked(start: bytes) -> "Iterator[int]":
 
 
 def _read_all(name: str) -> "Iterator[tuple[int, bytes]]":
-    """One file of each process of the machine, without those that may not be read."""
+    """Read one file of each process of the machine, where that is allowed."""
     try:
         numbers = [name for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - as below
     except OSError:

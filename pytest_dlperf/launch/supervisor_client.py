@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import NodeCommand
 
 TERMINATION_GRACE_S: Final = 3.0
-"""How long the processes of a run may take to end after SIGTERM.
+"""The processes of a run may take so long to end after SIGTERM.
 
 Whatever comes before, silence or the time that is left to the other nodes, all is gone 10 s after
 a run has come to its end.
@@ -53,7 +53,7 @@ _FOREIGN_NAMES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where one node of a run goes, before it is known what it runs.
+    """The place of one node of a run, before it is known what it runs.
 
     ``device_ids`` are the devices that it uses, ``locked_devices`` those that nobody else may use
     meanwhile who locks under the same ``lock_scope`` on that machine. Its output, errors included,
@@ -68,7 +68,7 @@ class Place:
 
 
 class NodeState(Enum):
-    """How far a node of a run has come, by what its supervisor has reported."""
+    """The progress of a node of a run, by the reports of its supervisor."""
 
     CONNECTING = "nothing was heard yet"
     READY = "the supervisor waits for orders"
@@ -97,7 +97,7 @@ _TRANSITIONS: Final[Mapping[str, tuple[frozenset[NodeState], NodeState]]] = {
     "ended": (frozenset({NodeState.RUNNING}), NodeState.EXITED),
     "clean": (_CONNECTED, NodeState.CLEANED_UP),
 }
-"""What a report leads to, and from which states. ``release`` leads back to ``READY``."""
+"""The state that a report leads to, and from which states. ``release`` leads back to ``READY``."""
 
 
 @final
@@ -275,7 +275,7 @@ class SupervisorClient:
         self.kept = report.get("kept", self.kept)
         self._problem = report.get("cannot_prepare", report.get("cannot_start", self._problem))
         self._left = report.get("left", self._left)
-        self._signal = report.get("told", self._signal)
+        self._signal = report.get("signal", self._signal)
         if "deserted" in report:
             self._channel.lost = (
                 f"its supervisor heard nothing for {channel.HEARTBEAT_TIMEOUT_S:g} s, as when the "
@@ -325,7 +325,7 @@ class SupervisorClient:
             node = f"cannot start node {command.node_rank}{on_host}"
             if self._problem is None:
                 folder = command.working_directory
-                raise BrokenError(f"{node}: its working directory {folder!r} is no folder there")
+                raise BrokenError(f"{node}: its working directory {folder!r} is not a folder there")
             program = command.arguments[0]
             where = "" if "/" in program else " in the folders of PATH"
             raise BrokenError(f"{node}: program {program!r}{where}: {self._problem}")

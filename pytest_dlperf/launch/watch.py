@@ -1,4 +1,4 @@
-"""Watches the logs of a run while it lives, and says when there is no more to wait for."""
+"""Watches the logs of a run while it lives: how far it is, and when to stop waiting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BYTES_PER_LOOK: Final = 8 * 1024 * 1024
 """Bytes of the main log that one look reads at most; the other logs share as many."""
 MIN_BYTES_PER_LOOK: Final = 256 * 1024
-"""What one look reads of each other log, however many there are."""
+"""Bytes that one look reads of each other log, however many there are."""
 
 PROGRESS_INTERVAL_S: Final = 1.0
 DISK_INTERVAL_S: Final = 1.0
@@ -33,24 +33,24 @@ MIN_FREE_BYTES: Final = 1024 * 1024
 
 
 def free_bytes(folder: Path) -> int:
-    """How much can still be written below a folder by those who are not root.
+    """Return the bytes that users other than root can still write below a folder.
 
     Raises:
         OSError: The folder cannot be looked at.
     """
     found = os.statvfs(folder)
-    # Some network file systems do not tell their size at all.
+    # Some network file systems do not know their size.
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     step: int
-    """The step that the slowest rank has shown, as far as the log tells ranks apart."""
+    """The step that the slowest rank has shown, as far as the log names ranks."""
     steps: int
-    """How many it has to show. An estimate for ``published``, which counts lines."""
+    """The number that it has to show. An estimate for ``published``, which counts lines."""
     throughput: float | None
     """Samples per second over all devices since the warm-up, by when steps were seen here."""
     left_s: float | None
@@ -59,7 +59,7 @@ class Progress:
 
 @final
 class _Pace:
-    """How fast steps come in, by when they are seen: for the reader, never a measurement."""
+    """The rate at which steps are seen: for the reader, never a measurement."""
 
     __slots__ = ("_batch", "_last", "_mark", "_warm")
 
@@ -88,7 +88,7 @@ class _Pace:
         return self._batch / duration if self._warm and duration else None
 
     def seconds(self, steps: int) -> float | None:
-        """How long so many steps take; during the warm-up, by the steps of the warm-up."""
+        """Estimate the time for so many steps; during the warm-up, by the steps of the warm-up."""
         if self._mark is None:
             return None
         (first, begin), (last, end) = self._mark, self._last
@@ -160,7 +160,7 @@ class RunWatch:
         self._pace = _Pace(case.global_batch)
         self._on_progress = on_progress
         self._progress: Progress | None = None
-        self._progress_told: float | None = None
+        self._reported_at: float | None = None
         self._started: float | None = None
         self._completed: float | None = None
         self._stop: Stop | None = None
@@ -168,11 +168,11 @@ class RunWatch:
 
     @property
     def reason(self) -> str:
-        """What the run has to end for, as text; empty before there is a reason."""
+        """Why the run has to end, for people; empty before there is a reason."""
         return self._reason
 
     def look(self) -> Stop | None:
-        """Read what the logs show by now; why the run has to end, or ``None``.
+        """Read what the logs show by now, and say why the run has to end, or ``None``.
 
         An answer that is a reason is given again by later calls, which do nothing else.
         """
@@ -184,7 +184,7 @@ class RunWatch:
             if self._completed is None and self._main.state is LogState.COMPLETE:
                 self._completed = now
             self._pace.note(self._main, now)
-            self._tell(now)
+            self._report(now)
             self._stop = self._judge(now, self._started, caught_up=caught_up)
         return self._stop
 
@@ -201,7 +201,7 @@ class RunWatch:
             reading.close()
 
     def _advance(self) -> bool:
-        """Read what is new in each log, up to a bound; whether that was all there is."""
+        """Read what is new in each log, up to a bound, and say whether that was all."""
         share = BYTES_PER_LOOK // max(len(self._others), 1)
         caught_up = self._main.advance(self._main.position + BYTES_PER_LOOK)
         for other in self._others:
@@ -232,7 +232,7 @@ class RunWatch:
         return None
 
     def _nothing_missing(self, now: float) -> bool:
-        """Whether the other nodes' ranks have shown their steps too, or will not.
+        """Say whether the other nodes' ranks have shown their steps too, or will not.
 
         Their logs are not measured: one that shows no step, or is broken, is not waited for, and
         one that lags behind only as long as any step is.
@@ -258,9 +258,9 @@ class RunWatch:
                     )
         return None
 
-    def _tell(self, now: float) -> None:
-        """Tell how far the run has come, unless it was told a moment ago or is no news."""
-        told = self._progress_told
+    def _report(self, now: float) -> None:
+        """Report the progress, unless it was reported a moment ago or is no news."""
+        told = self._reported_at
         if self._on_progress is None or (told is not None and now - told < PROGRESS_INTERVAL_S):
             return
         steps = self._main.window_steps
@@ -273,5 +273,5 @@ class RunWatch:
             left_s=0.0 if complete else self._pace.seconds(steps - step),
         )
         if progress != self._progress:
-            self._progress, self._progress_told = progress, now
+            self._progress, self._reported_at = progress, now
             self._on_progress(progress)

@@ -1,1 +1,1 @@
-"""How a case gets measured: its logs are read, or it is launched; each case once per session."""
+"""Makes a measurement of a case: launched, or read from logs; once per session."""

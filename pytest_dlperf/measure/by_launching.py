@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Estimator, Repeats
 
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
-"""What may be a mishap; a log that breaks its contract will do so again, and a slow run counts."""
+"""May be a mishap. A log that breaks its contract will do so again, and a slow run counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """How far one run of a case has come.
+    """The progress of one run of a case.
 
     It is run number ``run`` of ``runs``, or of ``runs`` at most where ``may_be_fewer``. ``arm`` is
     what is run where two things are run in turn.
@@ -158,7 +158,7 @@ class LaunchMeasurer:
         )
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
-        """What the first run of a case would execute, without a look at any host.
+        """Plan the first run of a case, without a look at any host.
 
         Raises:
             CannotMeasureError: The system has no launch, or needs what is not here or not set.
@@ -179,7 +179,7 @@ class LaunchMeasurer:
         before: Sequence[Assignment] = (),
         folder: Path | None = None,
     ) -> _Launch:
-        """How a case is launched; ``before`` goes before all that was set, logs below a folder."""
+        """Prepare a launch; ``before`` overrides what was set, logs go below ``folder``."""
         spec = system.launch
         if spec is None:
             raise CannotMeasureError(
@@ -312,7 +312,7 @@ class LaunchMeasurer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """Which of a case's runs one is."""
+    """The number of a run among the runs of its case."""
 
     number: int
     runs: int
@@ -322,7 +322,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launch:
-    """How one case is started, with all that the user has set; logs go below ``folder``."""
+    """One case with all that the user has set for it; logs go below ``folder``."""
 
     system: System
     spec: LaunchSpec
@@ -331,12 +331,12 @@ class _Launch:
     folder: Path
 
     def log(self, run: int) -> Path:
-        """Where the main log of a run goes."""
+        """Name the main log of a run."""
         return log_path(self.folder, self.case, self.system.log_name, run)
 
     @property
     def needed(self) -> Requirements:
-        """What has to be on each host."""
+        """The needs on each host."""
         paths = needed_paths(self.spec, self.variables, self.case)
         folders = {p.name: p.path for p in paths if p.kind is VariableKind.FOLDER}
         folder = self.spec.working_directory
@@ -355,7 +355,7 @@ class _Launch:
         )
 
     def commands(self, nodes: Sequence[Node], *, run: int, log: Path) -> tuple[NodeCommand, ...]:
-        """What each node executes."""
+        """Plan a run on these nodes."""
         return plan_run(
             self.spec,
             case=self.case,
@@ -377,7 +377,7 @@ def _kept(failed: Run, launch: _Launch) -> Run:
 
 
 def _full_disk(folder: Path) -> str | None:
-    """What a trainer may have died of that could write no more, before the watch has seen it."""
+    """Say if the disk is full: a trainer may have died of that before the watch has seen it."""
     try:
         free = free_bytes(folder)
     except OSError:

@@ -58,7 +58,7 @@ def _last_words(rank: int, logs: Sequence[Path]) -> str:
 
 
 def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str] | None:
-    """How a run ended that did not end well."""
+    """Say how a run ended that did not end well."""
     if outcome.error is not None:
         return RunStatus.FAILED, outcome.error
     if outcome.stop is Stop.HUNG:
@@ -88,7 +88,7 @@ def _named(exit_code: int | None) -> str:
 
 
 def with_last_line(read: Run, log: Path) -> Run:
-    """The run with what its log ends with, where no step was found: that says most."""
+    """Add what the log ends with where no step was found: that says most."""
     reason = read.reason
     if read.status is RunStatus.INVALID and not read.steps:
         reason = f"{read.reason}{last_line(log)}"
@@ -96,18 +96,18 @@ def with_last_line(read: Run, log: Path) -> Run:
 
 
 def readable(path: str) -> str:
-    """A path as text that any process and file takes: its bytes need not be Unicode."""
+    """Write a path as text that any process and file takes: its bytes need not be Unicode."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def last_line(log: Path) -> str:
-    """What the log ends with, to say more than an exit code does."""
+    """Write what the log ends with, to say more than an exit code does."""
     last = last_lines(log, 1)
     return f"; the log ends with {last[0]!r}" if last else ""
 
 
 def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
-    """The last lines of a log that are not empty, cut where they are long; none if it is none."""
+    """Read the last lines of a log that are not empty, cut where they are long."""
     try:
         with LogFile(log) as file:
             file.seek(0, os.SEEK_END)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Measurements:
-    """What a session measures, each thing once.
+    """The measurements of a session, each taken once.
 
     With a folder it is shared with the other processes of the session: whoever needs a case
     first measures it, the others wait and read what came out.
@@ -29,7 +29,7 @@ class Measurements:
         self._taken: dict[tuple[str, str], Any] = {}
 
     def once(self, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
-        """What there is of this kind for a case, taken now if nobody has.
+        """Return what there is of this kind for a case, taken now if nobody has.
 
         ``kind`` is ``Measurement``, or ``InterleavedRuns`` for runs beside the accepted software.
         """
