@@ -85,10 +85,10 @@ time.sleep(120)
 """
 
 IMPATIENT = """\
-from pytest_dlperf.launch import channel, run, supervisor_client
+from pytest_dlperf.launch import channel, gang, run, supervisor_client
 supervisor_client.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
 channel.HEARTBEAT_TIMEOUT_S = 2.5
-run.QUEUE_LIMIT_S = 5.0
+gang.QUEUE_LIMIT_S = 5.0
 """
 
 HANGING_PYTHON = """\

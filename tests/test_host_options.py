@@ -90,6 +90,19 @@ def test_a_host_file_lies_where_the_user_is(suite: Suite) -> None:
     assert [line.split()[3] for line in sorted(tiny.hosts())] == ["127.1.0.1", "127.1.0.2"]
 
 
+def test_this_machine_as_the_only_host_needs_no_ssh(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = TinySystem(suite)
+    monkeypatch.setenv("DLPERF_SSH", "no-such-ssh")
+    select = ["-k", "throughput and tiny and (1n2g or 2n1g)"]
+    _, results = suite.judge(
+        *select, "--dlperf-hosts", "localhost:2", "--dlperf-repeats", "1", cluster="local"
+    )
+    assert tiny.hosts() == ["1n2g 0 1 127.0.0.1"]
+    assert [case["id"] for case in results["cases"] if case["runs"]] == ["tiny-mlp-fp32-b4-1n2g"]
+
+
 def test_the_launcher_comes_from_the_strongest_source(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
