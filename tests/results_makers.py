@@ -91,6 +91,15 @@ def decided(judgement: Judgement, **decision: Any) -> Judgement:
     return replace(judgement, decision=replace(before, **decision))
 
 
+EVEN = (0.99, 0.995, 1.0, 1.005, 1.01)
+"""Five runs that differ by 0.8 %."""
+
+
+def even_case(level: float, case_id: str, *, runs: int = 5, **more: object) -> CaseResult:
+    """A case with runs around a level."""
+    return measured_case(case_id, *(level * one for one in EVEN[:runs]), **more)  # type: ignore[arg-type]
+
+
 def unmeasured_case(case_id: str, verdict: Verdict, reason: str) -> CaseResult:
     """A case without any run."""
     judgement = Judgement(quantity=Quantity.THROUGHPUT, verdict=verdict, reason=reason)

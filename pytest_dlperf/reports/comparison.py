@@ -14,8 +14,9 @@ from pytest_dlperf.results.comparison import MIN_RUNS, ComparedCase, Difference
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.results.comparison import Comparison, Side
+    from pytest_dlperf.results.comparison import Comparison
 
 MAX_LABEL: Final = 40
 """Columns that the name of a side may take; that of a file is cut."""
@@ -112,8 +113,8 @@ def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
         cases=tuple(rows.values()),
         remarks=tuple(_remarks(comparison)),
         different_facts=tuple(
-            (fact.name, fact.first or numbers.ABSENT, fact.second or numbers.ABSENT)
-            for fact in comparison.different_facts
+            (name, ours or numbers.ABSENT, theirs or numbers.ABSENT)
+            for name, ours, theirs in comparison.different_facts
         ),
         not_compared=tuple(_not_compared(comparison)),
     )
@@ -177,10 +178,10 @@ def _case_row(case: ComparedCase) -> CaseRow:
     )
 
 
-def _runs(side: Side) -> str:
+def _runs(side: Measurement) -> str:
     """The runs that count, with those that are broken: ``4 of 5``."""
-    count = len(side.throughputs)
-    return f"{count} of {count + side.broken}" if side.broken else str(count)
+    count, broken = len(side.throughputs), len(side.broken_runs)
+    return f"{count} of {count + broken}" if broken else str(count)
 
 
 def _ratio(value: float | None) -> str:
@@ -282,8 +283,7 @@ def _not_compared(comparison: Comparison) -> Iterator[tuple[str, tuple[str, ...]
     """Group the cases that are not compared by why."""
     groups: dict[str, list[str]] = {}
     for case in comparison.left_out:
-        why = f"not compared (A: {case.first}, B: {case.second})"
-        groups.setdefault(why, []).append(case.case_id)
+        groups.setdefault(f"not compared ({case.why})", []).append(case.case_id)
     groups |= {"only in A": [*comparison.only_first], "only in B": [*comparison.only_second]}
     for why, case_ids in groups.items():
         if case_ids:

@@ -18,6 +18,7 @@ from pytest_dlperf.model.judgement import Quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
@@ -43,30 +44,24 @@ class Difference(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One side of a compared case. ``median`` is in the unit of the case."""
-
-    unit: str
-    median: float
-    throughputs: tuple[float, ...]
-    broken: int
-    is_whole: bool
-    speedup: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCase:
-    """One case with runs on both sides.
+    """One case with runs on both sides."""
 
-    ``ratio`` is the second median over the first, ``error`` its standard error on the scale of
-    logarithms: ``None`` with fewer than ``MIN_RUNS`` runs on either side.
-    """
-
-    case_id: str
-    first: Side
-    second: Side
+    first: Measurement
+    second: Measurement
+    is_whole: bool
+    """Whether no run of either side is broken, and no test of it was lost with its worker."""
     ratio: float
+    """The second median over the first."""
+    speedup_ratio: float | None
+    """The second speedup over the first."""
     error: StandardError | None
+    """Of the ratio on the scale of logarithms; ``None`` with too few runs on either side."""
+
+    @property
+    def case_id(self) -> str:
+        """The case, the same on both sides."""
+        return self.first.case_id
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -74,16 +69,9 @@ class ComparedCase:
         return _interval(self.ratio, self.error) if self.error else None
 
     @property
-    def speedup_ratio(self) -> float | None:
-        """The second speedup over the first."""
-        one, other = self.first.speedup, self.second.speedup
-        ratio = other / one if one and other else math.nan
-        return ratio if math.isfinite(ratio) else None
-
-    @property
     def difference(self) -> Difference:
-        """What follows from ratio and interval."""
-        if any(side.broken or not side.is_whole for side in (self.first, self.second)):
+        """The conclusion from ratio and interval."""
+        if not self.is_whole:
             return Difference.BROKEN
         if self.interval is None:
             return Difference.TOO_FEW
@@ -95,20 +83,10 @@ class ComparedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A case of both sides that cannot be compared, and what there is of it on each."""
+    """A case of both sides that cannot be compared; ``why`` says what there is on each."""
 
     case_id: str
-    first: str
-    second: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DifferentFact:
-    """A fact that differs between the two sides; ``None`` where a side does not know it."""
-
-    name: str
-    first: str | None
-    second: str | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +105,9 @@ class MeanRatio:
 class Comparison:
     """Two results side by side; cases by system and variant, each with its topologies in a row.
 
-    ``only_first`` and ``only_second`` are ids of cases that the other side does not have,
-    ``left_out`` those that both have without runs that can be compared.
+    ``only_first`` and ``only_second`` are ids of cases that the other side does not have.
+    ``different_facts`` are what else differs: a name, and its values on both sides, ``None`` where
+    one does not know it.
     """
 
     first: Results
@@ -137,7 +116,7 @@ class Comparison:
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
-    different_facts: tuple[DifferentFact, ...]
+    different_facts: tuple[tuple[str, str | None, str | None], ...]
 
     @property
     def is_of_one_session(self) -> bool:
@@ -196,7 +175,7 @@ def compare_results(first: Results, second: Results) -> Comparison:
     compared = tuple(case for case in found if isinstance(case, ComparedCase))
     left_out = tuple(case for case in found if isinstance(case, LeftOut))
     if not compared:
-        why = [f"{case.case_id} (A: {case.first}, B: {case.second})" for case in left_out]
+        why = [f"{case.case_id} ({case.why})" for case in left_out]
         raise UsageError(f"no case of A and B has runs in both that can be compared: {_named(why)}")
     return Comparison(
         first=first,
@@ -220,23 +199,32 @@ def _in_order(results: Results) -> list[CaseResult]:
 
 
 def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | LeftOut:
-    case_id, first, second = one.case.id, _side(one), _side(other)
-    if isinstance(first, str) or isinstance(second, str):
-        told = [side if isinstance(side, str) else "measured" for side in (first, second)]
-        return LeftOut(case_id=case_id, first=told[0], second=told[1])
-    if first.unit != second.unit:
-        return LeftOut(case_id=case_id, first=f"in {first.unit}", second=f"in {second.unit}")
-    return ComparedCase(
-        case_id=case_id,
-        first=first,
-        second=second,
-        ratio=second.median / first.median,
-        error=_ratio_error(first.throughputs, second.throughputs),
-    )
+    first, second = one.measurement, other.measurement
+    told = [_missing(one), _missing(other)]
+    if first is not None and second is not None and not any(told):
+        ratio = _quotient(second.median, first.median)
+        broken = first.broken_runs or second.broken_runs
+        if first.unit == second.unit and ratio is not None:
+            return ComparedCase(
+                first=first,
+                second=second,
+                is_whole=one.is_whole and other.is_whole and not broken,
+                ratio=ratio,
+                speedup_ratio=_quotient(other.speedup, one.speedup),
+                error=ratio_error(first.throughputs, second.throughputs),
+            )
+        told = [f"in {first.unit}", f"in {second.unit}"]
+    ours, theirs = (side or "measured" for side in told)
+    return LeftOut(case_id=one.case.id, why=f"A: {ours}, B: {theirs}")
 
 
-def _side(result: CaseResult) -> Side | str:
-    """One side of a case; where its runs have no ratio, what there is instead of them."""
+def _quotient(above: float | None, below: float | None) -> float | None:
+    ratio = above / below if above and below else math.nan
+    return ratio if math.isfinite(ratio) else None
+
+
+def _missing(result: CaseResult) -> str:
+    """Say what a side has instead of runs that have a ratio; nothing where it has such runs."""
     measurement = result.measurement
     throughputs = measurement.throughputs if measurement is not None else ()
     # A very slow run has, rounded as published, a throughput of 0.00.
@@ -244,17 +232,10 @@ def _side(result: CaseResult) -> Side | str:
         verdict = result.verdict(Quantity.THROUGHPUT) or result.verdict(Quantity.SPEEDUP)
         return verdict.value if verdict is not None else "not measured"
     least, most = min(throughputs), max(throughputs)
-    if least <= 1 / _LARGEST or most >= _LARGEST:
-        reach = dict.fromkeys((f"{least:.4g}", f"{most:.4g}"))
-        return f"runs of {' to '.join(reach)} {measurement.unit}"
-    return Side(
-        unit=measurement.unit,
-        median=measurement.median,
-        throughputs=throughputs,
-        broken=len(measurement.broken_runs),
-        is_whole=result.is_whole,
-        speedup=result.speedup,
-    )
+    if least > 1 / _LARGEST and most < _LARGEST:
+        return ""
+    reach = dict.fromkeys((f"{least:.4g}", f"{most:.4g}"))
+    return f"runs of {' to '.join(reach)} {measurement.unit}"
 
 
 def _named(names: Iterable[str]) -> str:
@@ -266,18 +247,12 @@ def _named(names: Iterable[str]) -> str:
 # ----------------------------------------------------------------------------- intervals
 
 
-def ratio_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float] | None:
-    """Find how far the 95 % interval of the ratio of two medians reaches, as factors of the ratio.
+def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardError | None:
+    """Estimate the standard error of the ratio of two medians, on the scale of logarithms.
 
     Each side shows its own noise, for another framework may be noisier; so both need ``MIN_RUNS``
-    runs, else it is ``None``. The degrees of freedom of both together are by Welch and
-    Satterthwaite, on the scale of logarithms.
+    runs, else it is ``None``. The degrees of freedom are by Welch and Satterthwaite.
     """
-    error = _ratio_error(first, second)
-    return _interval(1.0, error) if error else None
-
-
-def _ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardError | None:
     if min(len(first), len(second)) < MIN_RUNS:
         return None
     errors = []
@@ -300,14 +275,16 @@ def _interval(ratio: float, error: StandardError) -> tuple[float, float]:
 # ---------------------------------------------------------------------- what else differs
 
 
-def _different_facts(first: Results, second: Results, ids: set[str]) -> tuple[DifferentFact, ...]:
+def _different_facts(
+    first: Results, second: Results, ids: set[str]
+) -> tuple[tuple[str, str | None, str | None], ...]:
     """Clusters, pytest's machine, and what the compared cases were taken on."""
     ours, theirs = (
         {"cluster": side.cluster, **_pytest_facts(side), **_case_facts(side, ids)}
         for side in (first, second)
     )
     return tuple(
-        DifferentFact(name=name, first=ours.get(name), second=theirs.get(name))
+        (name, ours.get(name), theirs.get(name))
         for name in dict.fromkeys([*ours, *theirs])
         if ours.get(name) != theirs.get(name)
     )

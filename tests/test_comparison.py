@@ -1,0 +1,490 @@
+"""Two results side by side: ratios and their intervals, and the words of all reports."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from results_makers import EVEN, even_case, measured_case, session, unmeasured_case
+
+from pytest_dlperf.command.compare import comparison_lines
+from pytest_dlperf.command.shell import Style
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Estimator, Fingerprint, RunStatus
+from pytest_dlperf.model.statistics import median
+from pytest_dlperf.reports.comparison import comparison_markdown, comparison_view, side_names
+from pytest_dlperf.reports.html.comparison import comparison_page
+from pytest_dlperf.results import comparison
+from pytest_dlperf.results.comparison import compare_results, ratio_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.reports.comparison import CaseRow
+
+ONE = "paddle-resnet50-fp32-b128-1n1g"
+EIGHT = "paddle-resnet50-fp32-b128-1n8g"
+BERT = "tensorflow-bert_base-fp16-b96-xla-2n8g"
+OPTIONS = "pytorch-resnet50-fp32-b128-dali+workers8-1n4g"
+
+
+def at(level: float, case_id: str = ONE, **more: object) -> CaseResult:
+    return even_case(level, case_id, **more)  # type: ignore[arg-type]
+
+
+class Shown:
+    """A comparison in all its forms."""
+
+    def __init__(
+        self, first: Results, second: Results, labels: Sequence[str | None] = (None, None)
+    ) -> None:
+        if second is not first:
+            second = replace(second, session="b" * 32)
+        self.comparison = compare_results(first, second)
+        self.view = comparison_view(self.comparison, side_names(("a.json", "b.json"), labels))
+
+    @property
+    def terminal(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        return list(comparison_lines(self.view, Style(io.StringIO())))
+
+    @property
+    def markdown(self) -> str:
+        return comparison_markdown(self.view)
+
+    @property
+    def html(self) -> str:
+        return comparison_page(self.view)
+
+    def row(self, case_id: str) -> CaseRow:
+        [row] = [row for row in self.view.cases if row.case_id == case_id]
+        return row
+
+    def match(self, *patterns: str) -> None:
+        pytest.LineMatcher(self.lines).fnmatch_lines(patterns)
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_each_case_has_its_ratio_with_an_interval_and_a_word() -> None:
+    shown = Shown(
+        session(at(350.0), at(2600.0, EIGHT, speedup=7.0), at(5000.0, BERT)),
+        session(at(364.0), at(2470.0, EIGHT, speedup=6.3), at(5005.0, BERT)),
+    )
+
+    row = shown.row(ONE)
+    assert row.word == "faster"
+    assert row.cells[:4] == ("5, 5", "350.00", "364.00", "1.040")
+    low, high = map(float, row.cells[4].split(" to "))
+    assert 1 < low < 1.04 < high < 1.06
+    row = shown.row(EIGHT)
+    assert (row.word, row.cells[3], row.cells[5]) == ("slower", "0.950", "0.900")
+    assert shown.row(BERT).word == "no difference seen"
+    assert shown.view.found == "3 cases compared: 1 faster, 1 slower, 1 no difference seen"
+    assert shown.view.mean == (
+        "B/A is 0.996 in the geometric mean of 3 cases, 95 % interval 0.989 to 1.003"
+    )
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(1, 1), (5, 1), (2, 2), (2, 5)])
+def test_too_few_runs_have_no_interval(ours: int, theirs: int) -> None:
+    shown = Shown(session(at(350.0, runs=ours)), session(at(700.0, runs=theirs)))
+    row = shown.row(ONE)
+    assert (row.word, row.cells[0], row.cells[4]) == ("too few runs", f"{ours}, {theirs}", "-")
+    assert "An interval needs 3 runs on both sides." in shown.view.remarks
+    assert shown.view.mean is None
+
+
+@pytest.mark.parametrize(
+    ("deviations", "counts", "strays"),
+    [
+        ((0.01, 0.01), (5, 5), 0.0),
+        ((0.01, 0.01), (3, 10), 0.1),
+        ((0.03, 0.01), (3, 9), 0.0),
+        ((0.01, 0.01), (3, 3), 0.1),
+        ((0.05, 0.05), (10, 10), 0.1),
+    ],
+)
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says(
+    deviations: tuple[float, float], counts: tuple[int, int], strays: float
+) -> None:
+    """Also where one side is noisier, and where a tenth of the runs are accidents."""
+    draw = random.Random(1)  # noqa: S311 - the same runs every time
+
+    def runs(deviation: float, count: int) -> list[float]:
+        return [
+            draw.gauss(1, deviation) * (draw.uniform(0.7, 0.95) if draw.random() < strays else 1)
+            for _ in range(count)
+        ]
+
+    held = 0
+    for _ in range(1000):
+        first, second = (runs(*one) for one in zip(deviations, counts, strict=True))
+        error = ratio_error(first, second)
+        assert error is not None
+        held += abs(math.log(median(second) / median(first))) <= error.interval
+    assert 930 <= held <= 995
+
+
+def test_a_case_that_was_not_measured_whole_is_never_faster() -> None:
+    """Neither with a broken run nor with a test that was lost with its worker."""
+    lost = replace(at(9000.0, BERT), is_whole=False)
+    shown = Shown(
+        session(at(350.0), at(2600.0, EIGHT), at(5000.0, BERT)),
+        session(at(350.0), at(5200.0, EIGHT, broken=[RunStatus.HUNG]), lost),
+    )
+    row = shown.row(EIGHT)
+    assert (row.word, row.cells[0]) == ("broken runs", "5, 5 of 6")
+    assert shown.row(BERT).word == "broken runs"
+    mean = shown.comparison.mean_ratio
+    assert mean is not None
+    assert mean.cases == 1
+
+
+def test_what_cannot_be_compared_is_listed_with_what_each_side_says() -> None:
+    arcface = "paddle-arcface_r50-fp32-b64-1n1g"
+    shown = Shown(
+        session(at(350.0), at(2600.0, EIGHT), at(5.0, BERT), at(9.0, OPTIONS)),
+        session(
+            at(350.0),
+            unmeasured_case(EIGHT, Verdict.SKIPPED, "no hosts"),
+            at(5.0, BERT, unit="sentences/s"),
+            at(9.0, arcface),
+        ),
+    )
+    assert shown.view.found == "1 case compared: 1 no difference seen"
+    assert shown.view.not_compared == (
+        ("1 case not compared (A: measured, B: skipped)", (EIGHT,)),
+        ("1 case not compared (A: in images/s, B: in sentences/s)", (BERT,)),
+        ("1 case only in A", (OPTIONS,)),
+        ("1 case only in B", (arcface,)),
+    )
+    for why, [case_id] in shown.view.not_compared:
+        shown.match(why, f"  {case_id}")
+        assert case_id in shown.markdown
+        assert case_id in shown.html
+
+
+def test_what_else_differs_is_listed() -> None:
+    def side(torch: str) -> CaseResult:
+        taken_on = Fingerprint(
+            machine={"device": "V100"}, software={"cuda": "11.8", "torch": torch}
+        )
+        return at(350.0, fingerprint=taken_on)
+
+    shown = Shown(
+        session(side("2.12"), cluster="office"),
+        session(
+            side("2.13"),
+            cluster="cloud",
+            environment={"host": "pc", "python": "3.12.1", "packages": {"torch": "2.13"}},
+        ),
+    )
+    assert shown.view.different_facts == (
+        ("cluster", "office", "cloud"),
+        ("pytest's python", "3.11.7", "3.12.1"),
+        ("torch", "2.12", "2.13"),
+    )
+    shown.match("what else differs  A: a.json  B: b.json", "cluster * office * cloud")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ((1e308,) * 3, (1e308,) * 3, "A: runs of 1e+308 images/s, B: runs of 1e+308 images/s"),
+        ((1e-320,) * 3, (1e308,) * 3, "A: runs of 1e-320 images/s, B: runs of 1e+308 images/s"),
+        ((1.0, 1e-300, 1e300), (1.0,) * 3, "A: runs of 1e-300 to 1e+300 images/s, B: measured"),
+        ((0.0,) * 3, (1.0,) * 3, "A: pass, B: measured"),
+    ],
+)
+def test_runs_that_no_ratio_can_be_made_of_are_left_out(
+    ours: tuple[float, ...], theirs: tuple[float, ...], said: str
+) -> None:
+    """No session would write them, but a file may hold them."""
+    shown = Shown(
+        session(measured_case(ONE, *ours), at(5.0, EIGHT)),
+        session(measured_case(ONE, *theirs), at(6.0, EIGHT)),
+    )
+    assert shown.view.not_compared == ((f"1 case not compared ({said})", (ONE,)),)
+    assert shown.row(EIGHT).cells[3] == "1.200"
+    assert not re.search(r"\b(inf|nan)\b", shown.terminal)
+
+
+def test_enormous_numbers_take_no_more_room_than_others() -> None:
+    shown = Shown(session(at(1e-50)), session(at(1e50)))
+    assert shown.row(ONE).cells[1:4] == ("1e-50", "1e+50", "1e+100")
+    assert max(map(len, shown.lines)) <= 80
+
+
+def test_an_interval_comes_with_what_it_does_not_know() -> None:
+    """Two nights differ by more than runs do, and a comparison cannot see by how much."""
+    shown = Shown(session(at(350.0)), session(at(351.0)))
+    for text in (shown.terminal, shown.markdown, shown.html):
+        said = " ".join(text.split())
+        for words in ("nothing of how nights", "pytest-dlperf history show", "control arm"):
+            assert words in said
+
+
+def test_cases_of_a_training_stand_in_a_row_in_the_order_of_their_devices() -> None:
+    ids = [
+        EIGHT.replace("1n8g", "4n8g"), BERT, EIGHT, EIGHT.replace("b128", "b96"), ONE,
+        EIGHT.replace("1n8g", "10n8g"),
+    ]  # fmt: skip
+    shown = Shown(
+        session(*(at(350.0, case_id) for case_id in ids)),
+        session(*(at(350.0, case_id) for case_id in reversed(ids))),
+    )
+    in_order = [row.case_id for row in shown.view.cases]
+    assert in_order == [ids[3], ONE, EIGHT, ids[0], ids[5], BERT]
+
+
+def test_slower_cases_are_named_the_slowest_first() -> None:
+    four = EIGHT.replace("1n8g", "4n8g")
+    shown = Shown(
+        session(at(1.0), at(1.0, EIGHT), at(1.0, four), at(1.0, BERT, runs=2)),
+        session(at(0.9), at(1.2, EIGHT), at(0.8, four), at(0.1, BERT, runs=2)),
+    )
+    assert [row.case_id for row in shown.view.slower] == [four, ONE]
+    for text in (shown.terminal, shown.markdown, shown.html):
+        told = re.split("slower, the slowest first", text, flags=re.IGNORECASE)[1]
+        assert told.index("0.800 (") < told.index("0.900 (")
+
+
+# -------------------------------------------------------------------- the geometric mean
+
+
+@pytest.mark.parametrize(
+    ("cases", "deviations", "counts", "strays"),
+    [
+        (3, (0.01, 0.01), (5, 5), 0.0),
+        (10, (0.01, 0.01), (3, 3), 0.0),
+        (10, (0.003, 0.03), (3, 10), 0.0),
+        (10, (0.01, 0.01), (5, 5), 0.1),
+    ],
+)
+def test_the_interval_of_the_mean_holds_the_true_one_as_often_as_it_says(
+    cases: int, deviations: tuple[float, float], counts: tuple[int, int], strays: float
+) -> None:
+    draw = random.Random(2)  # noqa: S311 - the same runs every time
+    ids = [f"paddle-resnet50-fp32-b128-{nodes}n8g" for nodes in range(1, cases + 1)]
+
+    def side(deviation: float, count: int, name: str) -> Results:
+        def run() -> float:
+            slow = draw.uniform(0.7, 0.95) if draw.random() < strays else 1
+            return 1000 * slow * draw.gauss(1, deviation)
+
+        return session(
+            *(measured_case(case_id, *(run() for _ in range(count))) for case_id in ids),
+            name=name * 32,
+        )
+
+    held = 0
+    for _ in range(300):
+        sides = [side(*one) for one in zip(deviations, counts, "ab", strict=True)]
+        mean = compare_results(*sides).mean_ratio
+        assert mean is not None
+        assert mean.cases == cases
+        held += mean.interval[0] <= 1 <= mean.interval[1]
+    assert 275 <= held <= 300
+
+
+def test_the_mean_is_of_cases_with_an_interval() -> None:
+    first = session(at(1.0), at(1.0, EIGHT), at(1.0, BERT, runs=2))
+    second = session(at(1.1), at(1.1, EIGHT), at(9.0, BERT, runs=2))
+    view = Shown(first, second).view
+    assert re.fullmatch(
+        r"B/A is 1\.100 in the geometric mean of 2 cases, 95 % interval 1\.0\d\d to 1\.1\d\d",
+        view.mean or "",
+    )
+    assert any("of the geometric mean" in remark for remark in view.remarks)
+
+
+def test_the_least_number_of_runs_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ratio_error(EVEN[:3], EVEN) is not None
+    monkeypatch.setattr(comparison, "MIN_RUNS", 4)
+    assert ratio_error(EVEN[:3], EVEN) is None
+    assert ratio_error(EVEN, EVEN[:3]) is None
+    assert ratio_error(EVEN[:4], EVEN[:4]) is not None
+
+
+def test_runs_that_agree_on_nothing_have_an_endless_interval() -> None:
+    shown = Shown(session(measured_case(ONE, 1e-59, 1e-59, 1e59)), session(at(1.0)))
+    [case] = shown.comparison.cases
+    assert case.interval is not None
+    assert case.interval[1] / case.ratio >= 1e59
+
+
+# --------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (
+            session(at(350.0, estimator=Estimator.PUBLISHED), estimator=Estimator.PUBLISHED),
+            "A has numbers of the estimator 'steady', B of 'published'; ",
+        ),
+        (
+            session(at(1.0, BERT)),
+            f"A and B have no case in common: A has {ONE}, B has {BERT}",
+        ),
+        (
+            session(unmeasured_case(ONE, Verdict.SKIPPED, "no hosts")),
+            f"no case of A and B has runs in both that can be compared: {ONE} (",
+        ),
+    ],
+)
+def test_what_has_nothing_to_compare_is_refused(other: Results, said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        compare_results(session(at(350.0)), other)
+    assert str(raised.value).startswith(said)
+
+
+def test_the_same_session_twice_is_compared_and_told() -> None:
+    one = session(at(350.0))
+    shown = Shown(one, one)
+    assert shown.row(ONE).cells[3] == "1.000"
+    assert shown.view.remarks[0].startswith("Both files are of one session")
+
+
+def test_an_interrupted_session_is_told() -> None:
+    shown = Shown(session(at(350.0)), replace(session(at(350.0)), interrupted=True))
+    assert shown.view.remarks[0].startswith("The session of B was interrupted")
+
+
+# ---------------------------------------------------------------------- how it is shown
+
+
+def test_the_sides_are_called_by_their_labels() -> None:
+    shown = Shown(
+        session(at(350.0)), session(at(364.0), cluster="cloud"), ("torch 2.12", "torch 2.13")
+    )
+    shown.match(
+        "A  torch 2.12: a.json, cluster office, 2026-11-20 22:00, steady",
+        "B  torch 2.13: b.json, cluster cloud, 2026-11-20 22:00, steady",
+        " * A: torch 2.12  B: torch 2.13 *",
+        "what else differs  A: torch 2.12  B: torch 2.13",
+    )
+    for text in (shown.markdown, shown.html):
+        assert "torch 2.13 (B) compared with torch 2.12 (A)" in text
+        # What they are, the cases, what else differs.
+        assert len(re.findall(r"(?:\| |<th[^>]*>)B: torch 2.13(?: *\||</th>)", text)) == 3
+
+
+def test_files_of_one_name_are_told_by_their_paths() -> None:
+    names = side_names(("old/r.json", "new/r.json"), (None, None))
+    assert [name.label for name in names] == ["old/r.json", "new/r.json"]
+
+
+def test_the_reports_say_what_either_session_is() -> None:
+    origin = {"commit": "4f1c09d2a6be", "ci_run": "https://ci.example.org/runs/811"}
+    shown = Shown(session(at(350.0), environment=origin), session(at(350.0), cluster="cloud"))
+    assert shown.view.facts == (
+        ("file", "a.json", "b.json"),
+        ("cluster", "office", "cloud"),
+        ("started", *["2026-11-20 22:00"] * 2),
+        ("estimator", *["steady"] * 2),
+        ("session", "a" * 32, "b" * 32),
+        ("commit", "4f1c09d2a6be", "-"),
+        ("CI run", "https://ci.example.org/runs/811", "-"),
+    )
+    for text in (shown.markdown, shown.html):
+        rows = [re.sub(r"<[^>]*>|[|` ]+", " ", line).split() for line in text.splitlines()]
+        for row in shown.view.facts:
+            assert " ".join(row).split() in rows
+        assert "href" not in text.replace('href="#content"', "")
+
+
+def test_names_without_room_leave_the_letters() -> None:
+    label = "the one with the long name of all of us"
+    shown = Shown(session(at(1.0)), session(at(1.0)), (label, None))
+    assert max(map(len, shown.lines)) <= 80
+    assert any(line.split()[:4] == ["runs", "A", "B", "B/A"] for line in shown.lines)
+    shown.match(f"A  {label}: a.json, *")
+
+
+def test_no_line_is_a_command_to_what_runs_the_session() -> None:
+    """Neither where it begins nor where a long one was broken."""
+    command = "::error::it is broken"
+    shown = Shown(
+        session(
+            at(1.0),
+            cluster=f"{'x' * 70} {command} ##[error]no",
+            environment={"commit": command, "ci_run": "##[error]"},
+        ),
+        session(at(1.0), cluster=command),
+        (command, "##[error]no"),
+    )
+    assert command in shown.terminal
+    assert not [line for line in shown.lines if line.lstrip().startswith("::")]
+    assert "##[" not in shown.terminal
+
+
+def test_it_is_readable_at_80_columns_and_a_table_where_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = Shown(
+        session(
+            at(148_000.25, BERT, speedup=14.0),
+            at(9000.0, OPTIONS),
+            at(1.0, ONE, runs=1),
+            at(1.0, EIGHT),
+            cluster="the third of the old ones in the cellar of the institute",
+        ),
+        session(
+            at(149_000.25, BERT, speedup=15.0),
+            at(9000.0, OPTIONS, broken=[RunStatus.HUNG] * 5),
+            at(1.0, ONE, runs=1),
+            at(2.0, EIGHT),
+        ),
+    )
+    assert max(map(len, shown.lines)) <= 80
+    assert "\033" not in shown.terminal
+
+    monkeypatch.setenv("COLUMNS", "160")
+    [line] = [line for line in shown.lines if line.startswith(BERT)]
+    assert line.endswith("no difference seen")
+
+
+HOSTILE = "<script>alert(1)</script>|\n# heading\x1b[31m \ud800 @somebody"
+
+
+def test_names_that_look_like_markup_are_shown_and_do_nothing() -> None:
+    def side(name: str, level: float) -> Results:
+        taken_on = Fingerprint(software={HOSTILE: f"{HOSTILE}{name}"})
+        return session(at(level, unit=HOSTILE, fingerprint=taken_on), cluster=HOSTILE + name)
+
+    shown = Shown(side("a", 1.0), side("b", 1.1))
+    assert "\x1b" not in shown.terminal
+    assert not [line for line in shown.lines if line.startswith("# heading")]
+    for text in (shown.markdown, shown.html):
+        assert "<script>alert" not in text
+        assert "\x1b" not in text
+        assert "script" in text
+    rows = [line for line in shown.markdown.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {10, 4}
+    assert "\n# heading" not in shown.markdown
+
+
+def test_the_page_has_a_picture_for_each_case_and_loads_nothing() -> None:
+    shown = Shown(session(at(350.0), at(2600.0, EIGHT)), session(at(364.0), at(2470.0, EIGHT)))
+    page = shown.html
+    assert page.count('role="img"') == 2
+    assert 'aria-label="B/A 1.040, 95 % interval ' in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "<script" not in page
