@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from pytest_dlperf.model.measurement import Estimator
-    from pytest_dlperf.model.records import CaseResult
+from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.records import CaseResult
 
 _TIME: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:\.(\d+))?(Z|[+-]\d{2}:\d{2})?", re.ASCII

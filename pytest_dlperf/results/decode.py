@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,8 +13,8 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.plain import FormError, from_plain, shown
 from pytest_dlperf.model.records import CaseResult
-from pytest_dlperf.model.results import BaselineChange, Results, parse_time
-from pytest_dlperf.results.form import SCHEMA, ResultsFile, axes
+from pytest_dlperf.model.results import Results, parse_time
+from pytest_dlperf.results.form import SCHEMA, CaseEntries, axes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,49 +46,37 @@ def read_results(file: Path) -> Results:
         plain = _parsed(_content(file))
         _refuse_other_schemas(plain)
         _refuse_what_is_no_plain_data(plain)
-        found = from_plain(ResultsFile, plain)
+        found = decode(plain)
         _validate(plain)
-        return decode(found)
     except FormError as error:
         raise ResultsFileError(f"{file}: {error}") from error
+    return found
 
 
-def decode(file: ResultsFile) -> Results:
-    """Make results of what a file says.
+def decode(plain: dict[str, Any]) -> Results:
+    """Make results of what ``encode`` has written.
 
     Raises:
-        FormError: It contradicts itself: a case stands in it twice, or is another than its id says.
+        FormError: It is of another form, or contradicts itself: a case stands in it twice, or is
+            another than its id says.
     """
+    results = from_plain(Results, {**plain, "cases": []})
+    entries = from_plain(CaseEntries, plain)
     units = {}
     measured: dict[str, Measurement | None] = {}
-    for index, entry in enumerate(file.cases):
+    for index, entry in enumerate(entries.cases):
         _check(entry, "cases", index)
         if entry.id.id in measured:
             raise _twice(entry.id.id, "cases", index, "id")
-        measured[entry.id.id] = _measurement(entry, file.estimator)
+        measured[entry.id.id] = _measurement(entry, results.estimator)
         if entry.unit is not None:
             units[entry.id.system] = entry.unit
-    for index, single in enumerate(file.single_devices):
+    for index, single in enumerate(entries.single_devices):
         if single.case_id in measured:
             raise _twice(single.case_id, "single_devices", index, "case_id")
         measured[single.case_id] = single
-    return Results(
-        session=file.session,
-        cluster=file.cluster,
-        estimator=file.estimator,
-        started=file.started,
-        ended=file.ended,
-        interrupted=file.interrupted,
-        strict=file.strict,
-        environment=file.environment,
-        units=units,
-        cases=tuple(_case_result(entry, measured) for entry in file.cases),
-        unfit_hosts=file.unfit_hosts,
-        ignored_logs=file.ignored_logs,
-        baseline_changes=tuple(
-            from_plain(BaselineChange, change) for change in file.baseline_changes
-        ),
-    )
+    cases = tuple(_case_result(entry, measured) for entry in entries.cases)
+    return replace(results, cases=cases, units=units)
 
 
 def _twice(case_id: str, *path: str | int) -> FormError:
@@ -223,7 +212,6 @@ def _has_zone(time: Any) -> bool:
 def _validate(plain: Any) -> None:
     error = next(_validator().iter_errors(plain), None)
     if error is not None:
-        raise FormError(
-            f"found {shown(error.instance)}; allowed: {error.validator} {error.validator_value}",
-            *error.absolute_path,
-        )
+        rule = f"found {shown(error.instance)}; allowed: {error.validator} {error.validator_value}"
+        is_missing = error.validator == "required"
+        raise FormError(error.message if is_missing else rule, *error.absolute_path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.plain import to_plain
-from pytest_dlperf.results.form import SCHEMA, CaseEntry, ResultsFile, ThroughputNumbers, axes
+from pytest_dlperf.results.form import SCHEMA, CaseEntries, CaseEntry, ThroughputNumbers, axes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,30 +33,22 @@ def write_json(file: Path, results: Results) -> None:
 
 def encode(results: Results) -> dict[str, Any]:
     """Turn results into builtins, in the form of ``schema.json``."""
-    file = ResultsFile(
-        schema=SCHEMA,
-        session=results.session,
-        cluster=results.cluster,
-        estimator=results.estimator,
-        started=results.started,
-        ended=results.ended,
-        interrupted=results.interrupted,
-        strict=results.strict,
-        environment=results.environment,
-        cases=tuple(_entry(result, results.unit_of(result)) for result in results.cases),
-        single_devices=tuple(_single_devices(results.cases)),
-        ignored_logs=results.ignored_logs,
-        unfit_hosts=results.unfit_hosts,
-        baseline_changes=tuple(
+    plain: dict[str, Any] = to_plain(replace(results, cases=()))
+    for unsaid in ("units", "log_names"):
+        del plain[unsaid]
+    entries = tuple(_entry(result, results.unit_of(result)) for result in results.cases)
+    return {
+        "schema": SCHEMA,
+        **plain,
+        **to_plain(CaseEntries(cases=entries, single_devices=_single_devices(results.cases))),
+        "baseline_changes": [
             {**to_plain(change), "difference_percent": change.difference_percent}
             for change in results.baseline_changes
-        ),
-    )
-    plain: dict[str, Any] = to_plain(file)
-    return plain
+        ],
+    }
 
 
-def _single_devices(results: Iterable[CaseResult]) -> Iterable[Measurement]:
+def _single_devices(results: Iterable[CaseResult]) -> tuple[Measurement, ...]:
     """Single devices that speedups were taken over without a test of their own, each once."""
     results = list(results)
     selected = {result.case.id for result in results}
@@ -64,7 +57,7 @@ def _single_devices(results: Iterable[CaseResult]) -> Iterable[Measurement]:
         for result in results
         if result.single_device is not None
     }
-    return [measurement for case_id, measurement in found.items() if case_id not in selected]
+    return tuple(single for case_id, single in found.items() if case_id not in selected)
 
 
 def _entry(result: CaseResult, unit: str | None) -> CaseEntry:

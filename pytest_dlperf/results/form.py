@@ -1,6 +1,6 @@
-"""The form of the results file, schema 1: what ``schema.json`` describes, as values.
+"""How cases stand in the results file, schema 1; all else of it is as in ``Results``.
 
-Numbers that follow from others stand in the file for who reads it; decoding passes over them.
+Numbers that follow from others are there for who reads it; decoding passes over them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from typing import Any, Final
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.measurement import (
-    Estimator,
     Fingerprint,
     InterleavedRuns,
     Measurement,
     Run,
 )
 from pytest_dlperf.model.records import AcceptedNumbers
-from pytest_dlperf.model.results import IgnoredLog
 
 SCHEMA: Final = 1
 
@@ -62,23 +60,11 @@ class CaseEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultsFile:
-    """The whole file. ``single_devices`` are those that no test was selected of."""
+class CaseEntries:
+    """All cases, and the single devices that no test was selected of."""
 
-    schema: int
-    session: str
-    cluster: str
-    estimator: Estimator
-    started: str
-    ended: str | None
-    interrupted: bool
-    strict: bool
-    environment: Mapping[str, Any]
     cases: tuple[CaseEntry, ...]
     single_devices: tuple[Measurement, ...]
-    ignored_logs: tuple[IgnoredLog, ...]
-    unfit_hosts: Mapping[str, tuple[str, ...]]
-    baseline_changes: tuple[Mapping[str, Any], ...]
 
 
 def axes(case: Case) -> dict[str, Any]:
