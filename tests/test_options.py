@@ -1,47 +1,75 @@
-"""Options: of command line, environment and ini file the first that speaks is heard."""
+"""Options: declared once, of all places the first that speaks is heard, mistakes name the place."""
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from contextlib import closing
-from typing import TYPE_CHECKING
+import re
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainers import TinySystem
+
+from pytest_dlperf.config.option_checks import check_places
+from pytest_dlperf.config.option_reading import files_of_others, read_settings
+from pytest_dlperf.config.options import OPTIONS, Settings
+from pytest_dlperf.config.values import ControlArm
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import RuleName
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from suites import Suite
 
-CLUSTERS = ("from_ini", "from_environment", "from_command_line")
+ROOT = Path(__file__).parent.parent
+REPORTS = ("json_file", "markdown_file", "html_file", "tables_directory", "history_file")
+NOTHING = ("-k", "throughput and arcface and 1n1g")
+"""Selects one case, which is skipped: whatever a session is to write, it writes."""
+
+
+class Project:
+    """A folder with an ini file, in which pytest reads its options."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self._pytester = pytester
+        self.path = pytester.path
+
+    def config(self, *arguments: str, ini: str = "") -> pytest.Config:
+        self._pytester.makeini(f"[pytest]\n{ini}\n")
+        return self._pytester.parseconfig(*arguments)
+
+    def settings(
+        self, *arguments: str, ini: str = "", environment: Mapping[str, str] | None = None
+    ) -> Settings:
+        return read_settings(self.config(*arguments, ini=ini), environment or {})
+
+    def refused(self, *arguments: str, **where: Any) -> str:
+        with pytest.raises(UsageError) as caught:
+            self.settings(*arguments, **where)
+        return str(caught.value)
 
 
 @pytest.fixture
-def clusters(suite: Suite) -> Suite:
-    """A suite with three clusters, and a case that fails and names the cluster it asked."""
-    TinySystem(suite)
-    for name in CLUSTERS:
-        folder = suite.path / "baselines" / name
-        folder.mkdir()
-        (folder / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
-    return suite
+def project(pytester: pytest.Pytester) -> Project:
+    return Project(pytester)
 
 
-def cluster_used(suite: Suite, *arguments: str) -> str:
-    result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1", *arguments)
-    line = next(line for line in result.outlines if "has none for this case" in line)
-    return line.split()[2]
+# Where a value comes from
 
 
-def test_the_cluster_comes_from_the_strongest_source(
-    clusters: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert cluster_used(clusters) == "local"
-    clusters.pytester.makeini("[pytest]\ndlperf_cluster = from_ini\n")
-    assert cluster_used(clusters) == "from_ini"
-    monkeypatch.setenv("DLPERF_CLUSTER", "from_environment")
-    assert cluster_used(clusters) == "from_environment"
-    assert cluster_used(clusters, "--dlperf-cluster", "from_command_line") == "from_command_line"
+def test_the_command_line_comes_before_the_environment_and_the_ini_file(project: Project) -> None:
+    ini, environment = "dlperf_cluster = ini", {"DLPERF_CLUSTER": "environment"}
+    assert project.settings().cluster == "local"
+    assert project.settings(ini=ini).cluster == "ini"
+    assert project.settings(ini=ini, environment=environment).cluster == "environment"
+    given = project.settings("--dlperf-cluster=line", ini=ini, environment=environment)
+    assert given.cluster == "line"
+    assert given.places["cluster"] == "--dlperf-cluster"
+
+
+def test_an_environment_variable_without_a_value_says_nothing(project: Project) -> None:
+    ini = "dlperf_cluster = ini"
+    assert project.settings(ini=ini, environment={"DLPERF_CLUSTER": " "}).cluster == "ini"
 
 
 @pytest.mark.parametrize(
@@ -50,286 +78,278 @@ def test_the_cluster_comes_from_the_strongest_source(
         ("", None, [], False),
         ("dlperf_strict = true", None, [], True),
         ("dlperf_strict = true", "0", [], False),
-        ("", "yes", [], True),
+        ("", "YES", [], True),
         ("", "no", ["--dlperf-strict"], True),
         ("", "", [], False),
     ],
 )
-def test_strict_comes_from_the_strongest_source(  # noqa: PLR0913, PLR0917 - three sources
-    suite: Suite,
-    monkeypatch: pytest.MonkeyPatch,
-    ini: str,
-    environment: str | None,
-    arguments: list[str],
-    strict: bool,
+def test_a_flag_is_yes_or_no(
+    project: Project, ini: str, environment: str | None, arguments: list[str], *, strict: bool
 ) -> None:
-    suite.pytester.makeini(f"[pytest]\n{ini}\n")
-    if environment is not None:
-        monkeypatch.setenv("DLPERF_STRICT", environment)
-
-    result = suite.run("-k", "throughput and paddle and 4n8g", *arguments)
-
-    outcome = "failed" if strict else "skipped"
-    result.assert_outcomes(**{outcome: 5}, deselected=209)
+    variables = {} if environment is None else {"DLPERF_STRICT": environment}
+    assert project.settings(*arguments, ini=ini, environment=variables).strict is strict
 
 
-def test_a_word_that_is_neither_yes_nor_no_is_a_usage_error(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
+def test_what_may_be_given_several_times_comes_from_one_place(project: Project) -> None:
+    ini = "dlperf_logs =\n    a=one\n    a/y+x=two"
+    assert [source.directory.name for source in project.settings(ini=ini).log_sources] == [
+        "one",
+        "two",
+    ]
+    [only] = project.settings("--dlperf-logs", "b/y+x=three", ini=ini).log_sources
+    assert (only.system, only.options, only.directory) == ("b", ("x", "y"), project.path / "three")
+
+
+def test_paths_start_where_they_were_written(
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DLPERF_STRICT", "perhaps")
-    result = suite.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*DLPERF_STRICT='perhaps' is neither yes nor no*"])
+    """The ini file's folder, and the user's for the command line and the environment."""
+    (project.path / "there").mkdir()
+    monkeypatch.chdir(project.path / "there")
+    ini = "\n".join(f"dlperf_{OPTIONS[name].name} = a/report{name}" for name in REPORTS)
+    flags = [f"{OPTIONS[name].flag}=a/report{name}" for name in REPORTS]
+    for given, folder in (
+        (project.settings("--rootdir", str(project.path), ini=ini), project.path),
+        (project.settings("--rootdir", str(project.path), *flags), project.path / "there"),
+    ):
+        for name in REPORTS:
+            assert getattr(given, name) == folder / f"a/report{name}"
+    named = project.settings("--rootdir=..", environment={"DLPERF_HISTORY": "h"}).history_file
+    assert named == project.path / "there" / "h"
+    defaults = project.settings("--rootdir", str(project.path))
+    assert defaults.history_file == project.path / ".dlperf/history.sqlite3"
+    assert defaults.systems_directories == (project.path / "bench_tests/systems",)
+    assert defaults.session_dir.parent == project.path / ".dlperf/runs"
 
 
-def test_ini_paths_are_relative_to_the_ini_file(suite: Suite) -> None:
-    suite.pytester.makeini("[pytest]\ndlperf_json = results/night.json\n")
-    elsewhere = suite.path / "elsewhere"
-    elsewhere.mkdir()
-    suite.pytester.chdir()
+def test_two_sessions_of_one_second_have_folders_of_their_own(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = project.settings().session_dir
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d+", first.name)
+    monkeypatch.setattr("os.getpid", lambda: 0)
+    assert project.settings().session_dir.name.endswith("-0")
 
-    result = suite.pytester.runpytest_subprocess(
-        "--rootdir", suite.path, suite.path / "bench_tests", "-k", "paddle and 1n1g"
+
+def test_values_are_more_than_text(project: Project) -> None:
+    given = project.settings(
+        *("--dlperf-gate=sequential", "--dlperf-control=never", "--dlperf-repeats=9"),
+        *("--dlperf-ssh=ssh -F 'my conf'", "--dlperf-set=a.b=c d", "--dlperf-hosts=x,y"),
+        *("--dlperf-update-baselines", "--dlperf-reason= NCCL \n 2.19 "),
     )
-
-    assert result.ret == 1
-    assert (suite.path / "results" / "night.json").is_file()
-
-
-def test_logs_can_be_named_in_the_ini_file(suite: Suite) -> None:
-    (suite.path / "night").mkdir()
-    (suite.path / "night" / "stray.log").write_text("", encoding="utf-8")
-    suite.pytester.makeini("[pytest]\ndlperf_logs =\n    paddle-resnet50=night\n")
-
-    result = suite.run("-k", "paddle and 1n1g")
-
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["1 log was left out:"])
+    assert given.gate is RuleName.SEQUENTIAL
+    assert given.control is ControlArm.NEVER
+    assert given.repeats == 9
+    assert given.ssh_command == ("ssh", "-F", "my conf")
+    assert given.assignments[0].place == "--dlperf-set a.b"
+    assert given.hosts is not None
+    assert (given.hosts.text, given.hosts.place) == ("x,y", "--dlperf-hosts")
+    assert given.reason == "NCCL 2.19"
 
 
-# Where reports go
-
-REPORTS = ("json", "markdown", "html", "tables", "history")
-NOTHING = ("-k", "throughput and arcface and 1n1g")
-"""Selects one case, which is skipped: whatever a session is to write, it writes."""
-
-
-@pytest.mark.parametrize("report", REPORTS)
-def test_a_report_goes_where_the_command_line_says(suite: Suite, report: str) -> None:
-    """Relative to the folder that pytest was started in; folders that are missing are made."""
-    there = suite.path / "there"
-    there.mkdir()
-    os.chdir(there)
-
-    suite.pytester.runpytest_subprocess(
-        "--rootdir", suite.path, suite.path / "bench_tests", *NOTHING,
-        f"--dlperf-{report}", "a/b/report",
-    )  # fmt: skip
-
-    # Tables are written of what was measured alone.
-    assert (there / "a/b/report").exists() == (report != "tables")
+@pytest.mark.parametrize("none", ["none", "None", " NONE "])
+def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
+    assert project.settings("--dlperf-history", none).history_file is None
+    assert project.settings(environment={"DLPERF_HISTORY": none}).history_file is None
 
 
-@pytest.mark.parametrize("report", ["json", "markdown", "html", "history"])
-def test_a_report_goes_where_the_ini_file_says(suite: Suite, report: str) -> None:
-    suite.pytester.makeini(f"[pytest]\ndlperf_{report} = a/report\n")
-    suite.run(*NOTHING)
-    assert (suite.path / "a/report").is_file()
-
-
-def test_tables_go_where_the_ini_file_says(suite: Suite) -> None:
-    suite.pytester.makeini("[pytest]\ndlperf_tables = a/tables\n")
-    TinySystem(suite, topologies=("1n1g",))
-    suite.run("-k", "tiny", "--dlperf-repeats", "1")
-    assert (suite.path / "a/tables/tiny-mlp.md").is_file()
-
-
-def test_the_history_comes_from_the_strongest_source(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def written() -> set[str]:
-        found = {file.relative_to(suite.path).as_posix() for file in suite.path.rglob("*.sqlite3")}
-        for file in found:
-            (suite.path / file).unlink()
-        return found
-
-    suite.run(*NOTHING)
-    assert written() == {".dlperf/history.sqlite3"}
-    suite.pytester.makeini("[pytest]\ndlperf_history = ini.sqlite3\n")
-    suite.run(*NOTHING)
-    assert written() == {"ini.sqlite3"}
-    monkeypatch.setenv("DLPERF_HISTORY", "environment.sqlite3")
-    suite.run(*NOTHING)
-    assert written() == {"environment.sqlite3"}
-    suite.run(*NOTHING, "--dlperf-history", "option.sqlite3")
-    assert written() == {"option.sqlite3"}
-    for none in ("none", "None", " NONE "):
-        suite.run(*NOTHING, "--dlperf-history", none)
-        assert written() == set()
-    assert not list(suite.path.glob("*[Nn][Oo][Nn][Ee]*"))
+# Mistakes
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--dlperf-repeats=0"], "--dlperf-repeats must be an integer ≥ 1, not '0'"),
+        (["--dlperf-repeats=many"], "--dlperf-repeats must be an integer ≥ 1, not 'many'"),
+        (["--dlperf-repeats=" + "9" * 5000], "--dlperf-repeats must be an integer ≥ 1, not '9"),
+        (["--dlperf-logs=bert"], "'bert' is not of the form SYSTEM[/OPTIONS]=DIR"),
+        (["--dlperf-logs=bert/=logs"], "'bert/=logs' is not of the form SYSTEM[/OPTIONS]=DIR"),
+        (["--dlperf-logs==logs"], "'=logs' is not of the form SYSTEM[/OPTIONS]=DIR"),
+        (["--dlperf-systems=nowhere"], "--dlperf-systems: there is no folder 'nowhere'"),
+        (["--dlperf-cluster="], "--dlperf-cluster is empty; give a value or leave it out"),
+        (["--dlperf-history", " "], "--dlperf-history is empty; give a value or leave it out"),
+        (["--dlperf-gate=sequentail"], "there is no 'sequentail'; did you mean 'sequential'?"),
+        (["--dlperf-lock=a/b"], "--dlperf-lock: 'a/b' is no name of a lock"),
+        (["--dlperf-ssh=ssh 'a"], '--dlperf-ssh: "ssh \'a" is no command: No closing quotation'),
+        (["--dlperf-history=:memory:"], "--dlperf-history: ':memory:' keeps nothing; name a file"),
+        (["--dlperf-history=/dev/null"], "--dlperf-history: '/dev/null' keeps nothing"),
+        (["--dlperf-html=there"], "--dlperf-html: 'there' is a folder; name a file"),
+        (["--dlperf-tables=file"], "--dlperf-tables: 'file' is a file; name a folder"),
+        (["--dlperf-json=file/x"], "'file/x' cannot be written: {path}/file is no folder"),
+        (["--dlperf-json=" + "x" * 300], "cannot be written: File name too long"),
+        (["--dlperf-reason=x"], "--dlperf-reason says why numbers are accepted; give --dlperf-upd"),
+        (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "holds what cannot be printed"),
+        (["--dlperf-gate=sequential", "--dlperf-repeats=2"], "needs 3 runs at least, and 2 were"),
+        (["--dlperf-dry-run", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is; leave one"),
+        (["--dlperf-control=always", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is launch"),
         (
-            ["--dlperf-json", "a/../report", "--dlperf-markdown", "report"],
-            "*--dlperf-json and --dlperf-markdown both name *report; give each a file of its own",
+            ["--dlperf-json=a/../report", "--dlperf-markdown=report"],
+            "--dlperf-json and --dlperf-markdown both name {path}/report; give each a file",
         ),
         (
-            ["--dlperf-html", "link", "--dlperf-markdown", "there/page"],
-            "*--dlperf-markdown and --dlperf-html both name *link; give each a file of its own",
+            ["--dlperf-html=link", "--dlperf-markdown=there/page"],
+            "--dlperf-markdown and --dlperf-html both name {path}/link",
         ),
         (
-            ["--dlperf-tables", "report", "--dlperf-history", "report"],
-            "*--dlperf-tables and --dlperf-history both name *report; *",
+            ["--dlperf-tables=report", "--dlperf-history=report"],
+            "--dlperf-tables and --dlperf-history both name {path}/report",
         ),
         (
-            ["--dlperf-json", "report", "--junitxml", "a/../report"],
-            "*--dlperf-json and --junitxml both name *report; give each a file of its own",
+            ["--dlperf-json=report", "--junitxml=a/../report"],
+            "--dlperf-json and --junitxml both name {path}/a/../report",
         ),
         (
-            ["--dlperf-html", "report", "--benchmark-json", "report"],
-            "*--dlperf-html and --benchmark-json both name *report; *",
+            ["--dlperf-html=report", "--benchmark-json=report"],
+            "--dlperf-html and --benchmark-json both name {path}/report",
         ),
         (
-            ["--dlperf-markdown", "link.md", "--dlperf-tables", "there"],
-            "*--dlperf-markdown names *link.md, where --dlperf-tables writes a table; *",
-        ),
-        (
-            ["--junitxml", "t/paddle-resnet50/fp32-b128_result.json", "--dlperf-tables", "t"],
-            "*--junitxml names *fp32-b128_result.json, where --dlperf-tables writes a table; *",
-        ),
-        (
-            ["--benchmark-json", "nowhere/it.json"],
-            "*--benchmark-json: '*nowhere/it.json' cannot be written: there is no folder *nowhere*",
-        ),
-        (
-            ["--junitxml", "file/it.xml"],
-            "*--junitxml: '*file/it.xml' cannot be written: */file is no folder",
-        ),
-        (
-            ["--dlperf-history", ":memory:"],
-            "*--dlperf-history: ':memory:' keeps nothing; name a file, or none for no history",
-        ),
-        (["--dlperf-history", "/dev/null"], "*--dlperf-history: '/dev/null' keeps nothing; *"),
-        (["--dlperf-history", " "], "*--dlperf-history is empty; give a value or leave it out"),
-        (
-            ["--dlperf-history", "notes.txt"],
-            "*--dlperf-history: *notes.txt is no database; move it away, or name another file",
-        ),
-        (
-            ["--dlperf-history", "short.txt"],
-            "*--dlperf-history: *short.txt is no database; move it away, or name another file",
-        ),
-        (
-            ["--dlperf-history", "other.sqlite3"],
-            "*--dlperf-history: *other.sqlite3 is a database of another program; move it away, *",
-        ),
-        (["--dlperf-html", "there"], "*--dlperf-html: 'there' is a folder; name a file"),
-        (["--dlperf-history", "there"], "*--dlperf-history: 'there' is a folder; name a file"),
-        (["--dlperf-tables", "file"], "*--dlperf-tables: 'file' is a file; name a folder"),
-        (
-            ["--dlperf-markdown", "file/page.md"],
-            "*--dlperf-markdown: 'file/page.md' cannot be written: */file is no folder",
-        ),
-        (
-            ["--dlperf-json", "x" * 300],
-            "*--dlperf-json: 'xxx*' cannot be written: File name too long",
-        ),
-        (["--dlperf-html", ""], "*--dlperf-html is empty; give a value or leave it out"),
-        (
-            ["--dlperf-markdown", "summary.md"],
-            (
-                "*--dlperf-markdown names *summary.md, the summary of GitHub Actions, which gets "
-                "the Markdown page by itself; leave the option out"
-            ),
+            ["--dlperf-markdown=summary.md"],
+            "--dlperf-markdown names {path}/summary.md, the summary of GitHub Actions",
         ),
     ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
-def test_a_report_that_cannot_be_is_told_before_anything_runs(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+def test_a_mistake_is_told_with_its_place(
+    project: Project, arguments: list[str], message: str
 ) -> None:
-    (suite.path / "there").mkdir()
-    (suite.path / "file").touch()
-    (suite.path / "a").mkdir()
-    (suite.path / "link").symlink_to("there/page")
-    (suite.path / "link.md").symlink_to("there/paddle-resnet50.md")
-    (suite.path / "notes.txt").write_text("no database " * 99, encoding="utf-8")
-    (suite.path / "short.txt").write_text("SQLite", encoding="utf-8")
-    with closing(sqlite3.connect(suite.path / "other.sqlite3")) as other:
-        other.execute("CREATE TABLE accounts (id INTEGER)")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(suite.path / "summary.md"))
+    (project.path / "there").mkdir()
+    (project.path / "a").mkdir()
+    (project.path / "file").touch()
+    (project.path / "link").symlink_to("there/page")
+    environment = {"GITHUB_STEP_SUMMARY": str(project.path / "summary.md")}
+    said = project.refused(*arguments, environment=environment)
+    assert message.replace("{path}", str(project.path)) in said
 
-    result = suite.run(*NOTHING, *arguments)
 
+def test_a_mistake_names_the_variable_or_the_ini_key(project: Project) -> None:
+    said = project.refused(environment={"DLPERF_STRICT": "perhaps"})
+    assert said.startswith("DLPERF_STRICT='perhaps' is neither yes nor no; use one of 1, true")
+    assert project.refused(ini="dlperf_repeats = 0").startswith("ini key dlperf_repeats must be")
+
+
+def test_the_value_of_an_assignment_is_no_part_of_a_message(project: Project) -> None:
+    assert "secret" not in project.refused("--dlperf-set", "nothing=secret")
+
+
+def test_a_pipe_takes_one_report_after_the_other(project: Project) -> None:
+    given = project.settings("--dlperf-json=/dev/null", "--dlperf-markdown=/dev/null")
+    assert given.json_file == given.markdown_file == Path("/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dlperf-markdown=link.md", "--dlperf-tables=there"], "--dlperf-markdown names"),
+        (["--junitxml=t/paddle-resnet50/x.json", "--dlperf-tables=t"], "--junitxml names"),
+        (["--benchmark-json=nowhere/it.json"], "--benchmark-json: '{path}/nowhere/it.json' cannot"),
+        (["--junitxml=file/it.xml"], "--junitxml: '{path}/file/it.xml' cannot be written: "),
+        (["--dlperf-tables=out", "--dlperf-json=out/night/x", "--dlperf-html=out/x.md"], None),
+    ],
+)
+def test_no_report_stands_in_the_way_of_a_system_s_table(
+    project: Project, arguments: list[str], message: str | None
+) -> None:
+    (project.path / "there").mkdir()
+    (project.path / "file").touch()
+    (project.path / "link.md").symlink_to("there/paddle-resnet50.md")
+    config = project.config(*arguments)
+    others = files_of_others(config)
+    settings = read_settings(config, {})
+    if message is None:
+        check_places(settings, others, {"paddle-resnet50"})
+        return
+    with pytest.raises(UsageError) as caught:
+        check_places(settings, others, {"paddle-resnet50"})
+    assert str(caught.value).startswith(message.replace("{path}", str(project.path)))
+
+
+# What nobody knows
+
+
+def test_an_unknown_variable_is_told_with_what_may_be_meant(project: Project) -> None:
+    environment = {"DLPERF_HOST": "a", "DLPERF_RUN_ID": "1", "DLPERF_HOSTS": "b", "OTHER": "c"}
+    [said] = project.settings(environment=environment).unknown_variables
+    assert "DLPERF_HOST " in said
+    assert "did you mean 'DLPERF_HOSTS'?" in said
+    assert project.refused("--dlperf-strict", environment=environment) == said
+
+
+# In sessions
+
+
+def test_a_session_warns_of_an_unknown_variable_at_both_ends(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLPERF_CLUSTERS", "other")
+    result = suite.run(*NOTHING)
+    lines = [line for line in result.outlines if "DLPERF_CLUSTERS" in line]
+    assert len(lines) == 2
+    assert all("did you mean 'DLPERF_CLUSTER'?" in line for line in lines)
+
+
+def test_all_reports_go_where_they_are_told(suite: Suite) -> None:
+    """Folders that are missing are made; tables are written of what was measured alone."""
+    names = ("json", "markdown", "html", "history")
+    flags = (f"--dlperf-{name}=a/b/{name}" for name in names)
+    suite.run(*NOTHING, *flags)
+    assert {file.name for file in (suite.path / "a/b").iterdir()} >= set(names)
+    assert not (suite.path / ".dlperf").exists()
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ["--dlperf-json=empty", "-n2"],
+        ["--dlperf-json=empty"],
+        ["-o", "dlperf_json=empty"],
+        ["-o", "dlperf_json=empty", "-n2"],
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_ends_the_session_before_anything_runs(suite: Suite, where: list[str]) -> None:
+    """Also where it is found when the first test asks for a case, and by workers."""
+    (suite.path / "empty").mkdir()
+    result = suite.run(*where, "-vv")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([message])
+    result.stderr.fnmatch_lines(["*: 'empty' is a folder; name a file"])
     result.stderr.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*SKIPPED*")
 
 
-@pytest.mark.parametrize("way", ["environment", "ini"])
+@pytest.mark.parametrize(
+    ("way", "place"),
+    [("line", "--dlperf-history"), ("environment", "DLPERF_HISTORY"), ("ini", "ini key dlperf_h*")],
+)
 def test_a_history_that_is_none_is_told_wherever_it_was_named(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, way: str
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, way: str, place: str
 ) -> None:
     (suite.path / "notes.txt").write_text("no database", encoding="utf-8")
     if way == "environment":
         monkeypatch.setenv("DLPERF_HISTORY", "notes.txt")
-    else:
+    elif way == "ini":
         suite.pytester.makeini("[pytest]\ndlperf_history = notes.txt\n")
-    result = suite.run(*NOTHING)
+    result = suite.run(*NOTHING, *(["--dlperf-history=notes.txt"] if way == "line" else []))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    place = {"environment": "DLPERF_HISTORY", "ini": "ini key dlperf_history"}[way]
     result.stderr.fnmatch_lines([f"*{place}: *notes.txt is no database; *"])
     assert (suite.path / "notes.txt").read_text(encoding="utf-8") == "no database"
 
 
-@pytest.mark.parametrize("content", ["empty", "new", "journal mode alone"])
-def test_a_history_may_be_in_its_first_moment(suite: Suite, content: str) -> None:
-    """Another session may have begun to make it; its tables may still stand in its log."""
-    file = suite.path / "h.sqlite3"
-    file.touch()
-    with closing(sqlite3.connect(file)) as other:
-        if content == "new":
-            other.execute("VACUUM")
-        if content == "journal mode alone":
-            other.execute("PRAGMA journal_mode = wal")
-        suite.run(*NOTHING, "--dlperf-history", "h.sqlite3")
-    with closing(sqlite3.connect(file)) as kept:
-        assert kept.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
+# What people read of them
 
 
-def test_other_reports_may_lie_beside_the_tables(suite: Suite) -> None:
-    """Refused is only what a table would take the place of."""
-    result = suite.run(
-        *NOTHING, "--dlperf-tables", "out", "--dlperf-markdown", "out/night.md",
-        "--dlperf-json", "out/night/results.json",
-    )  # fmt: skip
-    assert (suite.path / "out/night.md").is_file()
-    result.stdout.fnmatch_lines(["results: *out/night/results.json*"])
+def test_help_tells_every_option(pytester: pytest.Pytester) -> None:
+    text = " ".join(pytester.runpytest_subprocess("--help").stdout.str().split())
+    for option in OPTIONS.values():
+        assert option.flag in text
+        assert option.key in text or not option.ini
+        assert option.variable is None or option.variable in text
 
 
-def test_two_reports_may_go_into_what_is_no_file(suite: Suite) -> None:
-    """Into a pipe or a terminal, one after the other."""
-    result = suite.run(*NOTHING, "--dlperf-json", "/dev/null", "--dlperf-markdown", "/dev/null")
-
-    result.stdout.fnmatch_lines(["results: /dev/null", "Markdown page: /dev/null"])
-
-
-def test_help_tells_every_option_and_ini_key(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--help")
-    text = result.stdout.str()
-    for name in ("cluster", "logs", "repeats", "create-baselines", "strict", *REPORTS, "run-dir",
-                 "systems", "baselines"):  # fmt: skip
-        assert f"--dlperf-{name}" in text
-        assert f"dlperf_{name.replace('-', '_')}" in text
-    for variable in ("DLPERF_CLUSTER", "DLPERF_HISTORY", "DLPERF_STRICT", "GITHUB_STEP_SUMMARY"):
-        assert variable in text
-
-
-def test_a_project_without_a_suite_does_not_notice_the_plugin(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_it(): pass")
-    result = pytester.runpytest_subprocess()
-    result.assert_outcomes(passed=1)
-    assert result.ret == 0
-    assert "dlperf:" not in result.stdout.str()
+def test_the_table_of_the_readme_is_that_of_the_options() -> None:
+    rows = (
+        f"| `{option.usage}` | {f'`{option.variable}`' if option.variable else ''} "
+        f"| {option.meaning.replace('|', '/')} |".replace("|  |", "| |")
+        for option in OPTIONS.values()
+    )
+    table = "\n".join(chain(["| option | environment | meaning |", "|---|---|---|"], rows))
+    assert f"\n\n{table}\n\n" in (ROOT / "README.md").read_text(encoding="utf-8")
