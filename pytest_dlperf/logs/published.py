@@ -23,7 +23,7 @@ from pytest_dlperf.logs.contract import (
 )
 from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.reader import records
-from pytest_dlperf.logs.span import print_interval
+from pytest_dlperf.logs.steps import print_interval
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 

@@ -16,7 +16,7 @@ from pytest_dlperf.logs.contract import (
 )
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
-from pytest_dlperf.logs.span import (
+from pytest_dlperf.logs.steps import (
     Records,
     check_epochs,
     global_rate,
@@ -27,7 +27,7 @@ from pytest_dlperf.logs.span import (
 if TYPE_CHECKING:
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.logs.span import Span
+    from pytest_dlperf.logs.steps import Span
     from pytest_dlperf.model.case import Case
 
 _NEVER: Final = 1 << 62

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.ranked import RankedSteps
 from pytest_dlperf.logs.shared import SharedSteps
-from pytest_dlperf.logs.span import Span
+from pytest_dlperf.logs.steps import Span
 
 if TYPE_CHECKING:
     from pytest_dlperf.logs.contract import Estimate
