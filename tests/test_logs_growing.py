@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_sizes, logs, noise
 
-from pytest_dlperf.logs.contract import LOOK_AHEAD
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, LogFormat
 from pytest_dlperf.logs.reader import LONGEST_LINE
+from pytest_dlperf.logs.steps import LOOK_AHEAD
 from pytest_dlperf.logs.throughput import LogReading, LogState, measure_log
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
@@ -192,11 +192,11 @@ def test_a_log_is_complete_with_the_line_that_its_number_needs_last(
     else:
         pytest.fail("the log was never complete")
     reading = growing.reading
-    assert reading.awaited() == {}
+    assert reading.steps.awaited == {}
     assert reading.position < len(log[1].encode())
-    assert reading.slowest_step >= reading.window_steps
+    assert reading.steps.slowest >= reading.steps.window
     if estimator is Estimator.STEADY and log is not SELDOM:
-        assert reading.slowest_step == reading.window_steps
+        assert reading.steps.slowest == reading.steps.window
     assert reading.finish().throughput == number
 
 
@@ -256,9 +256,9 @@ def test_a_log_that_is_not_there_yet_has_not_grown(
             growing.path.write_bytes(content)
         assert growing.reading.advance()
         assert growing.reading.state is LogState.GROWING
-        assert growing.reading.last_steps() == {}
-        assert (growing.reading.furthest_step, growing.reading.slowest_step) == (0, 0)
-        assert growing.reading.awaited() == {"": 0}
+        assert growing.reading.steps.last == {}
+        assert (growing.reading.steps.furthest, growing.reading.steps.slowest) == (0, 0)
+        assert growing.reading.steps.awaited == {"": 0}
     assert growing.reading.finish() == growing.measured()
 
 
@@ -360,7 +360,7 @@ def test_a_bound_is_kept_and_told(tmp_path: Path) -> None:
     assert not growing.reading.advance(100)
     assert growing.reading.position == 100
     assert growing.reading.advance(100_000)
-    assert growing.reading.last_steps() == {"": 9}
+    assert growing.reading.steps.last == {"": 9}
 
 
 def test_a_line_longer_than_any_is_cut_where_it_would_be_at_once(tmp_path: Path) -> None:
@@ -380,32 +380,39 @@ def test_ranks_that_name_themselves_are_followed_one_by_one(tmp_path: Path) -> N
             "".join(f"dlperf step rank={rank} step={k} time={k}.5 loss=6.9\n" for k in steps)
         )
 
-    assert reading.window_steps == 11
+    assert reading.steps.window == 11
     show(0, 1, 2, 3)
-    assert reading.last_steps() == {"rank 0": 3}
-    assert reading.awaited() == {"rank 0": 3, "": 0}
-    assert (reading.furthest_step, reading.slowest_step) == (3, 0)
+    assert reading.steps.last == {"rank 0": 3}
+    assert reading.steps.awaited == {"rank 0": 3, "": 0}
+    assert (reading.steps.furthest, reading.steps.slowest) == (3, 0)
     show(1, 1, 2)
-    assert reading.last_steps() == reading.awaited() == {"rank 0": 3, "rank 1": 2}
-    assert (reading.furthest_step, reading.slowest_step) == (3, 2)
+    assert reading.steps.last == reading.steps.awaited == {"rank 0": 3, "rank 1": 2}
+    assert (reading.steps.furthest, reading.steps.slowest) == (3, 2)
     show(0, *range(4, 15))
-    assert reading.last_steps() == {"rank 0": 11, "rank 1": 2}
-    assert reading.awaited() == {"rank 1": 2}
+    assert reading.steps.last == {"rank 0": 11, "rank 1": 2}
+    assert reading.steps.awaited == {"rank 1": 2}
     show(1, *range(3, 12))
     assert reading.state is LogState.COMPLETE
-    assert reading.awaited() == {}
+    assert reading.steps.awaited == {}
 
 
 def test_of_ranks_that_look_alike_the_slowest_and_the_furthest_are_known(tmp_path: Path) -> None:
     growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
     reading = growing.reading
     growing.grow("".join(make.pytorch_record(0, k, 99, 0.2) + "\n" for k in range(12)))
-    assert reading.last_steps() == {"": 12}
-    assert reading.awaited() == {"": 0}
+    assert reading.steps.last == {"": 12}
+    assert reading.steps.awaited == {"": 0}
     growing.grow("".join(make.pytorch_record(0, k, 99, 0.2) + "\n" for k in range(9)))
-    assert reading.last_steps() == {"": 12}
-    assert reading.awaited() == {"": 9}
-    assert reading.slowest_step == 9
+    assert reading.steps.last == {"": 12}
+    assert reading.steps.awaited == {"": 9}
+    assert reading.steps.slowest == 9
+
+
+def test_a_rank_that_is_epochs_ahead_of_the_others_is_counted_right(tmp_path: Path) -> None:
+    growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
+    steps = [(epoch, step) for epoch in range(8) for step in range(5)]
+    growing.grow("".join(make.pytorch_record(*place, 5, 0.2) + "\n" for place in steps))
+    assert growing.reading.steps.last == {"": 40}
 
 
 @pytest.mark.parametrize(
@@ -425,7 +432,7 @@ def test_how_many_steps_a_rank_has_to_show_is_known_from_the_start(
     case = make.case(f"1n{devices}g")
     for estimator, steps in zip((Estimator.STEADY, Estimator.PUBLISHED), known, strict=True):
         growing = of_format(tmp_path, name, case=case, estimator=estimator, window=window)
-        assert growing.reading.window_steps == steps
+        assert growing.reading.steps.window == steps
 
 
 def test_steps_are_counted_on_through_epochs_in_both_estimators(tmp_path: Path) -> None:
@@ -433,11 +440,11 @@ def test_steps_are_counted_on_through_epochs_in_both_estimators(tmp_path: Path) 
         growing = of_format(tmp_path / estimator.value, "paddle_resnet", estimator=estimator)
         growing.path.parent.mkdir()
         growing.grow(make.paddle_resnet([0.3] * 10, epoch_length=4))
-        assert growing.reading.last_steps() == {"": 10}
+        assert growing.reading.steps.last == {"": 10}
 
 
 def test_a_log_that_prints_seldom_needs_as_many_lines_as_are_published(tmp_path: Path) -> None:
     growing = of_format(tmp_path, "paddle_resnet", estimator=Estimator.PUBLISHED)
     growing.grow(make.paddle_resnet([0.3] * 50, interval=10))
-    assert growing.reading.window_steps == 101
-    assert growing.reading.furthest_step == 41
+    assert growing.reading.steps.window == 101
+    assert growing.reading.steps.furthest == 41

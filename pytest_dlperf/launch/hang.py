@@ -60,7 +60,7 @@ class HangRule:
         for node, reading in enumerate(readings):
             if reading.state is not LogState.GROWING:
                 continue
-            for label, step in reading.awaited().items():
+            for label, step in reading.steps.awaited.items():
                 known = self._last_seen.get((node, label))
                 if known is not None and known[0] == step:
                     seen[node, label] = known
@@ -75,9 +75,9 @@ def _shown_steps(readings: Sequence[LogReading]) -> str:
     """Write the last step of each rank as the end of a message; nothing without a step."""
     steps = []
     for node, reading in enumerate(readings):
-        awaited = reading.awaited()
-        for label, step in reading.last_steps().items():
-            reached = awaited.get(label, step)
+        seen = reading.steps
+        for label, step in seen.last.items():
+            reached = seen.awaited.get(label, step)
             behind = f" (all of its ranks: {reached})" if reached < step else ""
             steps.append((reached, node, label, f"{step}{behind}"))
     if not steps:

@@ -72,11 +72,12 @@ class _Pace:
 
     def note(self, reading: LogReading, now: float) -> None:
         """Look how far the slowest rank has come."""
-        step = reading.slowest_step
+        seen = reading.steps
+        step = seen.slowest
         if step <= self._last[0]:
             return
         self._last = step, now
-        warm = step >= max(reading.warmup_steps, 1)
+        warm = step >= max(seen.warmup, 1)
         if self._mark is None or (warm and not self._warm):
             self._mark = self._last
         self._warm = self._warm or warm
@@ -240,7 +241,7 @@ class RunWatch:
         if self._completed is not None and now - self._completed >= self._step_limit_s:
             return True
         return not any(
-            other.state is LogState.GROWING and other.furthest_step for other in self._others
+            other.state is LogState.GROWING and other.steps.furthest for other in self._others
         )
 
     def _full_disk(self, now: float) -> str | None:
@@ -263,9 +264,10 @@ class RunWatch:
         told = self._reported_at
         if self._on_progress is None or (told is not None and now - told < PROGRESS_INTERVAL_S):
             return
-        steps = self._main.window_steps
+        seen = self._main.steps
+        steps = seen.window
         complete = self._completed is not None
-        step = steps if complete else min(self._main.slowest_step, steps)
+        step = steps if complete else min(seen.slowest, steps)
         progress = Progress(
             step=step,
             steps=steps,

@@ -18,9 +18,6 @@ _LEAST: Final = 1e-12
 _GREATEST: Final = 1e15
 _UNCOUNTABLE: Final = 10**15
 
-LOOK_AHEAD: Final = 256 * 1024
-"""Bytes in which every rank of a node shows: output to a pipe comes in blocks of 8 KiB."""
-
 
 class BrokenContractError(Exception):
     """A log from which no throughput may be taken.
@@ -91,79 +88,6 @@ def checked(estimate: Estimate) -> Estimate:
             "needed is a finite number above zero"
         )
     return estimate
-
-
-def epoch_hint(log_format: LogFormat) -> str:
-    """What may have been left out of a declared record when its numbers begin again."""
-    if not log_format.whole_lines or "epoch" in log_format.record.groupindex:
-        return ""
-    return "; if numbering begins again with each epoch, the record needs a group 'epoch'"
-
-
-class RankCount:
-    """Counts ranks in a log that does not name them: as many as print its first step.
-
-    Reading goes on for ``LOOK_AHEAD`` bytes after a window is complete, for ranks beyond those
-    declared: their output may be held back while that of others fills the window.
-    """
-
-    def __init__(self, log_format: LogFormat, case: Case, ranks: int) -> None:
-        """Expect ``ranks`` ranks."""
-        self._hint = epoch_hint(log_format)
-        self._case = case
-        self._ranks = ranks
-        self._first: tuple[bytes, bytes] | None = None
-        self._count = 0
-
-    @property
-    def all_there(self) -> bool:
-        """Whether every rank has printed."""
-        return self._count == self._ranks
-
-    def note(self, epoch: bytes, step: bytes, offset: int) -> None:
-        """Look whether a record is the first of another rank.
-
-        Raises:
-            BrokenContractError: There are more ranks than expected.
-        """
-        if self._first is None:
-            self._first = epoch, step
-        if (epoch, step) == self._first:
-            self._count += 1
-            self.check_step(step, self._count, offset)
-
-    def check_step(self, step: bytes, count: int, offset: int) -> None:
-        """Check that a step does not stand there more often than there are ranks.
-
-        Raises:
-            BrokenContractError: It does.
-        """
-        if count > self._ranks:
-            shown = step[:40].decode(errors="replace")
-            raise BrokenContractError(
-                f"step {shown} stands in the log more than {self._ranks} time(s); "
-                f"{self._expected}, unless a second run was appended{self._hint}",
-                offset=offset,
-            )
-
-    def check_all_there(self) -> None:
-        """Check that every rank has printed.
-
-        Raises:
-            BrokenContractError: The log holds fewer ranks than expected.
-        """
-        if not self.all_there:
-            raise self.too_seldom(self._count)
-
-    def too_seldom(self, count: int, offset: int | None = None) -> BrokenContractError:
-        """A step stands there ``count`` times only."""
-        return BrokenContractError(
-            f"a step stands in the log {count} time(s); {self._expected}", offset=offset
-        )
-
-    @property
-    def _expected(self) -> str:
-        return f"the case {self._case.id} has {self._ranks} rank(s) per node, which print each once"
 
 
 class FactCheck:

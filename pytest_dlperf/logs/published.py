@@ -8,22 +8,14 @@ log counts as broken.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.clock import Clock, StampError, time_of_day
-from pytest_dlperf.logs.contract import (
-    LOOK_AHEAD,
-    BrokenContractError,
-    Estimate,
-    RankCount,
-    positive,
-    whole_number,
-)
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.reader import records
-from pytest_dlperf.logs.steps import print_interval
+from pytest_dlperf.logs.steps import LOOK_AHEAD, Gaps, RankCount, StepNumbers, StepsSeen
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 
@@ -74,22 +66,14 @@ class PublishedLines:
         self._shared = log_format.ranks is Ranks.LOCAL
         self._alone = not self._shared or case.topology.devices_per_node == 1
         self._count = RankCount(log_format, case, case.topology.devices_per_node)
-        self._first_step = log_format.first_step
+        self._numbers = StepNumbers(log_format.first_step)
         self._enough: int | None = None
         self._ranks = case.topology.devices_per_node if self._shared else 1
-        self._epoch = -1
-        self._shift = 0
         self._furthest = 0
         self._before = (-1, -1)
         self._text = b""
-        self._gaps: Counter[int] = Counter()
-        self._widest = (0, 0, 0)
+        self._gaps = Gaps()
         self._offset: int | None = None
-
-    @property
-    def steps_found(self) -> int:
-        """Lines that count, so far."""
-        return self._lines
 
     @property
     def complete(self) -> bool:
@@ -100,41 +84,32 @@ class PublishedLines:
         return self._enough is not None
 
     @property
-    def warmup_steps(self) -> int:
-        """About how many steps a rank has shown when the lines begin that count."""
-        return self._steps_of(self._skipped)
+    def seen(self) -> StepsSeen:
+        """How far the log has come; the ranks are not told apart.
 
-    @property
-    def window_steps(self) -> int:
-        """About how many steps a rank has shown when the last line is there that counts.
-
-        Lines are what is counted, so this is an estimate: it may be mended as the log grows.
+        Lines are what is counted, so warm-up and window are estimates: they may be mended as the
+        log grows.
         """
-        return self._steps_of(self._needed)
+        # Where all lines are there, only a first step of other ranks is awaited.
+        awaited = self._furthest if self._lines < self._needed else 0
+        return StepsSeen(
+            found=self._lines,
+            warmup=self._steps_of(self._skipped),
+            window=self._steps_of(self._needed),
+            slowest=self._furthest,
+            last={"": self._furthest} if self._furthest else {},
+            awaited={} if self.complete else {"": awaited},
+        )
 
     def _steps_of(self, lines: int) -> int:
+        """About how many steps a rank has shown with so many lines that count."""
         lines = -(-lines // self._ranks)
         above = self._definition.only_steps_above
-        begin = 1 if above is None else above - (self._first_step or 0) + 2
+        begin = 1 if above is None else above - (self._numbers.first or 0) + 2
         interval = self._definition.print_interval or 1
-        if self._alone and self._gaps:
-            interval = print_interval(self._gaps)
+        if self._alone and self._gaps.counts:
+            interval = self._gaps.interval
         return begin + (lines - 1) * interval if lines > 0 else begin - 1
-
-    @property
-    def slowest_step(self) -> int:
-        """The last step of all: the ranks are not told apart."""
-        return self._furthest
-
-    def last_steps(self) -> dict[str, int]:
-        """The last step of all, under no name."""
-        return {"": self._furthest} if self._furthest else {}
-
-    def awaited(self) -> dict[str, int]:
-        """The same, unless the log is complete; 0 where only a first step of ranks is missing."""
-        if self.complete:
-            return {}
-        return {"": self._furthest if self._lines < self._needed else 0}
 
     def feed(self, region: Region) -> int | None:
         """Take the region's lines; where in it the last one needed ends, or ``None``.
@@ -182,14 +157,17 @@ class PublishedLines:
             if key == self._before and text == self._text:
                 return
             self._refuse(key, offset)
-        self._note_gap(epoch, step, offset)
+        if self._offset is None:
+            self._numbers.begin(step)
+        else:
+            self._note_gap(epoch, step, offset)
         self._before, self._text, self._offset = key, text, offset
         line = self._line
         if self._lines == self._needed:
             # Only ranks are awaited that have not shown: no step of another's is a sign of them.
             self._settle(end)
             return
-        self._follow(epoch, step)
+        self._follow(epoch, step, offset)
         if line is None:
             self._line = _Line(epoch, step, text, offset, end)
         else:
@@ -199,13 +177,12 @@ class PublishedLines:
             if self._definition.glued is JoinedRecords.LAST:
                 line.text = text
 
-    def _follow(self, epoch: int, step: int) -> None:
+    def _follow(self, epoch: int, step: int, offset: int) -> None:
         """Count steps on from one epoch to the next, for those who watch."""
-        if epoch > self._epoch:
-            self._epoch = epoch
-            self._shift = self._furthest + 1 - (self._first_step or 0)
-        if epoch == self._epoch:
-            self._furthest = max(self._furthest, step + self._shift)
+        if epoch > self._numbers.epoch:
+            self._numbers.turn(epoch, self._furthest, offset)
+        if epoch == self._numbers.epoch:
+            self._furthest = max(self._furthest, step + self._numbers.shift)
 
     def _note_gap(self, epoch: int, step: int, offset: int) -> None:
         """Remember how far the steps of records lie apart, and the widest gap that counts.
@@ -213,15 +190,11 @@ class PublishedLines:
         That is from the last line which is left out to the last one which is needed. Of ranks
         that look alike only the steps of one could be told to be missing.
         """
-        if self._first_step is None:
-            self._first_step = min(step, 1)
-        begins = self._offset is None
         turns = epoch != self._before[0]
-        gap = step - self._first_step + 1 if turns else step - self._before[1]
-        if gap > 0 and not (begins or turns):
-            self._gaps[gap] += 1
-        if not begins and self._skipped <= self._lines < self._needed:
-            self._widest = max(self._widest, (gap, step, offset))
+        gap = step - (self._numbers.first or 0) + 1 if turns else step - self._before[1]
+        inside = self._skipped <= self._lines < self._needed
+        in_epoch = gap > 0 and not turns
+        self._gaps.note(gap, step, offset, in_epoch=in_epoch, in_window=inside)
 
     def _refuse(self, key: tuple[int, int], offset: int) -> None:
         epoch, step = key
@@ -298,8 +271,8 @@ class PublishedLines:
         definition = self._definition
         wanted = definition.print_interval
         # Which rank printed a line is not known: the next one's may be another's, and further on.
-        interval = print_interval(self._gaps) if self._alone else min(self._gaps, default=1)
-        if wanted is not None and self._gaps and interval != wanted:
+        interval = self._gaps.interval if self._alone else self._gaps.least
+        if wanted is not None and self._gaps.counts and interval != wanted:
             raise BrokenContractError(
                 f"the published definition counts lines of every {wanted} step(s), and this log "
                 f"prints every {interval}: found are {self._lines} lines, needed "
@@ -314,7 +287,7 @@ class PublishedLines:
                 offset=self._offset,
                 place="the last step is on line",
             )
-        gap, step, offset = self._widest
+        gap, step, offset = self._gaps.widest
         if self._alone and gap >= 2 * interval:
             raise BrokenContractError(
                 f"steps are missing from the log: none of the {gap - 1} before step {step}, so its "

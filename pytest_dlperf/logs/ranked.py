@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pytest_dlperf.logs.clock import Clock, StampError
-from pytest_dlperf.logs.contract import (
-    BrokenContractError,
-    Estimate,
-    epoch_hint,
-    positive,
-    whole_number,
-)
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.steps import (
+    Gaps,
     Records,
+    StepNumbers,
+    StepsSeen,
     check_epochs,
+    epoch_hint,
     global_rate,
-    print_interval,
     step_seconds,
 )
 
@@ -89,7 +85,7 @@ class _Rates:
 
     def estimate(self, rank: RankSteps) -> Estimate:
         rank.checked(self._first, self._last)
-        check_epochs(rank.turned_inside, rank.interval)
+        check_epochs(rank.turned_inside, rank.gaps.interval)
         rate = global_rate(self._format, self._steps / self._time, self._case)
         return Estimate(rate, self._steps)
 
@@ -136,7 +132,7 @@ class _Stamps:
         steps = self._last - self._first
         if not steps:
             raise self._span.only_one(records.first)
-        check_epochs(rank.turned_inside, rank.interval)
+        check_epochs(rank.turned_inside, rank.gaps.interval)
         if self._sort:
             self._read(self._last_text, self._last_offset)
         try:
@@ -161,24 +157,21 @@ class RankSteps:
         "_epoch",
         "_epoch_column",
         "_epoch_end",
-        "_epoch_number",
         "_even_epochs",
-        "_first_step",
-        "_gaps",
         "_hint",
         "_in_columns",
+        "_numbers",
         "_offset",
         "_record",
         "_restarts",
-        "_shift",
         "_span",
         "_step_column",
         "_text",
         "_time_column",
         "_values",
-        "_widest",
         "_within",
         "complete",
+        "gaps",
         "step",
         "turned_inside",
     )
@@ -199,26 +192,18 @@ class RankSteps:
         self._step_column = index["step"] - 1
         self._epoch_column = index.get("epoch", 1) - 1
         self._time_column = index.get("timestamp", 1) - 1
-        self._first_step = log_format.first_step
-        self._shift = 0
+        self._numbers = StepNumbers(log_format.first_step)
         self._epoch = b""
-        self._epoch_number = -1
         self._epoch_end = _NEVER
         self._even_epochs = log_format.even_epochs
         self._hint = epoch_hint(log_format)
-        self._gaps: Counter[int] = Counter()
-        self._widest = (0, 0)
         self._within = 0
         self._offset: int | None = None
         self._text = b""
+        self.gaps = Gaps()
         self.step = 0
         self.complete = False
         self.turned_inside = False
-
-    @property
-    def interval(self) -> int:
-        """How many steps lie between two records."""
-        return print_interval(self._gaps)
 
     def take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> None:
         """Take the rank's next record, unless the window is complete already.
@@ -232,17 +217,18 @@ class RankSteps:
         begins = self._offset is None
         turns = False
         if begins:
-            self._begin(number)
+            self._numbers.begin(number)
         if self._restarts and epoch != self._epoch:
             turns = self._turn(epoch, offset) and not begins
-        step = number + self._shift
+        step = number + self._numbers.shift
         gap = step - self.step
         if gap == 0 and text == self._text and not begins:
             return
         if gap <= 0 or number > self._epoch_end:
             self._refuse(number, gap, offset)
         if not begins:
-            self._note_gap(gap, turns=turns)
+            inside = step >= self._span.begin
+            self.gaps.note(gap, self.step, in_epoch=not turns, in_window=inside)
         span = self._span
         if span.begin <= step <= span.last:
             self._within += 1
@@ -254,12 +240,6 @@ class RankSteps:
         self._offset = offset
         if step >= span.last:
             self.complete = True
-
-    def _note_gap(self, gap: int, *, turns: bool) -> None:
-        if not turns:
-            self._gaps[gap] += 1
-        if self.step + gap >= self._span.begin:
-            self._widest = max(self._widest, (gap, self.step))
 
     def pass_over(self, region: Region) -> bool:
         """Take all records of a region at once, where none of them needs a closer look.
@@ -281,10 +261,11 @@ class RankSteps:
             numbers = list(map(int, columns[self._step_column]))
         except ValueError:
             return False
-        step = numbers[-1] + self._shift
+        shift = self._numbers.shift
+        step = numbers[-1] + shift
         if (
             epochs.count(self._epoch) != len(epochs)
-            or numbers[0] + self._shift != self.step + 1
+            or numbers[0] + shift != self.step + 1
             or numbers != list(range(numbers[0], numbers[-1] + 1))
             or step >= (span.last if begun else span.begin)
             or numbers[-1] > self._epoch_end
@@ -293,7 +274,7 @@ class RankSteps:
         texts = columns[self._time_column]
         if texts[0] < self._text or list(texts) != sorted(texts):
             return False
-        self._gaps[1] += len(numbers)
+        self.gaps.counts[1] += len(numbers)
         self.step = step
         self._text = texts[-1]
         self._offset = region.offset + region.buffer.rfind(self._text, 0, region.end)
@@ -302,27 +283,15 @@ class RankSteps:
             values.pass_to(step, self._text, self._offset)
         return True
 
-    def _begin(self, number: int) -> None:
-        first = min(number, 1) if self._first_step is None else self._first_step
-        self._first_step = first
-        self._shift = 1 - first
-
     def _turn(self, epoch: bytes, offset: int) -> bool:
         """Go on counting in the next epoch; false when only its spelling is another."""
         number = whole_number(epoch, what="epoch", offset=offset)
         self._epoch = epoch
-        if number == self._epoch_number:
+        if number == self._numbers.epoch:
             return False
-        if number < self._epoch_number:
-            raise BrokenContractError(
-                f"steps are out of order: epoch {number} follows epoch {self._epoch_number}",
-                offset=offset,
-            )
-        self._epoch_number = number
-        if self._offset is not None:
-            if self._even_epochs:
-                self._epoch_end = min(self._epoch_end, self.step - self._shift)
-            self._shift = self.step + 1 - (self._first_step or 0)
+        if self._even_epochs and self._offset is not None:
+            self._epoch_end = min(self._epoch_end, self.step - self._numbers.shift)
+        self._numbers.turn(number, self.step, offset)
         return True
 
     def _refuse(self, number: int, gap: int, offset: int) -> None:
@@ -332,15 +301,16 @@ class RankSteps:
                 f"and a later one goes on to step {number}"
             )
         elif self._offset is None:
-            reason = f"the log begins with step {number}, below its first, {self._first_step}"
+            reason = f"the log begins with step {number}, below its first, {self._numbers.first}"
         elif gap == 0:
             reason = (
                 f"step {number} stands twice with different times; more than one process prints "
                 "into the log, or a second run was appended"
             )
         else:
-            reason = f"steps are out of order: step {number} follows step {self.step - self._shift}"
-            if number == self._first_step:
+            last = self.step - self._numbers.shift
+            reason = f"steps are out of order: step {number} follows step {last}"
+            if number == self._numbers.first:
                 reason += self._hint
         raise BrokenContractError(reason, offset=offset)
 
@@ -350,7 +320,7 @@ class RankSteps:
         Raises:
             BrokenContractError: They do not.
         """
-        records = Records(first, last, self._within, self.step, self._widest, self.interval)
+        records = Records(first, last, self._within, self.step, self.gaps)
         self._span.check(records, self._offset)
         return records
 
@@ -378,44 +348,24 @@ class RankedSteps:
         self._last_offset: int | None = None
 
     @property
-    def steps_found(self) -> int:
-        """Steps of the rank that came furthest."""
-        return max((stream.step for stream in self._streams.values()), default=0)
-
-    @property
     def complete(self) -> bool:
         """Whether every rank's window is complete."""
         return self._complete == self._ranks
 
     @property
-    def warmup_steps(self) -> int:
-        """The last step in front of the measured ones."""
-        return self._span.after
-
-    @property
-    def window_steps(self) -> int:
-        """The step that completes a rank's window."""
-        return self._span.last
-
-    @property
-    def slowest_step(self) -> int:
-        """Steps of the rank that came least far; 0 while a rank has shown none."""
-        if len(self._streams) < self._ranks:
-            return 0
-        return min(stream.step for stream in self._streams.values())
-
-    def last_steps(self) -> dict[str, int]:
-        """The last step of each rank, by what it calls itself."""
-        return {_label(rank): stream.step for rank, stream in self._streams.items()}
-
-    def awaited(self) -> dict[str, int]:
-        """The same without ranks whose window is complete; 0 stands for any that show no step."""
-        waiting = {
-            _label(rank): stream.step
-            for rank, stream in self._streams.items()
-            if not stream.complete
-        }
-        return waiting if len(self._streams) == self._ranks else {**waiting, "": 0}
+    def seen(self) -> StepsSeen:
+        """How far the log has come."""
+        last = {_label(rank): stream.step for rank, stream in self._streams.items()}
+        all_there = len(last) == self._ranks
+        waiting = {_label(rank): s.step for rank, s in self._streams.items() if not s.complete}
+        return StepsSeen(
+            found=max(last.values(), default=0),
+            warmup=self._span.after,
+            window=self._span.last,
+            slowest=min(last.values()) if all_there else 0,
+            last=last,
+            awaited=waiting if all_there else {**waiting, "": 0},
+        )
 
     def feed(self, region: Region) -> int | None:
         """Take the region's records; where the last rank completed its window, or ``None``.

@@ -6,6 +6,7 @@ One buffer is filled again and again; nothing of the file is kept but what a cal
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import stat
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from _typeshed import WriteableBuffer
@@ -253,3 +254,24 @@ def line_number(file: io.FileIO, offset: int) -> int:
         if inside < region.end:
             break
     return line
+
+
+def digest_of_logs(paths: Iterable[str]) -> str | None:
+    """Give the digest by which kept logs are known again as those of an accepted number.
+
+    That is ``sha256:`` and the digest over the digests of all logs in their order; ``None`` without
+    a log, or where one cannot be read any more.
+    """
+    whole = hashlib.sha256()
+    count = 0
+    for path in paths:
+        one = hashlib.sha256()
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 - names need not be Unicode
+                while block := file.read(BUFFER_SIZE):
+                    one.update(block)
+        except (OSError, ValueError):
+            return None
+        whole.update(one.digest())
+        count += 1
+    return f"sha256:{whole.hexdigest()}" if count else None

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.clock import Clock, StampError, parse
-from pytest_dlperf.logs.contract import (
-    LOOK_AHEAD,
-    BrokenContractError,
-    Estimate,
-    RankCount,
-    positive,
-    whole_number,
-)
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.steps import (
+    LOOK_AHEAD,
+    Gaps,
+    RankCount,
     Records,
+    StepNumbers,
+    StepsSeen,
     check_epochs,
     global_rate,
-    print_interval,
     step_seconds,
 )
 
@@ -52,10 +48,8 @@ class SharedSteps:
         self._case = case
         self._ranks = case.topology.devices_per_node
         self._restarts = "epoch" in log_format.record.groupindex
-        self._first_step = log_format.first_step
+        self._numbers = StepNumbers(log_format.first_step)
         self._shifts: dict[int, int] = {}
-        self._shift = 0
-        self._epoch = -1
         self._turns: set[int] = set()
         self._texts: dict[int, list[tuple[bytes, int]]] = {}
         self._before: dict[int, int] = {}
@@ -68,11 +62,6 @@ class SharedSteps:
         self._offset: int | None = None
 
     @property
-    def steps_found(self) -> int:
-        """Steps of the rank that came furthest."""
-        return self._step
-
-    @property
     def complete(self) -> bool:
         """Whether each rank that was expected has completed its window.
 
@@ -81,27 +70,16 @@ class SharedSteps:
         return self._enough is not None
 
     @property
-    def warmup_steps(self) -> int:
-        """The last step in front of the measured ones."""
-        return self._span.after
-
-    @property
-    def window_steps(self) -> int:
-        """The step that completes a rank's window."""
-        return self._span.last
-
-    @property
-    def slowest_step(self) -> int:
-        """The last step that every rank has shown."""
-        return self._slowest
-
-    def last_steps(self) -> dict[str, int]:
-        """The last step of all, under no name: which rank has shown it is not known."""
-        return {"": self._step} if self._step else {}
-
-    def awaited(self) -> dict[str, int]:
-        """The last step that every rank has shown, unless all windows are complete."""
-        return {} if self.complete else {"": self._slowest}
+    def seen(self) -> StepsSeen:
+        """How far the log has come; which rank has shown the last step is not known."""
+        return StepsSeen(
+            found=self._step,
+            warmup=self._span.after,
+            window=self._span.last,
+            slowest=self._slowest,
+            last={"": self._step} if self._step else {},
+            awaited={} if self.complete else {"": self._slowest},
+        )
 
     def feed(self, region: Region) -> int | None:
         """Take the region's records; where the last rank completed its window, or ``None``.
@@ -125,17 +103,16 @@ class SharedSteps:
 
     def _take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> bool:
         number = whole_number(printed, what="step", offset=offset)
-        first = self._first_step
-        if first is None:
-            first = self._first_step = min(number, 1)
+        if self._offset is None:
+            self._numbers.begin(number)
         if self._restarts:
-            shift = self._shift_of(whole_number(epoch, what="epoch", offset=offset), first, offset)
+            shift = self._shift_of(whole_number(epoch, what="epoch", offset=offset), offset)
         else:
-            shift = 1 - first
+            shift = self._numbers.shift
         step = number + shift
         if step < 1:
             raise BrokenContractError(
-                f"step {number} stands below the first step, {first}", offset=offset
+                f"step {number} stands below the first step, {self._numbers.first}", offset=offset
             )
         if self._ranks == 1 and step < self._step:
             raise BrokenContractError(
@@ -164,24 +141,17 @@ class SharedSteps:
         if count == self._ranks and step > self._slowest:
             self._slowest = step
 
-    def _shift_of(self, epoch: int, first: int, offset: int) -> int:
+    def _shift_of(self, epoch: int, offset: int) -> int:
         shift = self._shifts.get(epoch)
-        if shift is not None:
-            return shift
-        if self._offset is None:
-            shift = 1 - first
-        elif epoch < self._epoch:
-            raise BrokenContractError(
-                f"steps are out of order: epoch {epoch} follows epoch {self._epoch}", offset=offset
-            )
-        else:
-            shift = self._step + 1 - first
+        if shift is None:
+            known = self._numbers.epoch
+            self._numbers.turn(epoch, self._step, offset)
+            shift = self._shifts[epoch] = self._numbers.shift
             if self._step >= self._span.last:
-                # Beyond the window, and not worth remembering.
-                return shift
-            self._turns.add(self._step + 1)
-        self._epoch = epoch
-        self._shifts[epoch] = shift
+                # In what order epochs come behind the window changes nothing.
+                self._numbers.epoch = known
+            elif self._offset is not None:
+                self._turns.add(self._step + 1)
         return shift
 
     def estimate(self) -> Estimate:
@@ -220,24 +190,20 @@ class SharedSteps:
     def _checked(self, first: Sequence[int], steps: Sequence[int]) -> Records:
         """What the records are, from the ``first`` that counts, if they make up the window."""
         known = sorted({*self._before, *steps, *({self._closing} - {_NEVER})})
-        gaps = Counter(
-            after - before for before, after in pairwise(known) if after not in self._turns
-        )
-        widest = max(
-            (
-                (after - before, before)
-                for before, after in pairwise(known)
-                if after >= self._span.begin
-            ),
-            default=(0, 0),
-        )
+        gaps = Gaps()
+        for before, after in pairwise(known):
+            gaps.note(
+                after - before,
+                before,
+                in_epoch=after not in self._turns,
+                in_window=after >= self._span.begin,
+            )
         records = Records(
             first=first[0] if first else 0,
             last=steps[-1] if steps else 0,
             count=len(steps),
             furthest=self._step,
-            widest=widest,
-            interval=print_interval(gaps),
+            gaps=gaps,
         )
         self._span.check(records, self._offset)
         return records
@@ -262,7 +228,7 @@ class SharedSteps:
                 covered += [before + 1, step]
             before = step
         records = self._checked(covered[:1], steps)
-        check_epochs(self._turned_between(records.first, records.last), records.interval)
+        check_epochs(self._turned_between(records.first, records.last), records.gaps.interval)
         return Estimate(global_rate(self._format, used / time, self._case), used)
 
     def _by_stamps(self, steps: Sequence[int]) -> Estimate:
@@ -270,7 +236,7 @@ class SharedSteps:
         records = self._checked(steps[:1], steps)
         if len(steps) == 1:
             raise self._span.only_one(records.first)
-        check_epochs(self._turned_between(steps[0] + 1, steps[-1]), records.interval)
+        check_epochs(self._turned_between(steps[0] + 1, steps[-1]), records.gaps.interval)
         clock = Clock()
         at = 0
         try:

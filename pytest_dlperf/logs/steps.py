@@ -1,4 +1,4 @@
-"""The steps that ``steady`` measures, and what holds for them whoever printed them.
+"""Count the steps of a log, whoever printed them: numbers, epochs, gaps, ranks and the window.
 
 Steps are numbered by how many had ended: the first is 1, whatever the log calls it, and numbering
 goes on where the log begins anew with each epoch.
@@ -6,8 +6,9 @@ goes on where the log begins anew with each epoch.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pytest_dlperf.logs.contract import BrokenContractError, positive
 from pytest_dlperf.logs.formats import RateScope, Timing
@@ -15,9 +16,143 @@ from pytest_dlperf.logs.formats import RateScope, Timing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_dlperf.logs.contract import Estimate
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
+
+LOOK_AHEAD: Final = 256 * 1024
+"""Bytes in which every rank of a node shows: output to a pipe comes in blocks of 8 KiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsSeen:
+    """How far a log has come, in steps numbered from 1 on through all epochs.
+
+    Where ranks do not name themselves, ``last`` and ``awaited`` have one entry under the name "".
+    """
+
+    found: int
+    """Steps of the rank that came furthest; for ``published``, lines that count."""
+    warmup: int
+    """Steps that a rank shows before the measured ones, settling included."""
+    window: int
+    """Steps that a rank has to show: settling, warm-up and measured ones."""
+    slowest: int
+    """The last step that all ranks have reached, as far as they are told apart."""
+    last: Mapping[str, int]
+    """The last step of each rank that has shown one, by a name such as ``rank 3``.
+
+    A rank whose window is complete stays at the step that completed it.
+    """
+    awaited: Mapping[str, int]
+    """The last step of each rank from which more is needed; 0 under "" while a rank is missing."""
+
+    @property
+    def furthest(self) -> int:
+        """The last step of all."""
+        return max(self.last.values(), default=0)
+
+
+class Collector(Protocol):
+    """Takes from a log what an estimate needs, piece by piece."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has shown what the estimate needs: no later step can change it."""
+
+    @property
+    def seen(self) -> StepsSeen:
+        """How far the log has come."""
+
+    def feed(self, region: Region) -> int | None:
+        """Take what the region holds; where in it the log has shown enough, or ``None``.
+
+        Raises:
+            BrokenContractError: The log breaks its contract.
+        """
+
+    def estimate(self) -> Estimate:
+        """Compute the throughput of what was taken.
+
+        Raises:
+            BrokenContractError: Something is missing or wrong.
+        """
+
+
+class StepNumbers:
+    """Numbers steps from 1 on, whatever a log calls its first one, and on through its epochs.
+
+    ``first`` is what the log calls the first step of an epoch, ``shift`` what is added to a number
+    of the current ``epoch``.
+    """
+
+    __slots__ = ("epoch", "first", "shift")
+
+    def __init__(self, first: int | None) -> None:
+        """Take ``None`` where the log's first record decides what its first step is called."""
+        self.first = first
+        self.epoch = -1
+        self.shift = 0
+
+    def begin(self, number: int) -> None:
+        """Take the number of the log's first record."""
+        if self.first is None:
+            self.first = min(number, 1)
+        self.shift = 1 - self.first
+
+    def turn(self, epoch: int, after: int, offset: int) -> None:
+        """Go on in the next epoch, which begins behind step ``after``.
+
+        Raises:
+            BrokenContractError: The log goes back to an earlier epoch.
+        """
+        if epoch < self.epoch:
+            raise BrokenContractError(
+                f"steps are out of order: epoch {epoch} follows epoch {self.epoch}", offset=offset
+            )
+        self.epoch = epoch
+        self.shift = after + 1 - (self.first or 0)
+
+
+class Gaps:
+    """How far the steps of records lie apart.
+
+    ``counts`` says how often each distance was seen within an epoch. ``widest`` is the longest way
+    from one record to the next, with its place: from the last record in front of the window to the
+    one that ends it.
+    """
+
+    __slots__ = ("counts", "widest")
+
+    def __init__(self) -> None:
+        """Begin without a record."""
+        self.counts: Counter[int] = Counter()
+        self.widest: tuple[int, int, int] = (0, 0, 0)
+
+    def note(
+        self, gap: int, step: int, offset: int = 0, *, in_epoch: bool, in_window: bool
+    ) -> None:
+        """Note that a record follows ``gap`` steps after the one before, at such a place."""
+        if in_epoch:
+            self.counts[gap] += 1
+        if in_window:
+            self.widest = max(self.widest, (gap, step, offset))
+
+    @property
+    def least(self) -> int:
+        """The shortest way from one record to the next."""
+        return min(self.counts, default=1)
+
+    @property
+    def interval(self) -> int:
+        """How many steps lie between two records.
+
+        The most frequent number: a hole is a gap as well, and so is an epoch's last, shorter
+        interval.
+        """
+        return min(self.counts, key=lambda gap: (-self.counts[gap], gap), default=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +192,16 @@ class Span:
             BrokenContractError: They reach less far than one print interval from its ends, or
                 some are missing between them.
         """
-        interval = records.interval
+        interval = records.gaps.interval
         if records.furthest < self.last and self.last - records.last >= interval:
             raise self.too_few(records.furthest, offset)
-        check_no_hole(*records.widest, interval)
+        gap, before, _ = records.gaps.widest
+        # The first interval of all may be one shorter, where numbering begins with 1.
+        if gap >= 2 * interval:
+            raise BrokenContractError(
+                f"steps are missing from the log: none between step {before} and step "
+                f"{before + gap}, counted from 1"
+            )
         measured = self.last - self.after
         if interval > measured:
             raise BrokenContractError(
@@ -101,39 +242,14 @@ class Records:
     """What the records of a rank have in common, for the question whether they are a window.
 
     ``first`` and ``last`` are the steps of the first and the last record that count, ``count`` is
-    how many there are, ``furthest`` the last step of all. ``widest`` is the longest way from one
-    record to the next, and the step before it: from the last record in front of the window to the
-    one that ends it.
+    how many there are, ``furthest`` the last step of all. The place of a gap is the step before it.
     """
 
     first: int
     last: int
     count: int
     furthest: int
-    widest: tuple[int, int]
-    interval: int
-
-
-def print_interval(gaps: Mapping[int, int]) -> int:
-    """How many steps lie between two records, of how often each number was seen.
-
-    The most frequent one: a hole is a gap as well, and so is an epoch's last, shorter interval.
-    """
-    return min(gaps, key=lambda gap: (-gaps[gap], gap), default=1)
-
-
-def check_no_hole(gap: int, before: int, interval: int) -> None:
-    """Check that no record is missing between two, ``gap`` steps apart, the first ``before``.
-
-    Raises:
-        BrokenContractError: One is.
-    """
-    # The first interval of all may be one shorter, where numbering begins with 1.
-    if gap >= 2 * interval:
-        raise BrokenContractError(
-            f"steps are missing from the log: none between step {before} and step "
-            f"{before + gap}, counted from 1"
-        )
+    gaps: Gaps
 
 
 def check_epochs(turned_inside: bool, interval: int) -> None:
@@ -166,3 +282,76 @@ def step_seconds(log_format: LogFormat, text: bytes, offset: int) -> float:
     """
     seconds = positive(text, what="the step's time", offset=offset)
     return seconds / 1000 if log_format.timing is Timing.MILLISECONDS else seconds
+
+
+def epoch_hint(log_format: LogFormat) -> str:
+    """What may have been left out of a declared record when its numbers begin again."""
+    if not log_format.whole_lines or "epoch" in log_format.record.groupindex:
+        return ""
+    return "; if numbering begins again with each epoch, the record needs a group 'epoch'"
+
+
+class RankCount:
+    """Counts ranks in a log that does not name them: as many as print its first step.
+
+    Reading goes on for ``LOOK_AHEAD`` bytes after a window is complete, for ranks beyond those
+    declared: their output may be held back while that of others fills the window.
+    """
+
+    def __init__(self, log_format: LogFormat, case: Case, ranks: int) -> None:
+        """Expect ``ranks`` ranks."""
+        self._hint = epoch_hint(log_format)
+        self._case = case
+        self._ranks = ranks
+        self._first: tuple[bytes, bytes] | None = None
+        self._count = 0
+
+    @property
+    def all_there(self) -> bool:
+        """Whether every rank has printed."""
+        return self._count == self._ranks
+
+    def note(self, epoch: bytes, step: bytes, offset: int) -> None:
+        """Look whether a record is the first of another rank.
+
+        Raises:
+            BrokenContractError: There are more ranks than expected.
+        """
+        if self._first is None:
+            self._first = epoch, step
+        if (epoch, step) == self._first:
+            self._count += 1
+            self.check_step(step, self._count, offset)
+
+    def check_step(self, step: bytes, count: int, offset: int) -> None:
+        """Check that a step does not stand there more often than there are ranks.
+
+        Raises:
+            BrokenContractError: It does.
+        """
+        if count > self._ranks:
+            shown = step[:40].decode(errors="replace")
+            raise BrokenContractError(
+                f"step {shown} stands in the log more than {self._ranks} time(s); "
+                f"{self._expected}, unless a second run was appended{self._hint}",
+                offset=offset,
+            )
+
+    def check_all_there(self) -> None:
+        """Check that every rank has printed.
+
+        Raises:
+            BrokenContractError: The log holds fewer ranks than expected.
+        """
+        if not self.all_there:
+            raise self.too_seldom(self._count)
+
+    def too_seldom(self, count: int, offset: int | None = None) -> BrokenContractError:
+        """A step stands there ``count`` times only."""
+        return BrokenContractError(
+            f"a step stands in the log {count} time(s); {self._expected}", offset=offset
+        )
+
+    @property
+    def _expected(self) -> str:
+        return f"the case {self._case.id} has {self._ranks} rank(s) per node, which print each once"

@@ -7,10 +7,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck, checked
+from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
+from pytest_dlperf.logs.ranked import RankedSteps
 from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number, records
-from pytest_dlperf.logs.steady import Collector, steady_collector
+from pytest_dlperf.logs.shared import SharedSteps
+from pytest_dlperf.logs.steps import Span
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.steps import Collector, StepsSeen
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -142,42 +146,9 @@ class LogReading:
         return 0 if self._reader is None else self._reader.position
 
     @property
-    def window_steps(self) -> int:
-        """How many steps a rank has to show: settling, warm-up and measured ones.
-
-        ``published`` counts lines: there it is what they come to, as far as it is known yet.
-        """
-        return self._collector.window_steps
-
-    @property
-    def warmup_steps(self) -> int:
-        """How many of these come before the measured ones."""
-        return self._collector.warmup_steps
-
-    @property
-    def furthest_step(self) -> int:
-        """The last step of all, numbered from 1 on through all epochs; 0 without one."""
-        return max(self.last_steps().values(), default=0)
-
-    @property
-    def slowest_step(self) -> int:
-        """The last step that all ranks have reached, as far as they are told apart."""
-        return self._collector.slowest_step
-
-    def last_steps(self) -> dict[str, int]:
-        """The last step of each rank that has shown one, by a name such as ``rank 3``.
-
-        Where ranks do not name themselves it is one step, the last of all, under the name ``""``.
-        A rank whose window is complete stays at the step that completed it.
-        """
-        return self._collector.last_steps()
-
-    def awaited(self) -> dict[str, int]:
-        """The last step of each rank from which more is needed, by the names of ``last_steps``.
-
-        Under ``""`` stands what all ranks without a name have reached: 0 while one is missing.
-        """
-        return self._collector.awaited()
+    def steps(self) -> StepsSeen:
+        """How far the ranks have come."""
+        return self._collector.seen
 
     def advance(self, limit: int | None = None) -> bool:
         """Read what is new, and say whether that was all there is.
@@ -256,7 +227,7 @@ class LogReading:
                 status=RunStatus.INVALID,
                 reason=self._broken,
                 log=str(self._path),
-                steps=self._collector.steps_found,
+                steps=self._collector.seen.found,
             )
         return Run(
             run=self._number,
@@ -345,8 +316,14 @@ class LogReading:
 def _collector(
     log_format: LogFormat, case: Case, window: Window, estimator: Estimator
 ) -> Collector:
+    """Choose how steps are collected: rank by rank, from ranks that look alike, or as lines."""
     if estimator is Estimator.STEADY:
-        return steady_collector(log_format, window, case)
+        span = Span.of(log_format, window)
+        if log_format.ranks is Ranks.ONE:
+            return RankedSteps(log_format, span, case, ranks=1)
+        if log_format.labels_ranks:
+            return RankedSteps(log_format, span, case, ranks=case.topology.devices_per_node)
+        return SharedSteps(log_format, span, case)
     if log_format.published is None:
         raise ValueError(f"the log format {log_format.name} has no published definition")
     return PublishedLines(log_format, log_format.published, window, case)
