@@ -271,7 +271,7 @@ class DlperfSession:
         suite = self._suite
         if suite is None or not self._deselected:
             return
-        from pytest_dlperf.reports.selection import selection_lines
+        from pytest_dlperf.reports.nothing_run import selection_lines
 
         names = [
             " ".join((item.nodeid, *(mark.name for mark in item.iter_markers()))).lower()

@@ -21,8 +21,8 @@ from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.speedups import speedup_lines
-from pytest_dlperf.reports.table import Table, row_of
 from pytest_dlperf.reports.tables import listed, wrapped
+from pytest_dlperf.reports.terminal_table import Table, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
