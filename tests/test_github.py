@@ -197,7 +197,7 @@ def test_a_regression_is_an_annotation(suite: Suite, workers: list[str], quiet: 
     assert (command.name, command.title) == ("error", "regressed: tiny-mlp-fp32-b4-1n2g")
     by_throughput, by_speedup = command.message.split("\n")
     assert re.fullmatch(
-        r"throughput regressed: 6\d\d\.\d\d samples/s, baseline 760\.00 \(-\d+\.\d %.*",
+        r"throughput regressed: 6\d\d\.\d\d samples/s, reference 760\.00 \(-\d+\.\d %.*",
         by_throughput,
     )
     assert by_speedup.startswith("speedup regressed: 1.")

@@ -119,7 +119,7 @@ def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite: Suite) -> None:
         [
             f"regressed: throughput of {case.id}",
             "*measured   105.00 sentences/s (published)",
-            "*baseline   112.99 sentences/s of cluster dlperf-v100: -7.1 %, tolerance 5 %",
+            "*reference  112.99 sentences/s of cluster dlperf-v100: -7.1 %, tolerance 5 %",
             f"    logs in {folder}/1n1g/",
             "    run 1: 104.00  bert_b64_fp32_1.log",
         ]

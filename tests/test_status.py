@@ -240,5 +240,5 @@ def test_a_failure_is_told_once_in_every_style(nights: Nights, style: str) -> No
     night[1] = "tiny and throughput"
     text = nights.suite.run(*night, f"--tb={style}").stdout.str()
     assert len(re.findall(rf"^regressed: throughput of {TWO}$", text, re.MULTILINE)) == 1
-    assert "  baseline   " in text
+    assert "  reference  " in text
     assert "Traceback" not in text

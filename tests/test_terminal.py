@@ -16,7 +16,8 @@ from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStat
 from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.terminal import counts_line, summary_lines
+from pytest_dlperf.reports.report import Note
+from pytest_dlperf.reports.terminal import counts_line, note_lines, summary_lines
 from pytest_dlperf.results.decode import read_results
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_a_row_has_all_numbers() -> None:
 
     assert above.replace("-", "").split() == ["images/s", "speedup"]
     assert head.split() == [
-        "case", "median", "baseline", "diff", "spread", "mean", "runs", "ratio", "baseline",
+        "case", "median", "reference", "diff", "spread", "mean", "runs", "ratio", "reference",
         "diff", "verdict",
     ]  # fmt: skip
     assert row.split() == [
@@ -122,11 +123,23 @@ def test_80_columns_have_what_matters_most_in_one_line() -> None:
     ]  # fmt: skip
 
 
+def test_80_columns_have_the_minimum_detectable_change() -> None:
+    seen = result(Verdict.PASS, case_id="tensorflow-bert_base-fp32-b64-4n8g", speedup=Verdict.PASS)
+    seen.judgements = {
+        quantity: replace(judgement, min_detectable_percent=5.3)
+        for quantity, judgement in seen.judgements.items()
+    }
+    _, head, row, _ = lines(seen, width=80, verbosity=0)
+    assert "sees" in head.split()
+    assert "5.3 %" in row
+
+
 def test_what_had_no_column_stands_below_a_case_that_is_not_good() -> None:
     case_id = "tensorflow-bert_base-fp32-b64-4n8g"
     bad = result(Verdict.REGRESSED, case_id=case_id, speedup=Verdict.PASS)
     assert lines(bad, width=80, verbosity=0)[3:] == [
-        "    speedup diff -3.5 %, baseline 9000.00, speedup baseline 24.88, spread 2.8 %",
+        "    speedup diff -3.5 %, reference 9000.00, speedup reference 24.88,",
+        "        spread 2.8 %",
         "    images/s  1: 8940.30  2: 8468.23  3: 8781.78",
     ]
 
@@ -222,6 +235,31 @@ def test_cases_are_counted_by_verdict() -> None:
     assert "red" in line.markup
 
 
+def test_the_counts_say_what_made_the_session_fail() -> None:
+    skipped = CaseResult(
+        case=Case.parse(ID),
+        judgements={
+            Quantity.THROUGHPUT: Judgement(
+                quantity=Quantity.THROUGHPUT, verdict=Verdict.SKIPPED, reason="no logs"
+            )
+        },
+    )
+    some = [result(Verdict.PASS), skipped]
+    assert counts_line(some, strict=True).text == "2 cases: 1 skipped (failed: strict), 1 pass"
+    notes = [Note("fine"), Note("nothing was measured: no logs", is_bad=True)]
+    line = counts_line([skipped], notes)
+    assert line.text == "1 case: 1 skipped; failed: nothing was measured"
+    assert "red" in line.markup
+
+
+def test_notes_are_wrapped_only_to_a_width() -> None:
+    note = Note("one " * 30, is_bad=True)
+    assert [line.text for line in note_lines([note])] == ["one " * 30]
+    wrapped = [line.text for line in note_lines([note], width=60)]
+    assert len(wrapped) == 3
+    assert max(map(len, wrapped)) <= 60
+
+
 def test_an_interrupted_session_is_never_green() -> None:
     line = counts_line([result(Verdict.PASS)] * 2, interrupted=True)
     assert line.text == "interrupted: 2 cases: 2 pass so far"
@@ -300,7 +338,7 @@ def test_a_reference_that_was_not_selected_is_shown() -> None:
     measured.single_device = reference.measurement
     text = lines(measured, verbosity=0)
     assert text[3].split()[0] == measured.case.single_device.id
-    assert text[3].split()[-1] == "reference"
+    assert text[3].split()[-1] == "speedups"
     assert counts_line([measured]).text == "1 case: 1 pass"
 
 
@@ -400,7 +438,7 @@ def test_a_selection_of_nothing_says_why(suite: Suite, selection: list[str], tol
     assert "interrupted" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("arguments", [["--collect-only", "-q"], []])
+@pytest.mark.parametrize("arguments", [["--collect-only", "-q"], ["-v"]])
 def test_a_selection_of_something_is_told_nothing(suite: Suite, arguments: list[str]) -> None:
     TinySystem(suite)
     result = suite.run("-k", "tiny and 1n2g and throughput", "--dlperf-repeats", "1", *arguments)
@@ -438,7 +476,7 @@ def test_what_was_cut_short_says_so_in_all_reports(
     assert "<h1>Interrupted: 1 of 2 cases was not judged</h1>" in page
     assert results["interrupted"] is True
     [two, one] = results["cases"]
-    assert "unfinished" not in one
+    assert not one.get("unfinished")
     assert two["unfinished"] == ["speedup"]
     read = read_results(suite.path / "results.json")
     assert read.cases[0].unfinished == (Quantity.SPEEDUP,)

@@ -17,7 +17,6 @@ from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
     add_folders,
-    counted,
     file_argument,
     text_argument,
 )
@@ -35,7 +34,7 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.reports.numbers import in_full, printable
+from pytest_dlperf.reports.numbers import counted, in_full, printable
 
 if TYPE_CHECKING:
     import argparse

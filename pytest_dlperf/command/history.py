@@ -15,7 +15,6 @@ from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
-    counted,
     file_argument,
     path_argument,
     text_argument,
@@ -28,6 +27,7 @@ from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports import history_words, numbers
+from pytest_dlperf.reports.numbers import counted
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.results.decode import ResultsFileError, read_results
 

@@ -19,7 +19,6 @@ from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
     add_folders,
-    counted,
     integer_argument,
     text_argument,
 )
@@ -30,6 +29,7 @@ from pytest_dlperf.gate.rules import rule_maker
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import RuleName
 from pytest_dlperf.plugin.suite import Suite
+from pytest_dlperf.reports.numbers import counted
 from pytest_dlperf.reports.tables import wrapped
 
 if TYPE_CHECKING:

@@ -105,8 +105,3 @@ class Style:
         if not self._is_coloured or not markup:
             return text
         return f"\033[{';'.join(_CODES[name] for name in markup)}m{text}\033[0m"
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things: ``1 case``, ``2 cases``."""
-    return f"{number} {what}{'s' * (number != 1)}"

@@ -19,7 +19,6 @@ from pytest_dlperf.gate.sequential import (
 from pytest_dlperf.model.baseline import ROLLING_SESSIONS
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
-from pytest_dlperf.reports.accepted import change_lines
 from pytest_dlperf.reports.case_status import headline
 from pytest_dlperf.reports.report import Note
 
@@ -132,7 +131,6 @@ def _change_baselines(
             accepted += _accepted(change, unit)
     if settings.update_baselines and not (by_system or notes):
         notes.append(Note(_why_unchanged(results)))
-    notes += map(Note, change_lines(accepted) if accepted else ())
     return notes, accepted
 
 

@@ -219,7 +219,7 @@ class DlperfSession:
         suite = self._suite
         if not self._settings.dry_run or suite is None or self._only_looks:
             return None
-        from pytest_dlperf.reports.dry_run import dry_run_lines
+        from pytest_dlperf.reports.nothing_run import dry_run_lines
 
         cases = []
         for item in session.items:

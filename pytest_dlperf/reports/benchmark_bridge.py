@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.report import Note, Report
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ def _fault(measurement: Measurement) -> str | None:
 
 def _left_out(faults: Mapping[str, str]) -> Note:
     named = [f"{case_id} ({fault})" for case_id, fault in faults.items()]
-    more = len(named) - _NAMED_CASES
-    told = ", ".join(named[:_NAMED_CASES]) + (f" and {more} more" if more > 0 else "")
+    told = numbers.named(named, _NAMED_CASES)
     return Note(f"pytest-benchmark was not given what did not run whole: {told}")
 
 

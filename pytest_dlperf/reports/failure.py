@@ -118,10 +118,10 @@ def _judged(
     of = "" if reference == accepted else ", of the last sessions"
     difference = numbers.signed_percent(difference_percent(judgement))
     limit = "" if view else tolerance
-    yield f"  baseline   {written(reference)}{unit} of cluster {cluster}{of}: {difference}{limit}"
+    yield f"  reference  {written(reference)}{unit} of cluster {cluster}{of}: {difference}{limit}"
     if reference != accepted:
         from_accepted = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
-        yield f"  accepted     {written(accepted)}{unit}: {from_accepted}"
+        yield f"  accepted   {written(accepted)}{unit}: {from_accepted}"
     if view is not None:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Quantity, RuleName
 from pytest_dlperf.reports import numbers
@@ -10,9 +10,31 @@ from pytest_dlperf.reports import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.records import CaseResult, TestRecord
+    from pytest_dlperf.model.results import BaselineChange
+
+CHANGE_HEADINGS: Final = ("case", "unit", "old", "new", "diff", "why")
+
+
+def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str]:
+    """Return the cells of an accepted number, below ``CHANGE_HEADINGS``."""
+    written = numbers.speedup if change.quantity == "speedup" else numbers.throughput
+    return (
+        change.case_id,
+        change.unit,
+        written(change.old),
+        written(change.new),
+        numbers.signed_percent(change.difference_percent),
+        change.why,
+    )
+
+
+def alike(reason: str, case: Case) -> str:
+    """Return what a reason has in common with that of other cases: all but their names."""
+    return reason.replace(case.id, "").replace(str(case.topology), "")
 
 
 def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
@@ -50,7 +72,7 @@ def accepted(judgement: Judgement | None) -> float | None:
 
 
 def difference_percent(judgement: Judgement | None) -> float | None:
-    """How far the number that is shown lies above the baseline that is shown beside it.
+    """How far the number that is shown lies above the reference that is shown beside it.
 
     The rule may have gone by another number than the median: see ``rule_view``. ``None`` where
     nothing was compared.

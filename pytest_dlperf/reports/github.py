@@ -131,12 +131,8 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
     for standing in _ABSENCES:
         cases = [result.case.id for result in results if standing_of(result) is standing]
         if cases:
-            yield f"{len(cases)} of {len(results)} cases {standing.value}", _named(cases)
-
-
-def _named(cases: Sequence[str]) -> str:
-    more = len(cases) - _CASES_NAMED
-    return ", ".join(cases[:_CASES_NAMED]) + (f" and {more} more" if more > 0 else "")
+            title = f"{len(cases)} of {len(results)} cases {standing.value}"
+            yield title, numbers.named(cases, _CASES_NAMED)
 
 
 def _of_case(result: CaseResult) -> tuple[str, str]:
@@ -160,7 +156,7 @@ def _line(judgement: Judgement, result: CaseResult) -> str:
         said += f": {written(judgement.measured)}{unit}"
         held = held_against(result, judgement.quantity)
         if held is not None:
-            said += f", baseline {written(held)}"
+            said += f", reference {written(held)}"
         difference = difference_percent(judgement)
         if difference is not None:
             said += f" ({numbers.signed_percent(difference)})"

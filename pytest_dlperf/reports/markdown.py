@@ -14,7 +14,6 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.accepted import HEADINGS, change_row
 from pytest_dlperf.reports.case_status import (
     INTERRUPTED,
     CaseStatus,
@@ -28,8 +27,11 @@ from pytest_dlperf.reports.case_status import (
 )
 from pytest_dlperf.reports.environment import measured_facts, session_facts
 from pytest_dlperf.reports.figures import (
+    CHANGE_HEADINGS,
     accepted,
+    alike,
     by_training,
+    change_row,
     detectable_losses,
     difference_percent,
     efficiency_percent,
@@ -49,7 +51,6 @@ from pytest_dlperf.reports.markdown_text import (
     inline,
     table,
 )
-from pytest_dlperf.reports.reasons import alike
 from pytest_dlperf.reports.remarks import remark_lines
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _accepted(results: Results) -> str:
         (code(case), inline(unit), old, new, difference, inline(why))
         for case, unit, old, new, difference, why in map(change_row, results.baseline_changes)
     ]
-    return table(HEADINGS, rows, right="  rrr")
+    return table(CHANGE_HEADINGS, rows, right="  rrr")
 
 
 def _ignored(results: Results) -> str:

@@ -1,15 +1,21 @@
-"""What was wrong with a selection that no test fits."""
+"""What pytest prints where no test runs: the plans of a dry run, and why nothing was selected."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.launch.record import masked_arguments, masked_environment
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
+from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.model.case import Case
 
 _OPERATORS: Final = frozenset(("and", "or", "not", "true", "false"))
@@ -19,6 +25,37 @@ _ARGUMENT: Final = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|(\w+))""")
 # A word that is not forbidden; "not" itself is none.
 _WANTED_MARK: Final = re.compile(r"(?<!not )\b([A-Za-z_]\w*)\b(?!\s*\()")
 _MARKER: Final = re.compile(r"\bdlperf\s*\(([^)]*)\)")
+
+
+def dry_run_lines(
+    cases: Sequence[Case], planned: Callable[[Case], Sequence[NodeCommand]]
+) -> Iterator[str]:
+    """Each case, and one line for each of its nodes; values that look like secrets are masked."""
+    launched = 0
+    for case in cases:
+        yield case.id
+        try:
+            commands = planned(case)
+        except (CannotMeasureError, BrokenError) as error:
+            yield f"  cannot be launched: {error}"
+        else:
+            launched += 1
+            yield from map(_node_line, commands)
+    missing = len(cases) - launched
+    cannot = f", {missing} of them cannot be launched" if missing else ""
+    yield f"{numbers.counted(len(cases), 'case')}{cannot}; nothing was run"
+    if launched:
+        yield "ports and scratch folders are examples: a run is given free ones"
+
+
+def _node_line(command: NodeCommand) -> str:
+    words = masked_arguments(command.arguments)
+    environment = masked_environment(command.environment)
+    if environment:
+        words = ["env", *(f"{name}={value}" for name, value in environment.items()), *words]
+    folder = command.working_directory
+    change = f"cd {shlex.quote(folder)} && " if folder is not None else ""
+    return f"  node {command.node_rank} on {command.host}: {change}{shlex.join(words)}"
 
 
 def selection_lines(
@@ -53,8 +90,7 @@ def _runs(cluster: Cluster) -> str:
     """Which systems the cluster names, where it does not run all."""
     if cluster.systems is None:
         return ""
-    more = len(cluster.systems) - _VALUES_SHOWN
-    shown = ", ".join(cluster.systems[:_VALUES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    shown = numbers.named(cluster.systems, _VALUES_SHOWN)
     return f"; its cluster.yaml lists the systems {shown}"
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate import wording
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ABSENT: Final = "-"
 # What the runner of GitHub Actions obeys in what is printed: a line that begins with two colons,
@@ -66,6 +69,17 @@ def in_full(reason: str, indent: int) -> str:
     """A reason as it is, the lines below the first one indented."""
     head, *below = map(printable, reason.split("\n"))
     return "\n".join([head, *(f"{' ' * indent}{line}" for line in below)])
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things: ``1 case``, ``2 cases``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """Name the first of several things: ``a, b and 3 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +17,19 @@ from pytest_dlperf.reports.case_status import (
     standing_of,
     worst_first,
 )
-from pytest_dlperf.reports.figures import accepted, decisive, difference_percent, rule_view
-from pytest_dlperf.reports.reasons import alike
+from pytest_dlperf.reports.figures import (
+    CHANGE_HEADINGS,
+    accepted,
+    alike,
+    change_row,
+    decisive,
+    difference_percent,
+    rule_view,
+)
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
-from pytest_dlperf.reports.speedups import speedup_lines
-from pytest_dlperf.reports.tables import listed, wrapped
-from pytest_dlperf.reports.terminal_table import Table, row_of
+from pytest_dlperf.reports.tables import aligned, listed, wrapped
+from pytest_dlperf.reports.terminal_table import Table, row_of, speedup_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -75,8 +82,11 @@ class TerminalReport(Report):
         if verbosity >= 0:
             for text in remark_lines(cases):
                 yield from map(Line, wrapped(text, width, indent=4))
-        yield from note_lines(notes)
-        yield counts_line(cases, strict=strict, interrupted=results.interrupted)
+        yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
+        if results.baseline_changes:
+            rows = [CHANGE_HEADINGS, *map(change_row, results.baseline_changes)]
+            yield from map(Line, aligned(rows, "llrrrl"))
+        yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
 
 
 def status_of(record: TestRecord, given: TestStatus, *, strict: bool) -> TestStatus:
@@ -120,10 +130,13 @@ def _number(record: TestRecord, judgement: Judgement | None) -> str:
     return f" {numbers.throughput(judgement.measured)}{unit}{told}"
 
 
-def note_lines(notes: Iterable[Note]) -> Iterator[Line]:
-    """Say what was written and what could not be."""
+def note_lines(notes: Iterable[Note], *, width: int | None = None) -> Iterator[Line]:
+    """Say what was written and what could not be; a line each where no width is given."""
     for note in notes:
-        yield Line(numbers.printable(note.text), ("red",) if note.is_bad else ())
+        markup = ("red",) if note.is_bad else ()
+        text = numbers.printable(note.text)
+        for line in [text] if width is None else wrapped(text, width, indent=4):
+            yield Line(line, markup)
 
 
 def summary_lines(
@@ -154,7 +167,7 @@ def summary_lines(
         yield from map(Line, speedup_lines(results, width=width))
         with_all = verbosity > 0 or len(skipped) == len(results)
         yield from _skipped(skipped, width=width, with_all=with_all)
-        yield from _ignored(ignored_logs)
+        yield from _ignored(ignored_logs, width)
     elif verbosity == -1 and not strict and len(skipped) == len(results):
         yield from _skipped_in_short(skipped, width=width)
 
@@ -204,7 +217,8 @@ def _table(
         if with_runs:
             told = table.left_out(row, with_all=verbosity > 0)
             yield from map(Line, listed("   ", told, width, separator=","))
-        yield from map(Line, _details(result, width, with_runs=with_runs))
+        for text in _details(result, width, with_runs=with_runs):
+            yield from map(Line, wrapped(text, width, indent=6))
     legend = table.legend()
     if legend is not None and verbosity >= 0:
         yield Line(legend, ("light",))
@@ -236,7 +250,7 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
             yield f"    {read} of {available} logs were read: they decide"
     for judgement in result.judgements.values():
         if with_runs:
-            yield from _rule(judgement, width)
+            yield from _rule(judgement)
         # Of a speedup that passes, the rows of both ends tell enough.
         ends = () if judgement.verdict is Verdict.PASS else judgement.ends
         # What fails says its reason above, in full; what passes in spite of one says it here.
@@ -246,15 +260,14 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
             yield f"    {judgement.quantity.value}: {numbers.in_short(note)}"
 
 
-def _rule(judgement: Judgement, width: int) -> Iterator[str]:
+def _rule(judgement: Judgement) -> Iterator[str]:
     """The rule's own number where the table shows another, and the accepted one."""
     written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
     number = accepted(judgement)
     told = [view] if (view := rule_view(judgement)) else []
     told += [f"accepted {written(number)}"] if number is not None else []
     if told:
-        text = f"    {judgement.quantity.value}: {'; '.join(told)}"
-        yield from wrapped(text, width, indent=6)
+        yield f"    {judgement.quantity.value}: {'; '.join(told)}"
 
 
 def _runs(unit: str, result: CaseResult, width: int) -> Iterator[str]:
@@ -322,32 +335,46 @@ def _in_pieces(text: str, width: int) -> Iterator[str]:
         yield from wrapped(f"{' ' * 4 if number else ''}{ended}", width, indent=6)
 
 
-def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterable[Line]:
+def _ignored(ignored_logs: Sequence[IgnoredLog], width: int) -> Iterator[Line]:
     if not ignored_logs:
         return
-    logs_were = "log was" if len(ignored_logs) == 1 else "logs were"
-    yield Line(f"{len(ignored_logs)} {logs_were} left out:", ("yellow",))
+    were = "was" if len(ignored_logs) == 1 else "were"
+    yield Line(f"{numbers.counted(len(ignored_logs), 'log')} {were} left out:", ("yellow",))
     for item in ignored_logs[:IGNORED_SHOWN]:
-        yield Line(f"  {numbers.printable(item.log)}: {item.reason}")
+        text = f"  {numbers.printable(item.log)}: {item.reason}"
+        yield from map(Line, wrapped(text, width, indent=4))
     more = len(ignored_logs) - IGNORED_SHOWN
     if more > 0:
         yield Line(f"  … and {more} more; --dlperf-json FILE has all of them")
 
 
 def counts_line(
-    results: Sequence[CaseResult], *, strict: bool = False, interrupted: bool = False
+    results: Sequence[CaseResult],
+    notes: Iterable[Note] = (),
+    *,
+    strict: bool = False,
+    interrupted: bool = False,
 ) -> Line:
-    """How many cases there are of each verdict, the worst first.
+    """Count the cases per status, the worst first, and name what else makes the session fail.
 
     An ``interrupted`` session is never green: nobody knows what it would have found.
     """
     found = counts(results)
-    told = ", ".join(f"{count} {standing.value}" for standing, count in found.items())
-    noun = "case" if len(results) == 1 else "cases"
-    colours = {_colour(standing, strict=strict) for standing in found}
+    told = ", ".join(_counted(status, count, strict=strict) for status, count in found.items())
+    faults = [note.text.partition(":")[0] for note in notes if note.is_bad]
+    colours = {_colour(status, strict=strict) for status in found}
+    if faults:
+        colours.add("red")
     worst = next(colour for colour in ("red", "yellow", "green") if colour in colours)
     if interrupted and worst == "green":
         worst = "yellow"
     begin = "interrupted: " if interrupted else ""
     so_far = " so far" if interrupted else ""
-    return Line(f"{begin}{len(results)} {noun}: {told}{so_far}", ("bold", worst))
+    failed = f"; failed: {numbers.printable(numbers.named(faults, 1))}" if faults else ""
+    cases = numbers.counted(len(results), "case")
+    return Line(f"{begin}{cases}: {told}{so_far}{failed}", ("bold", worst))
+
+
+def _counted(status: CaseStatus, count: int, *, strict: bool) -> str:
+    fails_by_option = status.fails(strict=strict) and not status.is_alarm
+    return f"{count} {status.value}{' (failed: strict)' if fails_by_option else ''}"

@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, words_of
-from pytest_dlperf.reports.figures import difference_percent, held_against, run_count
+from pytest_dlperf.reports.figures import (
+    by_training,
+    difference_percent,
+    efficiency_percent,
+    held_against,
+    run_count,
+)
+from pytest_dlperf.reports.tables import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_dlperf.model.case import Topology
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.records import CaseResult
 
@@ -20,8 +29,8 @@ _GAP: Final = 2
 _VERDICT_ROOM: Final = 20
 """Columns of the widest verdict that counts when columns are chosen; a wider one goes below."""
 
-_THROUGHPUT: Final = ("median", "baseline", "diff", "sees", "spread", "mean", "runs")
-_SPEEDUP: Final = ("ratio", "baseline", "diff", "sees")
+_THROUGHPUT: Final = ("median", "reference", "diff", "sees", "spread", "mean", "runs")
+_SPEEDUP: Final = ("ratio", "reference", "diff", "sees")
 _KEYS: Final = (
     *((Quantity.THROUGHPUT, name) for name in ("unit", *_THROUGHPUT)),
     *((Quantity.SPEEDUP, name) for name in _SPEEDUP),
@@ -29,18 +38,20 @@ _KEYS: Final = (
 _LEAVE_OUT: Final = (
     (Quantity.THROUGHPUT, "mean"),
     (Quantity.THROUGHPUT, "spread"),
-    (Quantity.SPEEDUP, "sees"),
-    (Quantity.SPEEDUP, "baseline"),
+    (Quantity.SPEEDUP, "reference"),
     (Quantity.THROUGHPUT, "runs"),
-    (Quantity.THROUGHPUT, "sees"),
-    (Quantity.THROUGHPUT, "baseline"),
+    (Quantity.SPEEDUP, "sees"),
+    (Quantity.THROUGHPUT, "reference"),
     (Quantity.THROUGHPUT, "unit"),
     (Quantity.SPEEDUP, "diff"),
     (Quantity.SPEEDUP, "ratio"),
+    (Quantity.THROUGHPUT, "sees"),
 )
 """What makes room for the rest, the least important first."""
 _NO_REASON: Final = ("unit", "runs", "mean")
 """What does not explain a verdict: the single runs stand below it."""
+_MIN_TOPOLOGIES: Final = 2
+"""With fewer the table says it all."""
 _LEGEND: Final = "sees: the smallest loss that the gate finds, 9 times out of 10"
 
 Key = tuple[Quantity, str]
@@ -79,17 +90,17 @@ def row_of(result: CaseResult, *, is_reference: bool = False) -> Row:
             measurement.spread if measurement else None
         ),
         (Quantity.THROUGHPUT, "runs"): run_count(measurement),
-        (Quantity.THROUGHPUT, "baseline"): numbers.throughput(
+        (Quantity.THROUGHPUT, "reference"): numbers.throughput(
             held_against(result, Quantity.THROUGHPUT)
         ),
         (Quantity.THROUGHPUT, "diff"): numbers.signed_percent(difference_percent(by_throughput)),
         (Quantity.THROUGHPUT, "sees"): _sees(by_throughput),
         (Quantity.SPEEDUP, "ratio"): numbers.speedup(result.speedup if has_speedup else None),
-        (Quantity.SPEEDUP, "baseline"): numbers.speedup(held_speedup),
+        (Quantity.SPEEDUP, "reference"): numbers.speedup(held_speedup),
         (Quantity.SPEEDUP, "diff"): numbers.signed_percent(difference_percent(by_speedup)),
         (Quantity.SPEEDUP, "sees"): _sees(by_speedup),
     }
-    words = ("reference",) if is_reference else tuple(_verdict_words(result))
+    words = ("for speedups",) if is_reference else tuple(_verdict_words(result))
     return Row(result.case.id, cells, words)
 
 
@@ -178,3 +189,26 @@ class Table:
     def legend(self) -> str | None:
         """What needs saying of the columns."""
         return _LEGEND if any(name == "sees" for _, name in self._keys) else None
+
+
+def speedup_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]:
+    """For each training with several topologies its speedups, in lines of ``width`` columns."""
+    for name, members in by_training(results).items():
+        speedups = {
+            result.case.topology: result.speedup
+            for result in members
+            if result.speedup is not None and result.case.topology != SINGLE_DEVICE
+        }
+        if len(speedups) >= _MIN_TOPOLOGIES:
+            yield from _speedups(name, speedups, width)
+
+
+def _speedups(name: str, speedups: dict[Topology, float], width: int) -> Iterator[str]:
+    by_size = sorted(speedups, key=lambda topology: (topology.world_size, topology))
+    pieces = []
+    for topology in by_size:
+        ideal = topology.world_size
+        percent = efficiency_percent(speedups[topology], ideal)
+        reached = numbers.speedup(speedups[topology])
+        pieces.append(f" {topology} {reached} of {ideal} ({percent:.0f} %)")
+    yield from listed(f"{name}  speedup", pieces, width)

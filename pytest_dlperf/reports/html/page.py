@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words, numbers
-from pytest_dlperf.reports.accepted import change_row
 from pytest_dlperf.reports.case_status import INTERRUPTED, counts, headline, worst_first
 from pytest_dlperf.reports.environment import session_facts
-from pytest_dlperf.reports.figures import detectable_losses
+from pytest_dlperf.reports.figures import change_row, detectable_losses
 from pytest_dlperf.reports.html.case_view import CaseView, LogTails, case_view
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.history_chart import FRAME
