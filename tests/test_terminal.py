@@ -126,7 +126,7 @@ def test_80_columns_have_what_matters_most_in_one_line() -> None:
 def test_80_columns_have_the_minimum_detectable_change() -> None:
     seen = result(Verdict.PASS, case_id="tensorflow-bert_base-fp32-b64-4n8g", speedup=Verdict.PASS)
     seen.judgements = {
-        quantity: replace(judgement, min_detectable_percent=5.3)
+        quantity: decided(judgement, min_detectable_percent=5.3)
         for quantity, judgement in seen.judgements.items()
     }
     _, head, row, _ = lines(seen, width=80, verbosity=0)
