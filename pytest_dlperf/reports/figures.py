@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import Measurement, Run
+    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run
     from pytest_dlperf.model.records import CaseResult, TestRecord
     from pytest_dlperf.model.results import BaselineChange
 
@@ -160,3 +160,13 @@ def log_folder(measurement: Measurement) -> str:
     folders = {log.rpartition("/")[0] for log in logs}
     several = len(logs) > 1 and len(folders) == 1
     return f"{folders.pop()}/" if several and folders != {""} else ""
+
+
+def interleaved_arms(both: InterleavedRuns | None) -> tuple[tuple[str, Measurement], ...]:
+    """Name the measurements that were taken in turn, where there are any."""
+    if both is None:
+        return ()
+    return (
+        ("tested software, interleaved", both.candidate),
+        ("accepted software, interleaved", both.control),
+    )

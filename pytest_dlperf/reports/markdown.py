@@ -36,6 +36,7 @@ from pytest_dlperf.reports.figures import (
     difference_percent,
     efficiency_percent,
     held_against,
+    interleaved_arms,
     named_runs,
     rule_view,
     run_count,
@@ -324,9 +325,7 @@ def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Itera
     arms = {result.case.id: result.measurement}
     if Quantity.SPEEDUP in result.judgements and result.single_device is not None:
         arms.setdefault(result.single_device.case_id, result.single_device)
-    if result.interleaved is not None:
-        arms["the tested software, interleaved"] = result.interleaved.candidate
-        arms["the accepted software, interleaved"] = result.interleaved.control
+    arms |= dict(interleaved_arms(result.interleaved))
     for name, measurement in arms.items():
         yield f"{code(name)}: {inline(summed_up(measurement))}\n\n{_runs_table(measurement)}"
         for label, run in named_runs(measurement):

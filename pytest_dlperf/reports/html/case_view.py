@@ -18,6 +18,7 @@ from pytest_dlperf.reports.figures import (
     difference_percent,
     efficiency_percent,
     held_against,
+    interleaved_arms,
     log_folder,
     named_runs,
     rule_view,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Measurement, Run
+    from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.model.records import CaseResult
 
 
@@ -41,14 +42,6 @@ MAX_TAILS: Final = 3
 """Of one case."""
 MAX_TAIL_CHARACTERS: Final = 400_000
 """Of all tails of a page; beyond, it only says where the logs are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A number as it is shown, and as it is sorted by: absent ones come last."""
-
-    text: str
-    value: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,26 +57,13 @@ class JudgementView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
-    """One run, or an attempt at one that failed."""
-
-    name: str
-    throughput: str
-    status: str
-    is_ok: bool
-    steps: str
-    reason: str
-    log: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """The runs of one measurement; their logs are named from ``folder`` on."""
+    """The runs of one measurement by their names; their logs are named from ``folder`` on."""
 
     name: str
     told: str
     folder: str
-    runs: tuple[RunRow, ...]
+    runs: tuple[tuple[str, Run], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +75,13 @@ class CaseView:
     unit: str
     standing: Badge
     in_short: str
-    median: Cell
-    reference: Cell
-    difference: Cell
-    speedup: Cell
-    efficiency: Cell
-    spread: Cell
-    sees: Cell
+    median: float | None
+    reference: float | None
+    difference_percent: float | None
+    speedup: float | None
+    efficiency_percent: float | None
+    spread: float | None
+    min_detectable_percent: float | None
     judgements: tuple[JudgementView, ...]
     chart: Chart | None
     arms: tuple[Arm, ...]
@@ -121,27 +101,21 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     tails: tuple[LogTail, ...],
     strict: bool,
 ) -> CaseView:
-    """The case as the page shows it; ``merged`` nights of its history become one point."""
+    """Gather what the page shows of a case; ``merged`` nights of its history become one point."""
     measured, judged = result.measurement, result.judgements.get(Quantity.THROUGHPUT)
-    held = held_against(result, Quantity.THROUGHPUT)
-    median = measured.median if measured else None
-    spread = measured.spread if measured else None
-    difference = difference_percent(judged)
-    visible = judged.min_detectable_percent if judged else None
-    efficiency = efficiency_percent(result.speedup, result.case.topology.world_size)
     return CaseView(
         number=number,
         case=result.case,
         unit=unit or "",
         standing=badge_of(standing_of(result), strict=strict),
         in_short=_in_short(result),
-        median=Cell(text=numbers.throughput(median), value=median),
-        reference=Cell(text=numbers.throughput(held), value=held),
-        difference=Cell(text=numbers.signed_percent(difference), value=difference),
-        speedup=Cell(text=numbers.speedup(result.speedup), value=result.speedup),
-        efficiency=Cell(text=numbers.percent(efficiency), value=efficiency),
-        spread=Cell(text=numbers.spread(spread), value=spread),
-        sees=Cell(text=numbers.detectable_loss(visible), value=visible),
+        median=measured.median if measured else None,
+        reference=held_against(result, Quantity.THROUGHPUT),
+        difference_percent=difference_percent(judged),
+        speedup=result.speedup,
+        efficiency_percent=efficiency_percent(result.speedup, result.case.topology.world_size),
+        spread=measured.spread if measured else None,
+        min_detectable_percent=judged.min_detectable_percent if judged else None,
         judgements=tuple(_judgements(result)),
         chart=runs_chart(result),
         arms=tuple(_arms(result)),
@@ -210,32 +184,18 @@ def _share(probability: float) -> str:
 
 
 def _arms(result: CaseResult) -> Iterator[Arm]:
-    if result.measurement is not None:
-        yield _arm("Runs", result.measurement)
-    if result.interleaved is not None:
-        yield _arm("The tested software, interleaved", result.interleaved.candidate)
-        yield _arm("The accepted software, interleaved", result.interleaved.control)
-
-
-def _arm(name: str, measured: Measurement) -> Arm:
-    told = f"{summed_up(measured)}, estimator {measured.estimator.value}"
-    if measured.available_runs is not None and len(measured.runs) < measured.available_runs:
-        told += f"; {len(measured.runs)} of {measured.available_runs} logs were read: they decide"
-    folder = log_folder(measured)
-    rows = tuple(_run(label, run, folder) for label, run in named_runs(measured))
-    return Arm(name=name, told=told, folder=folder, runs=rows)
-
-
-def _run(name: str, run: Run, folder: str) -> RunRow:
-    return RunRow(
-        name=name,
-        throughput=numbers.throughput(run.throughput),
-        status=run.status.value,
-        is_ok=run.status is RunStatus.OK,
-        steps=numbers.ABSENT if run.steps is None else str(run.steps),
-        reason=run.reason or "",
-        log=(run.log or numbers.ABSENT).removeprefix(folder),
-    )
+    own = [("measured", result.measurement)] if result.measurement else []
+    for name, measured in (*own, *interleaved_arms(result.interleaved)):
+        told = f"{summed_up(measured)}, estimator {measured.estimator.value}"
+        available = measured.available_runs
+        if available is not None and len(measured.runs) < available:
+            told += f"; {len(measured.runs)} of {available} logs were read: they decide"
+        yield Arm(
+            name=name,
+            told=told,
+            folder=log_folder(measured),
+            runs=tuple(named_runs(measured)),
+        )
 
 
 def _remarks(result: CaseResult) -> Iterator[str]:
@@ -290,13 +250,9 @@ class LogTails:
 
 
 def _broken(result: CaseResult) -> Iterator[tuple[str, Run]]:
-    measurements = [("", result.measurement)]
-    if result.interleaved is not None:
-        measurements.append(("tested, interleaved: ", result.interleaved.candidate))
-        measurements.append(("accepted, interleaved: ", result.interleaved.control))
-    for arm, measured in measurements:
-        for run in measured.runs if measured is not None else ():
+    own = [("", result.measurement)] if result.measurement else []
+    for arm, measured in (*own, *interleaved_arms(result.interleaved)):
+        prefix = f"{arm}: " if arm else ""
+        for name, run in named_runs(measured):
             if run.status is not RunStatus.OK:
-                yield f"{arm}run {run.run} ({run.status.value})", run
-            for number, attempt in enumerate(run.failed_attempts, 1):
-                yield f"{arm}run {run.run}, attempt {number} ({attempt.status.value})", attempt
+                yield f"{prefix}run {name} ({run.status.value})", run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import accepted, held_against
+from pytest_dlperf.reports.figures import accepted, held_against, interleaved_arms
 from pytest_dlperf.reports.html.drawing import Chart, Frame, Key, Label, Scale, Shape, limits
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ one outlier would press all others into a line."""
 
 def runs_chart(result: CaseResult) -> Chart | None:
     """Draw the runs of a case; ``None`` without any that counts."""
-    arms = [(name, measured) for name, measured in _arms(result) if measured.throughputs]
+    own = [("measured", result.measurement)] if result.measurement else []
+    arms = [
+        (name, measured)
+        for name, measured in (*own, *interleaved_arms(result.interleaved))
+        if measured.throughputs
+    ]
     if not arms:
         return None
     judged = result.judgements.get(Quantity.THROUGHPUT)
@@ -67,16 +72,8 @@ def runs_chart(result: CaseResult) -> Chart | None:
 def _frame(arms: int) -> Frame:
     """Several arms have their names on the left."""
     bottom = 40 + ROW * arms + 20
-    left = 330 if arms > 1 else 40
+    left = 390 if arms > 1 else 40
     return Frame(width=1280, height=bottom + 60, left=left, right=1240, top=40, bottom=bottom)
-
-
-def _arms(result: CaseResult) -> Iterator[tuple[str, Measurement]]:
-    if result.measurement is not None:
-        yield "measured", result.measurement
-    if result.interleaved is not None:
-        yield "interleaved: tested", result.interleaved.candidate
-        yield "interleaved: accepted", result.interleaved.control
 
 
 def _after_loss(held: float | None, percent: float | None) -> float | None:
