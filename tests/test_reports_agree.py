@@ -46,6 +46,7 @@ def test_machine_readable_reports_have_one_word_for_a_number(suite: Suite) -> No
             gate = case["gate"][quantity]
             if gate is None:
                 continue
+            gate |= gate.pop("decision")
             accepted, reference = gate["accepted"], gate["reference"]
             assert accepted != reference, "sessions are pooled"
             assert accepted == case["accepted"][quantity] == extra["accepted"][quantity]
