@@ -7,12 +7,15 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+OWN_FOLDER: Final = ".dlperf"
+"""Holds what sessions keep for themselves: the logs of their runs, and the history."""
 
 
 class LockError(BrokenError):
@@ -137,6 +140,18 @@ def write_into(path: Path, text: str) -> None:
         stream.write(text)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder with its parents; ``.dlperf`` keeps itself out of git, as pytest's cache does.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for ours in (folder, *folder.parents):
+        if ours.name == OWN_FOLDER and not (ours / ".gitignore").exists():
+            (ours / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
 def write_whole(path: Path, text: str) -> None:
     """Replace a file's content in one step: a reader sees the old text or the new one.
 
@@ -153,7 +168,7 @@ def write_whole(path: Path, text: str) -> None:
     if path.exists() and not os.access(path, os.W_OK):
         # The folder would allow it; who has protected the file would not.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

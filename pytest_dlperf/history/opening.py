@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.files.locks import make_folder
 from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
 from pytest_dlperf.model.errors import BrokenError
 
@@ -54,7 +55,7 @@ def open_to_write(file: Path, busy_s: float) -> Connection:
         HistoryError: It cannot be opened, or a newer version or another program has written it.
     """
     with named_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         connection = _connect(str(file), busy_s)
         began = monotonic()
         try:

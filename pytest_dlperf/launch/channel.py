@@ -12,6 +12,7 @@ import time
 from typing import IO, TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
 
+from pytest_dlperf.files.locks import make_folder
 from pytest_dlperf.launch import supervisor
 from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
@@ -170,7 +171,7 @@ os.register_at_fork(after_in_child=_leave_inputs)
 
 def _opened(log: Path, *, again: bool) -> BinaryIO:
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
     except OSError as error:
         raise BrokenError(f"cannot make the log folder {log.parent}: {error.strerror}") from error
     try:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.files.environment import load_average
+from pytest_dlperf.files.locks import make_folder
 from pytest_dlperf.launch.plan import run_directory
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Record:
             "load_average_after": load_average() if outcome else None,
             "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._path.parent)
         self._path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
     def _node(self, index: int, outcome: LaunchOutcome | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
+from pytest_dlperf.files.locks import make_folder
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class ProgressFile:
         """Write one line, with the time and the writer's name."""
         stamp = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{stamp} {self._who} {text}\n")
         except OSError:
