@@ -12,6 +12,7 @@ from baseline_texts import (
     ACCEPTANCE,
     MACHINE,
     NIGHT,
+    SYSTEM,
     TEXT,
     accept,
     case,
@@ -26,7 +27,7 @@ from baseline_texts import (
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.baselines.recording import Change, ChangeKind
+from pytest_dlperf.baselines.recording import Change, ChangeKind, delete
 from pytest_dlperf.files.yamlfile import YamlError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def test_an_accepted_number_changes_the_lines_that_it_must(cluster: Cluster) -> 
         "-       throughput: 352.72   # measured on a Sunday\n",
         "+       throughput: 360.25   # measured on a Sunday\n",
         "-       runs: {1: 352.0, 2: 353.44}  # two of them\n",
-        "+       runs: {1: 360.0, 2: 361.5, 3: 359.25, 4: 360.5}  # two of them\n",
+        "+       runs: {1: 360.0, 2: 361.5, 3: 359.25, 4: 360.5} # two of them\n",
         "+       accepted:\n",
         '+         at: "2026-11-21T03:00:00+00:00"\n',
         '+         commit: "0123456789abcdef0123456789abcdef01234567"\n',
@@ -109,7 +110,7 @@ def test_what_was_of_the_old_number_goes_with_it(cluster: Cluster) -> None:
         "-                  2631.0]\n",
         "+       runs: {1: 2699.0, 2: 2701.0}\n",
         "+       throughput: 2700.0\n",
-        "+       mean:   2700.0\n",
+        "+       mean: 2700.0\n",
     ]
     now = known(cluster, "fp32-b128-1n8g")
     assert now is not None
@@ -124,11 +125,9 @@ def test_a_speedup_alone_leaves_the_throughput_and_what_it_rests_on(cluster: Clu
     assert result_of(cluster, change) == [
         "-         speedup: 26.5\n",
         "+         speedup: 25.1235\n",
-        '-             at: "2026-10-01T03:00:00+00:00"\n',
         "-             reason: first\n",
         "-             single_device: 352.72\n",
-        '+           at: "2026-10-01T03:00:00+00:00"\n',
-        f'+           reason: "speedup of {NIGHT}: the loader reads \\"ahead\\": 2 %"\n',
+        f'+             reason: "speedup of {NIGHT}: the loader reads \\"ahead\\": 2 %"\n',
     ]
 
 
@@ -161,6 +160,16 @@ def test_beyond_six_sessions_the_oldest_goes(cluster: Cluster) -> None:
         "-           runs: [2621.0,\n",
         "-                  2631.0]\n",
         '+         - {at: "2026-11-08T03:00:00+00:00", runs: [360.0, 361.5, 359.25, 360.5]}\n',
+    ]
+
+
+def test_a_list_that_is_no_further_in_than_its_key_grows_like_any_other(cluster: Cluster) -> None:
+    old = TEXT.replace("        - ", "      - ").replace("          runs: [", "        runs: [")
+    text = old.replace("                 2631.0]", "          2631.0]")
+    write(cluster, text)
+
+    assert result_of(cluster, extend(cluster, "fp32-b128-1n8g")) == [
+        f'+       - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n'
     ]
 
 
@@ -203,36 +212,71 @@ def test_entries_are_created_in_the_order_of_their_topologies(cluster: Cluster) 
     ]
 
 
-# ------------------------------------------------------------------------- what cannot be done
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("old", "new"),
     [
-        (TEXT, r"48: \$\.entries\.fp16-b224\.1n1g: the entry is written in braces; write its"),
-        (
-            TEXT.replace("{throughput: 1034.64}", "&one\n      throughput: 1034.64"),
-            r"48: \$: the file has an anchor or alias \(& or \*\)",
-        ),
-        (
-            TEXT.replace("  fp16-b224:\n    1n1g: {", "  fp16-b224: {1n1g: {").replace(
-                "1034.64}", "1034.64}}"
-            ),
-            r"47: \$\.entries\.fp16-b224: a baseline can be added only to entries written one",
-        ),
+        ("fp16-b224:\n    1n1g: {throughput: 1034.64}", "fp16-b224: {1n1g: {throughput: 1034.64}}"),
+        ("sessions:\n", "sessions:   # at night\n"),
+        ("1n1g: {throughput: 1034.64}", "1n1g: &one {throughput: 1034.64}"),
     ],
-    ids=["entry in braces", "anchor", "group in braces"],
+    ids=["in braces", "comment", "anchor"],
 )
-def test_what_cannot_be_changed_line_by_line_is_refused(
-    cluster: Cluster, text: str, message: str
-) -> None:
+def test_an_entry_may_be_written_in_any_style(cluster: Cluster, old: str, new: str) -> None:
+    text = TEXT.replace(old, new)
     file = write(cluster, text)
-    change = accept(cluster, "fp16-b224-1n1g", throughput=1000.0)
 
-    with pytest.raises(YamlError, match=message):
-        do(cluster, [change])
+    do(
+        cluster,
+        [
+            accept(cluster, "fp16-b224-1n1g", throughput=1000.0, runs={1: 1000.0}),
+            extend(cluster, "fp32-b128-1n8g"),
+        ],
+    )
+
+    now = known(cluster, "fp16-b224-1n1g")
+    assert now is not None
+    assert (now.throughput, now.runs) == (1000.0, {1: 1000.0})
+    after = file.read_bytes().decode()
+    assert len(changed_lines(text, after)) == 3
+
+
+def test_a_change_that_would_change_another_entry_is_refused(cluster: Cluster) -> None:
+    text = TEXT.replace("{throughput: 1034.64}", "&one {throughput: 1034.64}\n    1n2g: *one")
+    file = write(cluster, text)
+
+    with pytest.raises(YamlError, match="it would change what is read of fp16-b224-1n2g"):
+        do(cluster, [accept(cluster, "fp16-b224-1n1g", throughput=1000.0)])
 
     assert file.read_bytes().decode() == text
+
+
+# ------------------------------------------------------------------------------- deleting
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_deleted_entry_leaves_the_lines_of_all_others(cluster: Cluster, line_end: str) -> None:
+    text = TEXT.replace("\n", line_end)
+    file = write(cluster, text)
+
+    delete(cluster, SYSTEM, [("fp32-b128", "1n1g"), ("fp16-b224", "1n1g")])
+
+    after = file.read_bytes().decode()
+    assert set(read(cluster)) == {("fp32-b128", "1n8g"), ("fp32-b128", "4n8g")}
+    first = text.splitlines(keepends=True)
+    gone = [*first[10:18], *first[-3:-1]]
+    assert gone[0].strip() == "1n1g:"
+    assert changed_lines(text, after) == [f"- {line}" for line in gone]
+
+
+def test_when_the_last_entry_is_deleted_the_file_stands_without_any(cluster: Cluster) -> None:
+    file = write(cluster)
+
+    delete(cluster, SYSTEM, list(read(cluster)))
+
+    assert read(cluster) == {}
+    assert "# The paper's.\n" in file.read_text(encoding="utf-8")
+    do(cluster, [create("fp32-b128-1n1g")])
+    assert known(cluster, "fp32-b128-1n1g") is not None
 
 
 # ------------------------------------------------------------------- whatever the file is like

@@ -173,7 +173,7 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new_text", "expected"),
     [
-        ("node: 8", "node: 0", "2: $.devices_per_node: found '0', a number; allowed: a whole nu"),
+        ("node: 8", "node: 0", "2: $.devices_per_node: found '0', a number; allowed: an integer"),
         ("/usr/bin/python3.6", "3.6", "3: $.python: found '3.6', a number; allowed: a Python int"),
         ("b c'\"", 'b c"', "5: $.vars.*.extra_args: the arguments cannot be told apart"),
         ("pause_s: 20", "pause_s: -2", "5: $.vars.*.pause_s: pause_s is a number of seconds from"),
@@ -253,18 +253,8 @@ def test_a_missing_speedup_is_added_to_its_entry(cluster: Cluster) -> None:
     assert all(line in kept for line in without.splitlines())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        (
-            "{system: paddle-resnet50, unit: images/s, estimator: steady, entries: {fp32-b128: "
-            "{1n1g: {throughput: 1}}}}\n"
-        ),
-        GOOD.replace("estimator: steady", "estimator: steedy"),
-    ],
-    ids=["in braces", "with a mistake"],
-)
-def test_a_file_that_cannot_be_extended_stays_as_it_is(cluster: Cluster, text: str) -> None:
+def test_a_file_with_mistakes_stays_as_it_is(cluster: Cluster) -> None:
+    text = GOOD.replace("estimator: steady", "estimator: steedy")
     file = write(cluster, text)
     with pytest.raises(YamlError):
         record(cluster, new("paddle-resnet50-fp32-b128-1n8g"))

@@ -286,6 +286,8 @@ def test_of_sessions_at_once_one_extends_and_all_create(tmp_path: Path) -> None:
 
 
 KILLED = """
+from pytest_dlperf.baselines import writing
+write_whole = writing.write_whole
 before = {text!r}
 def attempt(at):
     seen = itertools.count(1)
@@ -296,7 +298,11 @@ def attempt(at):
     changes = [create("fp32-b128-2n8g")]
     if before:
         changes += [extend(cluster, "fp32-b128-1n1g"), accept(cluster, "fp32-b128-4n8g", speedup=2)]
-    sys.setprofile(perhaps_die)
+    def watched(*arguments):
+        sys.setprofile(perhaps_die)
+        write_whole(*arguments)
+        sys.setprofile(None)
+    writing.write_whole = watched
     do(cluster, changes)
     os._exit(0)
 

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_dlperf.config.conditions import Choice, Condition, Counts
 from pytest_dlperf.config.launch_spec import (
-    Choice,
-    Condition,
     ConditionalArguments,
-    Counts,
     Devices,
     LaunchSpec,
     StartOn,

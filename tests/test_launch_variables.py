@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_dlperf.config.conditions import Condition
 from pytest_dlperf.config.launch_spec import (
-    Condition,
     ConditionalArguments,
     LaunchSpec,
     Variable,

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_dlperf.config.conditions import Choice, Condition, Counts
 from pytest_dlperf.config.launch_spec import (
-    Choice,
-    Condition,
     ConditionalArguments,
-    Counts,
     Devices,
     LaunchSpec,
     StartOn,
@@ -105,18 +103,12 @@ def test_the_shipped_files_are_sound() -> None:
         (
             "batch_per_device: 128",
             "batch_per_device: many",
-            (
-                "12: $.cases[0].batch_per_device: found 'many', text; allowed: a whole number of "
-                "at least 1"
-            ),
+            ("12: $.cases[0].batch_per_device: found 'many', text; allowed: an integer ≥ 1"),
         ),
         (
             "batch_per_device: 128",
             "batch_per_device: 0",
-            (
-                "12: $.cases[0].batch_per_device: found '0', a number; allowed: a whole number of "
-                "at least 1"
-            ),
+            ("12: $.cases[0].batch_per_device: found '0', a number; allowed: an integer ≥ 1"),
         ),
         (
             "model: resnet50",
@@ -144,8 +136,8 @@ def test_the_shipped_files_are_sound() -> None:
             "unit: images/s\n",
             "unit: images/s\ntolerance_percent: -5\n",
             (
-                "4: $.tolerance_percent: found '-5', a number; allowed: a finite number above 0 "
-                "and below 100, in percent"
+                "4: $.tolerance_percent: found '-5', a number; allowed: a finite number > 0 "
+                "and < 100, in percent"
             ),
         ),
         (
@@ -421,7 +413,11 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
         ),
         ("step_limit_s: 6.5", "step_limit_s: 0", "36: $.launch.step_limit_s: found '0', a number"),
         ("run_to_end: true", "run_to_end: 1", "37: $.launch.run_to_end: found '1', a number; allo"),
-        ("retries: 2", "retries: -1", "38: $.launch.retries: found '-1', a number; allowed: a who"),
+        (
+            "retries: 2",
+            "retries: -1",
+            "38: $.launch.retries: found '-1', a number; allowed: an int",
+        ),
     ],
 )
 def test_a_mistake_of_a_launch_is_told_by_line_and_key_path(

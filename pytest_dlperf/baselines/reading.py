@@ -1,137 +1,48 @@
-"""Reads a system's accepted numbers, ``<cluster>/<system>.yaml``."""
+"""Declares and reads a system's accepted numbers, ``<cluster>/<system>.yaml``."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.cluster import Cluster, read_estimator, read_facts
-from pytest_dlperf.config.schema import BASELINES_SCHEMA, schema
-from pytest_dlperf.files.yamlfile import YamlValue, load
-from pytest_dlperf.files.yamlschema import check
+from pytest_dlperf.config.cluster import ESTIMATOR, FACTS, MACHINE, MACHINE_HELP, Cluster
+from pytest_dlperf.files.shapes import Key, ListOf, MapOf, Number, Record, Scalar, Text
+from pytest_dlperf.files.yamlfile import load
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_dlperf.files.yamlfile import YamlValue
+
+Baselines = dict[tuple[str, str], Baseline]
+"""Accepted numbers by variant (``fp32-b128``) and topology (``4n8g``)."""
 
 
-def load_baselines(cluster: Cluster, system: str) -> dict[tuple[str, str], Baseline]:
-    """Read a system's baselines, by variant (``fp32-b128``) and topology.
+def load_baselines(cluster: Cluster, system: str) -> Baselines:
+    """Read a system's baselines.
 
     Raises:
         YamlError: The file has mistakes.
     """
     file = cluster.directory / f"{system}.yaml"
-    if not file.exists():
-        return {}
-    return load(file, lambda root: read_system_baselines(root, system, cluster.machine))
+    return read_baselines(file, system, cluster.machine) if file.exists() else {}
 
 
-def read_system_baselines(
-    root: YamlValue, system: str, machine: Mapping[str, str]
-) -> dict[tuple[str, str], Baseline]:
-    """Read a system's file from its root, by variant and topology.
+def read_baselines(
+    file: Path, system: str, machine: Mapping[str, str], *, text: str | None = None
+) -> Baselines:
+    """Read a system's file, or the text that it is to have.
 
     ``machine`` is the cluster's: what entries were measured on that do not say it themselves.
+
+    Raises:
+        YamlError: The file has mistakes.
     """
-    if not check(root, schema(BASELINES_SCHEMA)):
-        return {}
-    fields = root.checked_fields()
-    declared = fields.get("system", lambda v: v.text(), system)
-    named = fields.place("system")
-    if named is not None and declared != system:
-        named.fault(f"found {declared!r}; the file's name says {system!r}")
-    unit = fields.get("unit", lambda v: v.text(), "")
-    estimator = fields.get("estimator", read_estimator, Estimator.STEADY)
-    # What is left when entries have been deleted by hand is no mistake.
-    entries = fields.place("entries")
-    baselines = {}
-    for variant, group in entries.entries(or_nothing=True) if entries else ():
-        lines = group.key_lines
-        for topology, value in group.entries(or_nothing=True):
-            place = f"{root.file}:{lines[topology]}"
-            baselines[variant, topology] = _read_baseline(value, place, unit, estimator, machine)
-    return baselines
-
-
-def _read_baseline(
-    value: YamlValue, place: str, unit: str, estimator: Estimator, machine: Mapping[str, str]
-) -> Baseline:
-    fields = value.checked_fields()
-    return Baseline(
-        throughput=fields.get("throughput", _number, 0.0),
-        speedup=fields.get("speedup", _number, None),
-        unit=unit,
-        estimator=estimator,
-        tolerance_percent=fields.get("tolerance_percent", _number, None),
-        mean=fields.get("mean", _number, None),
-        runs=fields.get("runs", _read_runs, {}),
-        strays=fields.get("strays", _read_runs, {}),
-        note=fields.get("note", lambda v: v.text(), None),
-        place=place,
-        sessions=fields.get("sessions", _read_sessions, ()),
-        accepted=fields.get("accepted", _read_acceptance, None),
-        machine=fields.get("machine", read_facts, machine),
-    )
-
-
-def _number(value: YamlValue) -> float | None:
-    return value.positive_number()
-
-
-def _read_runs(value: YamlValue) -> dict[int, float]:
-    read = {int(key): _number(item) for key, item in value.entries()}
-    return {run: throughput for run, throughput in read.items() if throughput is not None}
-
-
-def _read_sessions(value: YamlValue) -> tuple[AcceptedSession, ...]:
-    return tuple(map(_read_session, () if value.is_empty else _items(value)))
-
-
-def _read_session(value: YamlValue) -> AcceptedSession:
-    fields = value.checked_fields()
-    none: tuple[float, ...] = ()
-    return AcceptedSession(
-        at=fields.get("at", _read_time, ""), runs=fields.get("runs", _read_throughputs, none)
-    )
-
-
-def _read_throughputs(value: YamlValue) -> tuple[float, ...]:
-    return tuple(number for item in _items(value) if (number := _number(item)) is not None)
-
-
-def _read_acceptance(value: YamlValue) -> Acceptance:
-    fields = value.checked_fields()
-    return Acceptance(
-        at=fields.get("at", _read_time, ""),
-        commit=fields.get("commit", lambda v: v.scalar(), None),
-        reason=fields.get("reason", lambda v: v.scalar(), None),
-        hosts=fields.get("hosts", _read_hosts, ()),
-        software=fields.get("software", read_facts, {}),
-        logs=fields.get("logs", lambda v: v.text(), None),
-        single_device=fields.get("single_device", _number, None),
-    )
-
-
-def _read_hosts(value: YamlValue) -> tuple[str, ...]:
-    return tuple(host for item in _items(value) if (host := item.scalar()) is not None)
-
-
-def _items(value: YamlValue) -> list[YamlValue]:
-    return value.items("a list") if not value.is_empty_list else []
-
-
-def _read_time(value: YamlValue) -> str | None:
-    text = value.text()
-    if text is None:
-        return None
-    try:
-        read_time(text)
-    except ValueError as error:
-        value.fault(str(error))
-        return None
-    return text
+    return load(file, partial(_read, system=system, machine=machine), text=text)
 
 
 def read_time(text: str) -> datetime:
@@ -149,3 +60,141 @@ def read_time(text: str) -> datetime:
         msg = f"{text!r} is no time with its zone; write it as in '2026-11-21T03:00:00+00:00'"
         raise ValueError(msg)
     return time
+
+
+def _read(root: YamlValue, system: str, machine: Mapping[str, str]) -> Baselines | None:
+    head = BASELINES.read(root)
+    if head is None:
+        return None
+    if head["system"] != system:
+        root.at("system").fault(f"found {head['system']!r}; the file's name says {system!r}")
+    common = {"unit": head["unit"], "estimator": head["estimator"], "machine": machine}
+    return {
+        (variant, topology): Baseline(**{**common, **entry})
+        for variant, group in head["entries"].items()
+        for topology, entry in group.items()
+    }
+
+
+# ------------------------------------------------------------------------ what stands there
+
+
+def _time(text: str) -> str:
+    read_time(text)
+    return text
+
+
+def _by_number(runs: Mapping[str, float]) -> dict[int, float]:
+    return {int(run): throughput for run, throughput in runs.items()}
+
+
+_THROUGHPUT = Number()
+_TIME = Text(
+    "a time with its zone, such as 2026-11-21T03:00:00+00:00",
+    pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"(\.[0-9]{3}|\.[0-9]{6})?(Z|[+-][0-9]{2}:[0-9]{2})$",
+).parsed(_time)
+_RUNS = MapOf(
+    _THROUGHPUT,
+    "a mapping of run numbers to throughputs",
+    names="[1-9][0-9]*",
+    refused="is no run number",
+).parsed(_by_number)
+
+_SESSION: Final = Record(
+    AcceptedSession,
+    Key("at", _TIME, "When the session began.", required=True),
+    Key(
+        "runs",
+        ListOf(_THROUGHPUT, "a list of throughputs"),
+        "Throughputs in the order of the runs, in the unit per second.",
+        required=True,
+    ),
+)
+
+_ACCEPTANCE: Final = Record(
+    Acceptance,
+    Key("at", _TIME, "When the session began that measured it.", required=True),
+    Key("commit", Scalar(), "Commit of the folder that the suite lay in."),
+    Key("reason", Scalar(), "Why it was accepted (--dlperf-reason)."),
+    Key("hosts", ListOf(Scalar(), "a list of hosts"), "Where it was measured, node 0 first."),
+    Key("software", FACTS, "Versions by name."),
+    Key(
+        "logs",
+        Text("'sha256:' and 64 hexadecimal digits", pattern="^sha256:[0-9a-f]{64}$"),
+        "Digest over the logs of its runs.",
+    ),
+    Key("single_device", _THROUGHPUT, "Throughput of one device that the speedup was taken over."),
+)
+
+_ENTRY: Final = Record(
+    dict[str, Any],
+    Key(
+        "throughput",
+        _THROUGHPUT,
+        "The accepted number: the median of the runs (and strays), in the unit per second over "
+        "all devices.",
+        required=True,
+    ),
+    Key("speedup", _THROUGHPUT, "How many times the throughput of one device it is."),
+    Key("mean", _THROUGHPUT, "Mean of the runs (and strays), for the reader."),
+    Key("runs", _RUNS, "The runs that the number rests on, by run number, in the unit per second."),
+    Key("strays", _RUNS, "What went into the published median but is no run of this case."),
+    Key(
+        "sessions",
+        ListOf(_SESSION, "a list of sessions", may_be_empty=True),
+        "Later sessions that passed and were added by --dlperf-extend-baselines: six at most, the "
+        "oldest first, one on each line.",
+    ),
+    Key(
+        "tolerance_percent",
+        Number(below=100, unit="percent"),
+        "How far below the number the case may lie, where it is not the system's own tolerance.",
+    ),
+    Key("note", Text(), "What a reader of the number should know."),
+    Key("accepted", _ACCEPTANCE, "Where the number comes from."),
+    Key("machine", MACHINE, MACHINE_HELP),
+    Key(
+        "recorded",
+        Scalar(),
+        "When the case got its first number. Recording writes it as the last line and never "
+        "changes it, so that branches which change neighbouring cases merge.",
+    ),
+).placed(
+    lambda entry, place: {
+        **{name: value for name, value in entry.items() if name != "recorded"},
+        "place": f"{place.file}:{place.key_line}",
+    }
+)
+
+BASELINES: Final = Record(
+    dict[str, Any],
+    Key("system", Text("a system's name"), "The system's id, the file's name too.", required=True),
+    Key("unit", Text("a unit"), "What is counted, per second; that of the system.", required=True),
+    Key("estimator", ESTIMATOR.shape, ESTIMATOR.description, required=True),
+    Key(
+        "provenance",
+        Record(dict[str, Any], Key("software", FACTS, "Versions by name."), others=Scalar()),
+        "Where the numbers come from: free text by name, and versions in 'software'.",
+    ),
+    Key(
+        "entries",
+        MapOf(
+            MapOf(
+                _ENTRY,
+                "a mapping of topologies such as 4n8g",
+                names=TOPOLOGY_PATTERN,
+                refused="is no topology; write nodes and devices per node as in '4n8g'",
+                may_be_empty=True,
+            ),
+            "a mapping of cases",
+            names=rf"{PRECISION_PATTERN}-b[1-9][0-9]*(-{NAME_PATTERN}(\+{NAME_PATTERN})*)?",
+            refused="names no case; the form is <precision>-b<batch>[-<option>[+<option>]]",
+            # What is left when entries have been deleted by hand is no mistake.
+            may_be_empty=True,
+        ),
+        "The accepted numbers, by variant (as in fp32-b128) and topology (as in 4n8g).",
+        required=True,
+    ),
+)
+"""What stands in a system's file of baselines."""

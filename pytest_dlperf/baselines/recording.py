@@ -1,4 +1,4 @@
-"""Changes a system's accepted numbers: under a lock, line by line, read back, in one step."""
+"""Changes and deletes a system's accepted numbers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.editing import add_entries, change_entries
-from pytest_dlperf.baselines.reading import read_system_baselines
-from pytest_dlperf.baselines.writing import (
-    changed_values,
-    new_cluster_file,
-    new_file,
-    new_values,
-    write_schemas,
-)
-from pytest_dlperf.config.cluster import CLUSTER_FILE
-from pytest_dlperf.files.locks import locked, write_whole
-from pytest_dlperf.files.yamlfile import Problem, YamlError, load
+from pytest_dlperf.baselines.writing import is_same, new_file, opened
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import (
     ROLLING_SESSIONS,
@@ -28,20 +17,14 @@ from pytest_dlperf.model.baseline import (
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Mapping
 
-    from pytest_dlperf.baselines.editing import Block, Inline, Key, MoreItems
+    from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.model.case import Case
 
 SIGNIFICANT_DIGITS: Final = 6
 """Digits that a recorded number keeps: far finer than any training repeats itself."""
-
-_WRONG_SHOWN: Final = 3
-
-LOCK_LIMIT_S: Final = 60.0
-"""Seconds to wait for another session that writes; one takes a few milliseconds."""
 
 
 class ChangeKind(str, Enum):
@@ -106,7 +89,7 @@ class Change:
             raise ValueError(msg)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> tuple[str, str]:
         """Variant and topology, as ``load_baselines`` has them."""
         return self.case.variant, str(self.case.topology)
 
@@ -138,70 +121,51 @@ def record(
         LockError: The cluster's lock cannot be had.
         OSError: The file or its folder cannot be written. After any error the old file stands.
     """
-    file = cluster.directory / f"{system}.yaml"
-    with locked(cluster.directory / ".lock", limit_s=LOCK_LIMIT_S):
-        if file.exists():
-            text = _text_of(file)
-            standing = _read(file, text, system, cluster)
-        else:
-            text, standing = new_file(system, unit, cluster.estimator, provenance), {}
-        plan = _Plan(standing, unit, cluster)
+    new_text = new_file(system, unit, cluster.estimator.value, provenance)
+    with opened(cluster, system, new_text=new_text) as file:
+        plan = _Plan(file.standing, unit, cluster)
         for change in changes:
             plan.add(change)
         if plan.done:
-            text = plan.carried_out(file, text)
-            _read_back(file, text, system, cluster, plan.expected)
-            write_schemas(cluster, text)
-            if not (cluster.directory / CLUSTER_FILE).exists():
-                write_whole(cluster.directory / CLUSTER_FILE, new_cluster_file(cluster))
-            write_whole(file, text)
+            file.write(plan.wanted, recorded=plan.done[0].at[:10])
     return Recorded(done=tuple(plan.done), refused=tuple(plan.refused))
 
 
 class _Plan:
-    """What a session's changes come to: the edits of a file, and what it has to say then."""
+    """What a session's changes come to, and what the file has to say then."""
 
-    def __init__(self, standing: Mapping[Key, Baseline], unit: str, cluster: Cluster) -> None:
+    def __init__(self, standing: Baselines, unit: str, cluster: Cluster) -> None:
         self.done: list[Change] = []
         self.refused: list[tuple[Change, str]] = []
-        self.expected = dict(standing)
+        self.wanted = dict(standing)
         self._standing = standing
         self._unit = unit
         self._cluster = cluster
-        self._new: dict[Key, Mapping[str, Inline | Block]] = {}
-        # All entries are changed at once; one that changes twice does so in a second round.
-        self._rounds: list[dict[Key, Mapping[str, Inline | Block | MoreItems | None]]] = []
 
     def add(self, change: Change) -> None:
         """Take a change into the plan, or refuse it."""
         key = change.key
         # What counts is what stood before this session, which may change a case twice.
-        judged = self._standing if change.known else self.expected
+        judged = self._standing if change.known else self.wanted
         reason = _why_not(change, judged.get(key), self._unit, self._cluster.estimator)
         if reason is not None:
             self.refused.append((change, reason))
             return
-        present = self.expected.get(key)
-        now = _after(_as_kept(change), present, self._unit, self._cluster)
-        if present is None:
-            self._new[key] = new_values(now, self._cluster.machine, recorded=change.at[:10])
-        else:
-            at = sum(key in edits for edits in self._rounds)
-            if at == len(self._rounds):
-                self._rounds.append({})
-            self._rounds[at][key] = changed_values(present, now, self._cluster.machine)
-        self.expected[key] = now
+        present = self.wanted.get(key)
+        self.wanted[key] = _after(_as_kept(change), present, self._unit, self._cluster)
         self.done.append(change)
 
-    def carried_out(self, file: Path, text: str) -> str:
-        """The file's text with all changes made.
 
-        Raises:
-            YamlError: It cannot be changed line by line.
-        """
-        for edits in self._rounds:
-            text = change_entries(file, text, edits)
-        return add_entries(file, text, self._new) if self._new else text
+def delete(cluster: Cluster, system: str, keys: Collection[tuple[str, str]]) -> None:
+    """Delete entries, by variant and topology; comments stay.
+
+    Raises:
+        YamlError: The file has mistakes or cannot be changed line by line.
+        LockError: The cluster's lock cannot be had.
+        OSError: The file cannot be written. After any error the old file stands.
+    """
+    with opened(cluster, system) as file:
+        file.write({key: entry for key, entry in file.standing.items() if key not in keys})
 
 
 def significant(value: float) -> float:
@@ -233,17 +197,12 @@ def _why_not(
             f"the entry that this session was judged against is gone from {change.known.place}; "
             "run again"
         )
-    if not _same(change.known, standing):
+    if not is_same(change.known, standing):
         return (
             f"{standing.place} was changed meanwhile{_difference(change.known, standing)}; run "
             "again to be held against it"
         )
     return None
-
-
-def _same(one: Baseline, other: Baseline) -> bool:
-    """Whether two baselines say the same; they may stand on different lines."""
-    return replace(one, place="") == replace(other, place="")
 
 
 def _difference(old: Baseline, new: Baseline) -> str:
@@ -359,59 +318,3 @@ def _mean(change: Change, estimator: Estimator) -> float:
     if estimator is Estimator.PUBLISHED:
         mean = statistics.rounded(mean, PUBLISHED_DECIMALS)
     return significant(mean)
-
-
-# ------------------------------------------------------------------------ read, and read back
-
-
-def _text_of(file: Path) -> str:
-    """The file's text with its own line ends, which ``read_text`` would turn into others.
-
-    Raises:
-        YamlError: It is no UTF-8.
-    """
-    try:
-        return file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        message = f"is not UTF-8: {error.reason} at byte {error.start}"
-        raise YamlError([Problem(file, 1, "$", message)]) from error
-
-
-def _read(file: Path, text: str, system: str, cluster: Cluster) -> dict[tuple[str, str], Baseline]:
-    return load(file, lambda root: read_system_baselines(root, system, cluster.machine), text=text)
-
-
-def _read_back(
-    file: Path,
-    text: str,
-    system: str,
-    cluster: Cluster,
-    expected: Mapping[tuple[str, str], Baseline],
-) -> None:
-    """Read the new text: all that stood must stand, and what was changed must be there.
-
-    Raises:
-        YamlError: It says something else.
-    """
-    try:
-        now = _read(file, text, system, cluster)
-    except YamlError as error:
-        raise _cannot_be_changed(
-            file, f"it would not be read: {error.problems[0].message}"
-        ) from error
-    wrong = [
-        "-".join(key)
-        for key in {**expected, **now}
-        if key not in now or key not in expected or not _same(now[key], expected[key])
-    ]
-    if wrong:
-        named = ", ".join(wrong[:_WRONG_SHOWN])
-        raise _cannot_be_changed(file, f"it would change what is read of {named}")
-
-
-def _cannot_be_changed(file: Path, why: str) -> YamlError:
-    message = (
-        f"the file is laid out in a way that cannot be changed line by line ({why}); change the "
-        "entries by hand"
-    )
-    return YamlError([Problem(file, 1, "$.entries", message)])

@@ -1,164 +1,229 @@
-"""How accepted numbers stand in a file: an entry's values as text, new files, their schemas."""
+"""Writes baseline files: under a lock, read back before they are kept, in one step."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.baselines.editing import Block, Inline, MoreItems
-from pytest_dlperf.config.schema import (
-    BASELINES_SCHEMA,
-    CLUSTER_SCHEMA,
-    SCHEMA_FOLDER,
-    schema_comment,
-    schema_text,
-)
-from pytest_dlperf.files.locks import write_whole
-from pytest_dlperf.model.baseline import ROLLING_SESSIONS
+from pytest_dlperf import config
+from pytest_dlperf.baselines.document import Document, LayoutError, as_text
+from pytest_dlperf.baselines.reading import read_baselines
+from pytest_dlperf.config.cluster import CLUSTER_FILE
+from pytest_dlperf.files.locks import locked, write_whole
+from pytest_dlperf.files.yamlfile import Problem, YamlError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping
 
+    from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.model.baseline import Acceptance, Baseline
-    from pytest_dlperf.model.measurement import Estimator
+    from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 
-# What YAML 1.1 takes for something else than text.
-_YAML_WORDS: Final = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
+LOCK_LIMIT_S: Final = 60.0
+"""Seconds to wait for another session that writes; one takes a few milliseconds."""
 
+SCHEMAS: Final = Path(config.__file__).parent / "schemas"
+"""The JSON Schemas that ship with the package, for editors."""
+SCHEMA_FOLDER: Final = ".schema"
+"""The folder, beside those of the clusters, where editors find them for recorded files."""
 
-# ---------------------------------------------------------------------------- an entry's values
-
-
-def new_values(
-    baseline: Baseline, machine: Mapping[str, str], *, recorded: str
-) -> dict[str, Inline | Block]:
-    """All that a new entry says; ``recorded`` is its day, ``machine`` the cluster's."""
-    values = {
-        name: value for name, value in _values(baseline, machine).items() if value is not None
-    }
-    return {**values, "recorded": Inline(_quoted(recorded))}
+_WRONG_SHOWN: Final = 3
 
 
-def changed_values(
-    standing: Baseline, now: Baseline, machine: Mapping[str, str]
-) -> dict[str, Inline | Block | MoreItems | None]:
-    """The values of an entry that are others ``now``; ``None`` for those that go.
+class BaselineFile:
+    """A system's file under the cluster's lock; ``standing`` is what it says."""
 
-    Of sessions one more is written, or all go. ``machine`` is the cluster's.
-    """
-    old, new = _values(standing, machine), _values(now, machine)
-    changed: dict[str, Inline | Block | MoreItems | None] = {
-        name: value for name, value in new.items() if value != old[name]
-    }
-    if now.sessions != standing.sessions:
-        items = tuple(
-            f"- {{at: {_quoted(session.at)}, runs: {_list(session.runs)}}}"
-            for session in now.sessions[-1:]
+    def __init__(self, cluster: Cluster, system: str, new_text: str) -> None:
+        """Read the file, or take ``new_text`` for one that is to be made.
+
+        Raises:
+            YamlError: The file has mistakes.
+        """
+        self.file = cluster.directory / f"{system}.yaml"
+        self._cluster = cluster
+        self._system = system
+        self._text = _text_of(self.file) if self.file.exists() else new_text
+        self.standing = self._read(self._text)
+
+    def write(self, wanted: Baselines, *, recorded: str = "") -> None:
+        """Have the file say what is wanted; lines that need no change keep their bytes.
+
+        ``recorded`` is the day of new entries. The text is read back before it is kept.
+
+        Raises:
+            YamlError: The file cannot be changed to that.
+            OSError: It, or its folder, cannot be written. After any error the old file stands.
+        """
+        try:
+            document = Document(self._text)
+            for key in self.standing.keys() - wanted.keys():
+                document.delete(key)
+            for key, now in wanted.items():
+                self._change(document, key, now, recorded)
+            text = document.text()
+        except LayoutError as error:
+            raise self._cannot_be_changed(str(error)) from error
+        self._read_back(text, wanted)
+        folder = self._cluster.directory
+        _write_schemas(folder, text)
+        if not (folder / CLUSTER_FILE).exists():
+            write_whole(folder / CLUSTER_FILE, _new_cluster_file(self._cluster))
+        write_whole(self.file, text)
+
+    def _change(
+        self, document: Document, key: tuple[str, str], now: Baseline, recorded: str
+    ) -> None:
+        machine = self._cluster.machine
+        before = self.standing.get(key)
+        if before is None:
+            new = {**_values(now, machine), "recorded": recorded}
+            document.set(key, {name: value for name, value in new.items() if value is not None})
+            return
+        if now == before:
+            return
+        old, new = _values(before, machine), _values(now, machine)
+        document.set(key, {name: new[name] for name in new if new[name] != old[name]})
+        if now.sessions != before.sessions:
+            kept = _overlap(before.sessions, now.sessions)
+            more = [_plain_session(session) for session in now.sessions[kept:]]
+            document.set_sessions(key, drop=len(before.sessions) - kept, more=more)
+
+    def _read(self, text: str) -> Baselines:
+        return read_baselines(self.file, self._system, self._cluster.machine, text=text)
+
+    def _read_back(self, text: str, wanted: Baselines) -> None:
+        try:
+            now = self._read(text)
+        except YamlError as error:
+            message = f"it would not be read: {error.problems[0].message}"
+            raise self._cannot_be_changed(message) from error
+        wrong = [
+            "-".join(key)
+            for key in {**wanted, **now}
+            if key not in now or key not in wanted or not is_same(now[key], wanted[key])
+        ]
+        if wrong:
+            named = ", ".join(wrong[:_WRONG_SHOWN])
+            raise self._cannot_be_changed(f"it would change what is read of {named}")
+
+    def _cannot_be_changed(self, why: str) -> YamlError:
+        message = (
+            f"the file is laid out in a way that cannot be changed line by line ({why}); change "
+            "the entries by hand"
         )
-        changed["sessions"] = MoreItems(items, at_most=ROLLING_SESSIONS) if items else None
-    return changed
+        return YamlError([Problem(self.file, 1, "$.entries", message)])
 
 
-def _values(baseline: Baseline, machine: Mapping[str, str]) -> dict[str, Inline | Block | None]:
-    """An entry's values as text, but for those that people write; ``None`` where there is none."""
+@contextmanager
+def opened(cluster: Cluster, system: str, *, new_text: str = "") -> Iterator[BaselineFile]:
+    """Hold a system's file, so that nobody else changes it between reading and writing.
+
+    ``new_text`` is that of a file that is to be made, where there is none.
+
+    Raises:
+        YamlError: The file has mistakes.
+        LockError: The cluster's lock cannot be had.
+    """
+    with locked(cluster.directory / ".lock", limit_s=LOCK_LIMIT_S):
+        yield BaselineFile(cluster, system, new_text)
+
+
+def is_same(one: Baseline, other: Baseline) -> bool:
+    """Whether two baselines say the same; they may stand on different lines."""
+    return replace(one, place="") == replace(other, place="")
+
+
+def _text_of(file: Path) -> str:
+    """The file's text with its own line ends, which ``read_text`` would turn into others.
+
+    Raises:
+        YamlError: It is no UTF-8.
+    """
+    try:
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8: {error.reason} at byte {error.start}"
+        raise YamlError([Problem(file, 1, "$", message)]) from error
+
+
+# ------------------------------------------------------------------------ an entry's values
+
+
+def _values(baseline: Baseline, machine: Mapping[str, str]) -> dict[str, Any]:
+    """An entry's values, but for those that people write; ``None`` where there is none.
+
+    ``machine`` is the cluster's.
+    """
     accepted = baseline.accepted
     return {
-        "throughput": _number(baseline.throughput),
-        "speedup": _number(baseline.speedup),
-        "mean": _number(baseline.mean),
-        "runs": _runs(baseline.runs),
-        "strays": _runs(baseline.strays),
-        "accepted": None if accepted is None else Block(_acceptance_lines(accepted)),
-        "machine": None if baseline.machine == machine else Inline(_mapping(baseline.machine)),
+        "throughput": baseline.throughput,
+        "speedup": baseline.speedup,
+        "mean": baseline.mean,
+        "runs": dict(baseline.runs) or None,
+        "strays": dict(baseline.strays) or None,
+        "accepted": None if accepted is None else _plain_acceptance(accepted),
+        "machine": None if baseline.machine == machine else dict(baseline.machine),
     }
 
 
-def _number(value: float | None) -> Inline | None:
-    return None if value is None else Inline(repr(value))
+def _plain_acceptance(accepted: Acceptance) -> dict[str, Any]:
+    values = {
+        "at": accepted.at,
+        "commit": accepted.commit,
+        "reason": accepted.reason,
+        "hosts": list(accepted.hosts) or None,
+        "software": dict(accepted.software) or None,
+        "logs": accepted.logs,
+        "single_device": accepted.single_device,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _runs(runs: Mapping[int, float]) -> Inline | None:
-    listed = ", ".join(f"{run}: {value!r}" for run, value in runs.items())
-    return Inline(f"{{{listed}}}") if runs else None
+def _plain_session(session: AcceptedSession) -> dict[str, Any]:
+    return {"at": session.at, "runs": list(session.runs)}
 
 
-def _acceptance_lines(accepted: Acceptance) -> tuple[str, ...]:
-    lines = [f"at: {_quoted(accepted.at)}"]
-    for key, text in (("commit", accepted.commit), ("reason", accepted.reason)):
-        if text is not None:
-            lines.append(f"{key}: {_quoted(text)}")
-    if accepted.hosts:
-        lines.append(f"hosts: [{', '.join(map(_quoted, accepted.hosts))}]")
-    if accepted.software:
-        lines.append(f"software: {_mapping(accepted.software)}")
-    if accepted.logs is not None:
-        lines.append(f"logs: {_quoted(accepted.logs)}")
-    if accepted.single_device is not None:
-        lines.append(f"single_device: {accepted.single_device!r}")
-    return tuple(lines)
-
-
-def _mapping(facts: Mapping[str, str]) -> str:
-    return f"{{{', '.join(f'{_quoted(key)}: {_quoted(text)}' for key, text in facts.items())}}}"
-
-
-def _list(values: Iterable[float]) -> str:
-    return f"[{', '.join(repr(value) for value in values)}]"
-
-
-def _quoted(text: str) -> str:
-    """Text as a YAML scalar: bare where that is safe."""
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_/.-]*", text) and text.lower() not in _YAML_WORDS:
-        return text
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in '\\"':
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
+def _overlap(before: tuple[AcceptedSession, ...], now: tuple[AcceptedSession, ...]) -> int:
+    """How many sessions stay: the last of those before, which are the first of those now."""
+    sizes = range(min(len(before), len(now)), 0, -1)
+    return next((size for size in sizes if before[-size:] == now[:size]), 0)
 
 
 # ------------------------------------------------------------------------------------ new files
 
 
-def new_cluster_file(cluster: Cluster) -> str:
-    """The text of the ``cluster.yaml`` of a cluster that has none."""
+def new_file(system: str, unit: str, estimator: str, provenance: Mapping[str, str]) -> str:
+    """The text of a system's file without any entry."""
+    head: dict[str, Any] = {"system": system, "unit": unit, "estimator": estimator}
+    if provenance:
+        head["provenance"] = dict(provenance)
+    return f"{_schema_comment('baselines')}\n{as_text({**head, 'entries': None})}"
+
+
+def _new_cluster_file(cluster: Cluster) -> str:
     return (
-        f"{schema_comment(CLUSTER_SCHEMA)}\n"
+        f"{_schema_comment('cluster')}\n"
         "description: this machine's own numbers, recorded by --dlperf-create-baselines\n"
         f"estimator: {cluster.estimator.value}\n"
     )
 
 
-def new_file(system: str, unit: str, estimator: Estimator, provenance: Mapping[str, str]) -> str:
-    """The text of a system's file without any entry."""
-    lines = [
-        schema_comment(BASELINES_SCHEMA),
-        f"system: {system}",
-        f"unit: {_quoted(unit)}",
-        f"estimator: {estimator.value}",
-    ]
-    if provenance:
-        lines += ["provenance:", *(f"  {key}: {_quoted(text)}" for key, text in provenance.items())]
-    return "\n".join([*lines, "entries:\n"])
+def _schema_comment(name: str) -> str:
+    return f"# yaml-language-server: $schema=../{SCHEMA_FOLDER}/{name}.json"
 
 
-def write_schemas(cluster: Cluster, text: str) -> None:
-    """Lay the schemas where a file of this text, if it names them, has them looked for.
-
-    Raises:
-        OSError: They cannot be written.
-    """
+def _write_schemas(folder: Path, text: str) -> None:
+    """Lay the schemas where a file of this text, if it names them, has them looked for."""
     if f"../{SCHEMA_FOLDER}/" not in text:
         return
-    folder = cluster.directory.parent / SCHEMA_FOLDER
-    for name in (BASELINES_SCHEMA, CLUSTER_SCHEMA):
-        wanted = schema_text(name)
+    for shipped in sorted(SCHEMAS.glob("*.json")):
+        file = folder.parent / SCHEMA_FOLDER / shipped.name
+        wanted = shipped.read_text(encoding="utf-8")
         try:
-            stands = (folder / name).read_text(encoding="utf-8") == wanted
+            stands = file.read_text(encoding="utf-8") == wanted
         except (OSError, UnicodeDecodeError):
             stands = False
         if not stands:
-            write_whole(folder / name, wanted)
+            write_whole(file, wanted)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.config.launch_reading import read_assignments
-from pytest_dlperf.config.schema import CLUSTER_SCHEMA, schema
-from pytest_dlperf.files.yamlfile import YamlValue, load, nearest
-from pytest_dlperf.files.yamlschema import check
+from pytest_dlperf.config.variables import VARS
+from pytest_dlperf.files.shapes import Integer, Key, ListOf, MapOf, Record, Scalar, Text, one_of
+from pytest_dlperf.files.yamlfile import load, nearest
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 
@@ -51,7 +51,7 @@ class Cluster:
 
     name: str
     directory: Path
-    estimator: Estimator
+    estimator: Estimator = Estimator.STEADY
     systems: tuple[str, ...] | None = None
     description: str | None = None
     assignments: tuple[Assignment, ...] = ()
@@ -61,6 +61,72 @@ class Cluster:
     machine: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
+
+
+FACTS: Final = MapOf(Scalar())
+"""Facts by name: any scalars, as they are written."""
+
+MACHINE: Final = Record(
+    dict[str, str],
+    Key(
+        "device",
+        Scalar(),
+        "Model of the accelerators, or of the processors where a system needs none, as nvidia-smi "
+        "prints it.",
+    ),
+    Key("devices_per_node", Scalar(), "How many of them a node has."),
+    Key("interconnect", Scalar(), "What joins the devices of a node: nvlink, pcie."),
+    Key("network", Scalar(), "What joins the nodes: infiniband, ethernet."),
+)
+"""What numbers were measured on, with the keys of ``Fingerprint.machine``."""
+
+MACHINE_HELP: Final = (
+    "What the numbers were measured on. It must match, as far as both sides know it, or nothing "
+    "is compared."
+)
+ESTIMATOR: Final = Key(
+    "estimator",
+    one_of(Estimator),
+    "How throughput is taken from a log. Numbers of different estimators are never compared.",
+)
+_VARS_HELP: Final = "What is set for launches: by system id, or '*' for every system."
+
+CLUSTER_KEYS: Final = (
+    ESTIMATOR,
+    Key("description", Text(), "What it is, for the reader."),
+    Key(
+        "systems",
+        ListOf(Text("a system's name"), "a list of systems"),
+        "The systems that it runs; without this key, all of them.",
+    ),
+    Key("vars", VARS, _VARS_HELP, argument="assignments"),
+    Key(
+        "control",
+        Record(
+            Control,
+            Key(
+                "vars",
+                VARS,
+                "What makes a launch one of the accepted software; it goes before all that is set "
+                "otherwise.",
+                required=True,
+                argument="assignments",
+            ),
+            Key("description", Text(), "What the accepted software is."),
+        ),
+        "The accepted software, to be run beside what is tested after a case has regressed.",
+    ),
+    Key("devices_per_node", Integer(1), "Devices of hosts that are given without a number."),
+    Key(
+        "python",
+        Text("a Python interpreter"),
+        "The interpreter that supervises a run on a node.",
+    ),
+    Key("machine", MACHINE, MACHINE_HELP),
+    Key("hardware", FACTS, "Free facts for the reader, by name."),
+    Key("software", FACTS, "Versions for the reader, by name."),
+)
+"""The keys of ``cluster.yaml``."""
 
 
 def find_cluster(baselines_directory: Path, name: str, *, local: str) -> Cluster:
@@ -81,8 +147,9 @@ def find_cluster(baselines_directory: Path, name: str, *, local: str) -> Cluster
         )
     file = baselines_directory / name / CLUSTER_FILE
     if not file.exists():
-        return Cluster(name=name, directory=file.parent, estimator=Estimator.STEADY)
-    return load(file, _read_cluster)
+        return Cluster(name=name, directory=file.parent)
+    build = partial(Cluster, name=name, directory=file.parent)
+    return load(file, Record(build, *CLUSTER_KEYS).read)
 
 
 def undeclared_systems(cluster: Cluster, declared: Collection[str]) -> Iterator[str]:
@@ -91,50 +158,3 @@ def undeclared_systems(cluster: Cluster, declared: Collection[str]) -> Iterator[
         if name not in declared:
             near = nearest(name, declared)
             yield f"names the system {name!r}, which no system file declares{near}"
-
-
-def _read_cluster(root: YamlValue) -> Cluster:
-    nothing = Cluster(
-        name=root.file.parent.name, directory=root.file.parent, estimator=Estimator.STEADY
-    )
-    if not check(root, schema(CLUSTER_SCHEMA)):
-        return nothing
-    fields = root.checked_fields()
-    return replace(
-        nothing,
-        estimator=fields.get("estimator", read_estimator, Estimator.STEADY),
-        systems=fields.get("systems", _read_names, None),
-        description=fields.get("description", lambda v: v.text(), None),
-        assignments=fields.get("vars", read_assignments, ()),
-        devices_per_node=fields.get("devices_per_node", lambda v: v.whole_number(1), None),
-        python=fields.get("python", lambda v: v.text(), None),
-        control=fields.get("control", _read_control, None),
-        machine=fields.get("machine", read_facts, {}),
-        hardware=fields.get("hardware", read_facts, {}),
-        software=fields.get("software", read_facts, {}),
-    )
-
-
-def _read_control(value: YamlValue) -> Control:
-    fields = value.checked_fields()
-    return Control(
-        assignments=fields.get("vars", read_assignments, ()),
-        description=fields.get("description", lambda v: v.text(), None),
-    )
-
-
-def read_estimator(value: YamlValue) -> Estimator | None:
-    """Read the name of an estimator."""
-    chosen = value.choice([estimator.value for estimator in Estimator])
-    return Estimator(chosen) if chosen else None
-
-
-def _read_names(value: YamlValue) -> tuple[str, ...]:
-    read = (item.text() for item in value.items("a list"))
-    return tuple(name for name in read if name is not None)
-
-
-def read_facts(value: YamlValue) -> dict[str, str]:
-    """Facts by name: any scalars, as they are written."""
-    read = {key: item.scalar() for key, item in value.entries()}
-    return {key: text for key, text in read.items() if text is not None}

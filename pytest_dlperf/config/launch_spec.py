@@ -13,12 +13,37 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.config.conditions import (
+    CHOICES,
+    CONDITION,
+    WHEN,
+    Choice,
+    Condition,
+    choice_texts,
+    chosen,
+    unreachable,
+    words_of_no_case,
+)
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, FIELDS, names_in, template_problems
+from pytest_dlperf.files.shapes import (
+    ByKind,
+    Integer,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Scalar,
+    Text,
+    YesNo,
+    one_of,
+)
 from pytest_dlperf.model.case import NAME_PATTERN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
 EVERY_SYSTEM_TAKES: Final = ("extra_args", "env", "python", "pause_s")
@@ -26,7 +51,6 @@ EVERY_SYSTEM_TAKES: Final = ("extra_args", "env", "python", "pause_s")
 
 _RESERVED: Final = (*EVERY_SYSTEM_TAKES, EXTRA_ARGUMENTS.strip("{}"))
 _NAME = re.compile(NAME_PATTERN)
-_COUNTS = re.compile(r"([1-9][0-9]{0,8})(\+?)")
 
 
 class Devices(Enum):
@@ -65,77 +89,6 @@ class Variable:
     meaning: str
     kind: VariableKind = VariableKind.TEXT
     default: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Numbers that a condition accepts: those in ``among``, or all from ``at_least`` on."""
-
-    among: tuple[int, ...] = ()
-    at_least: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Counts:
-        """Read ``4`` or ``2+``.
-
-        Raises:
-            ValueError: The text is anything else.
-        """
-        match = _COUNTS.fullmatch(text)
-        if match is None:
-            raise ValueError(
-                f"{text!r} is no count; write a whole number above 0, or with a plus behind it, "
-                "as in '2+', for at least so many"
-            )
-        number = int(match[1])
-        return cls(at_least=number) if match[2] else cls(among=(number,))
-
-    def __contains__(self, number: int) -> bool:
-        """Whether the number is accepted."""
-        return number in self.among or (self.at_least is not None and number >= self.at_least)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """Which cases something is for: all that is given must hold; nothing given holds for all.
-
-    The case's precision is one of ``precisions`` and none of ``without_precisions``; it has all of
-    ``options`` and none of ``without_options``; its counts are among those given.
-    """
-
-    precisions: tuple[str, ...] = ()
-    without_precisions: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    without_options: tuple[str, ...] = ()
-    nodes: Counts | None = None
-    devices_per_node: Counts | None = None
-    world_size: Counts | None = None
-
-    def holds(self, case: Case) -> bool:
-        """Whether the case is one of those."""
-        topology = case.topology
-        return (
-            (not self.precisions or case.precision in self.precisions)
-            and case.precision not in self.without_precisions
-            and set(self.options) <= set(case.options)
-            and set(self.without_options).isdisjoint(case.options)
-            and (self.nodes is None or topology.nodes in self.nodes)
-            and (
-                self.devices_per_node is None or topology.devices_per_node in self.devices_per_node
-            )
-            and (self.world_size is None or topology.world_size in self.world_size)
-        )
-
-
-ALWAYS: Final = Condition()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """One of several values; the first whose condition holds is taken."""
-
-    value: str
-    when: Condition = ALWAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +193,18 @@ class LaunchSpec:
         used = self._names_of(case).union(*map(names_in, self.values_of(case).values()))
         return tuple(name for name in self.variables if name in used)
 
+    def conditions(self) -> Iterator[tuple[str, Condition]]:
+        """All conditions of the entry, with their key paths."""
+        for index, part in enumerate(self.command):
+            if not isinstance(part, str):
+                yield f"command[{index}].when", part.when
+        for name, value in self.environment.items():
+            for index, choice in enumerate(() if isinstance(value, str) else value):
+                yield f"environment.{name}[{index}].when", choice.when
+        for name, choices in self.values.items():
+            for index, choice in enumerate(choices):
+                yield f"values.{name}[{index}].when", choice.when
+
     def missing_modules(self) -> tuple[str, ...]:
         """Those of ``requires_modules`` that the running interpreter does not find.
 
@@ -270,15 +235,15 @@ class LaunchSpec:
     def _template_problems(self) -> Iterator[tuple[str, str]]:
         fields_and_variables = (*FIELDS, *self.variables)
         for name, choices in self.values.items():
-            for path, text in _choice_texts(f"values.{name}", choices):
+            for path, text in choice_texts(f"values.{name}", choices):
                 yield from _at(path, template_problems(text, fields_and_variables))
-            yield from _unreachable(f"values.{name}", choices)
+            yield from unreachable(f"values.{name}", choices)
         known = (*fields_and_variables, *self.values)
         for path, text in self._templates():
             yield from _at(path, template_problems(text, known))
         for name, value in self.environment.items():
             if not isinstance(value, str):
-                yield from _unreachable(f"environment.{name}", value)
+                yield from unreachable(f"environment.{name}", value)
 
     def _number_problems(self) -> Iterator[tuple[str, str]]:
         for name in ("time_limit_s", "first_step_limit_s", "step_limit_s"):
@@ -328,14 +293,9 @@ class LaunchSpec:
             if isinstance(value, str):
                 yield path, value
             else:
-                yield from _choice_texts(path, value)
+                yield from choice_texts(path, value)
         if self.working_directory is not None:
             yield "working_directory", self.working_directory
-
-
-def chosen(choices: Iterable[Choice], case: Case) -> str | None:
-    """The value of the first choice that is for this case."""
-    return next((choice.value for choice in choices if choice.when.holds(case)), None)
 
 
 def value_problem(variable: Variable, value: str) -> str | None:
@@ -350,17 +310,6 @@ def value_problem(variable: Variable, value: str) -> str | None:
     return None
 
 
-def _choice_texts(path: str, choices: Iterable[Choice]) -> Iterator[tuple[str, str]]:
-    for index, choice in enumerate(choices):
-        yield f"{path}[{index}].value", choice.value
-
-
-def _unreachable(path: str, choices: tuple[Choice, ...]) -> Iterator[tuple[str, str]]:
-    for index, choice in enumerate(choices[:-1]):
-        if choice.when == ALWAYS:
-            yield f"{path}[{index + 1}]", "is never taken: the choice before it is for all cases"
-
-
 def _at(path: str, messages: Iterable[str]) -> Iterator[tuple[str, str]]:
     return ((path, message) for message in messages)
 
@@ -370,3 +319,101 @@ def _is_importable(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
+
+
+# ------------------------------------------------------------------------------ in a file
+
+# Stands for a text that is a mistake, so that those behind it keep their places in the list.
+_STAND_IN: Final = "-"
+
+_SECONDS = Number(unit="seconds")
+
+LAUNCH: Final = Record(
+    LaunchSpec,
+    Key(
+        "command",
+        ListOf(
+            ByKind(
+                scalar=Scalar(),
+                mapping=Record(
+                    ConditionalArguments,
+                    Key("when", CONDITION, WHEN, required=True),
+                    Key(
+                        "arguments",
+                        ListOf(Scalar(), "a list of arguments", stand_in=_STAND_IN),
+                        "Arguments that only these cases have.",
+                        required=True,
+                    ),
+                ),
+            ),
+            "a list: the program and its arguments",
+            stand_in=_STAND_IN,
+        ),
+        "The program and its arguments; no shell reads them.",
+        required=True,
+    ),
+    Key("devices", one_of(Devices), "What the trainer computes on."),
+    Key("start_on", one_of(StartOn), "Where the command is started."),
+    Key(
+        "variables",
+        MapOf(
+            Record(
+                Variable,
+                Key("meaning", Text("what the user has to give"), "What it is.", required=True),
+                Key("kind", one_of(VariableKind), "What its value names; default: text."),
+                Key("default", Scalar(), "Its value where the user says nothing."),
+            ),
+            "a mapping of names to what they mean",
+            stand_in=Variable(meaning=_STAND_IN),
+        ),
+        "What the user has to say before the trainer can start, by name.",
+    ),
+    Key(
+        "values",
+        MapOf(CHOICES, "a mapping of names to lists of choices", stand_in=(Choice(value="-"),)),
+        "Values that differ between cases, by name: the first choice that holds is taken.",
+    ),
+    Key(
+        "environment",
+        MapOf(ByKind(scalar=Scalar(), sequence=CHOICES), "a mapping of names to values"),
+        "Environment variables, beside those that the node has: values, or lists of choices.",
+    ),
+    Key("working_directory", Text("a folder"), "The folder that the command starts in."),
+    Key(
+        "requires_modules",
+        ListOf(Scalar(), "a list of Python modules"),
+        "Python modules without which a run makes no sense.",
+    ),
+    Key("install_hint", Text(), "How to get them."),
+    Key("time_limit_s", _SECONDS, "Seconds after which a run is ended."),
+    Key("first_step_limit_s", _SECONDS, "Seconds without a first step after which it hangs."),
+    Key("step_limit_s", _SECONDS, "Seconds without a further step after which it hangs."),
+    Key("run_to_end", YesNo(), "Whether a run goes on once it has what is measured."),
+    Key("retries", Integer(0), "How often a run that failed or hung is run again."),
+    Key("pause_s", Number(or_zero=True, unit="seconds"), "Seconds between two runs."),
+)
+
+
+def read_launch(value: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec | None:
+    """Read a system's ``launch`` and check it against its cases.
+
+    ``cases`` are ``None`` where not all of them could be read: nobody can say what no case has.
+    """
+    spec = LAUNCH.read(value)
+    if spec is None:
+        return None
+    problems = [(problem.path, problem.message) for problem in spec.problems()]
+    if cases is not None:
+        problems += words_of_no_case(spec.conditions(), cases)
+    if not problems:
+        # The single device of a case is the reference of its speedup, declared or not.
+        declared = [case for one in cases or () for case in (one, one.single_device)]
+        first = {
+            problem.path: problem.message
+            for case in reversed(declared)
+            for problem in spec.case_problems(case)
+        }
+        problems = list(first.items())
+    for path, message in problems:
+        value.at(path).fault(message)
+    return spec

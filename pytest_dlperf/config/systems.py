@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.launch_reading import read_launch
-from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlValue, load
+from pytest_dlperf.files.shapes import (
+    ByKind,
+    Choice,
+    Integer,
+    Kept,
+    Key,
+    ListOf,
+    Number,
+    Record,
+    Shape,
+    Text,
+)
+from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
 from pytest_dlperf.logs.formats import LogFormat, custom_format
-from pytest_dlperf.model.case import Case, Topology, check_name, check_precision
+from pytest_dlperf.model.case import (
+    NAME_PATTERN,
+    PRECISION_PATTERN,
+    TOPOLOGY_PATTERN,
+    Case,
+    Topology,
+    check_name,
+    check_precision,
+)
 from pytest_dlperf.model.measurement import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
@@ -37,8 +57,7 @@ class System:
 
     ``unit`` is what throughput counts (``images/s``), ``log_name`` the first part of its logs'
     names, ``repeats`` how often a case is run, ``tolerance_percent`` how far the median may lie
-    below a baseline that gives no tolerance of its own. ``launch`` is ``None`` for a system whose
-    logs are only read.
+    below a baseline that gives no tolerance of its own.
     """
 
     framework: str
@@ -47,17 +66,26 @@ class System:
     log_name: str
     log_format: LogFormat
     window: Window
-    repeats: int
-    tolerance_percent: float
-    marks: tuple[str, ...]
-    launch: LaunchSpec | None
     cases: tuple[Case, ...]
+    repeats: int = DEFAULT_REPEATS
+    tolerance_percent: float = DEFAULT_TOLERANCE_PERCENT
+    marks: tuple[str, ...] = ()
+    later_launch: Later[LaunchSpec] | None = None
     file: Path
 
     @property
     def id(self) -> str:
         """The name that cases, baselines and options know the system by."""
         return f"{self.framework}-{self.model}"
+
+    @property
+    def launch(self) -> LaunchSpec | None:
+        """How the trainer is started; ``None`` for a system whose logs are only read.
+
+        Raises:
+            YamlError: The entry has mistakes, and was left for later when the file was read.
+        """
+        return None if self.later_launch is None else self.later_launch()
 
 
 def system_files(directories: Iterable[Path]) -> list[Path]:
@@ -69,17 +97,23 @@ def system_files(directories: Iterable[Path]) -> list[Path]:
     ]
 
 
-def load_systems(files: Iterable[Path], formats: Mapping[str, LogFormat]) -> dict[str, System]:
+def load_systems(
+    files: Iterable[Path], formats: Mapping[str, LogFormat], *, lazily: bool = False
+) -> dict[str, System]:
     """Read all systems, by id, in the order of the files.
+
+    With ``lazily`` what they say about launching is read, and its mistakes are found, when it is
+    asked for.
 
     Raises:
         YamlError: With all mistakes of all files.
     """
+    shape = system_shape(formats, Kept())
     systems: dict[str, System] = {}
     problems: list[Problem] = []
     for file in files:
         try:
-            system = load(file, lambda root: _read_system(root, formats))
+            system = load(file, partial(_read_system, shape=shape, lazily=lazily))
         except YamlError as error:
             problems.extend(error.problems)
             continue
@@ -94,44 +128,12 @@ def load_systems(files: Iterable[Path], formats: Mapping[str, LogFormat]) -> dic
     return systems
 
 
-def _read_system(root: YamlValue, formats: Mapping[str, LogFormat]) -> System:
-    fields = root.fields(
-        required=("framework", "model", "unit", "log", "window", "cases"),
-        optional=("repeats", "tolerance_percent", "marks", "launch"),
-    )
-    framework = fields.get("framework", _name("framework"), "")
-    model = fields.get("model", _name("model"), "")
-    no_log: tuple[str, LogFormat | None] = ("", None)
-    log_name, log_format = fields.get("log", lambda v: _read_log(v, formats), no_log)
-    # None where a mistake hides some of them: then nobody can say what no case has.
-    cases: tuple[Case, ...] | None = None
-    if framework and model:
-        cases = fields.get("cases", lambda v: _read_cases(v, framework, model), None)
-    # After a mistake the stand-ins below are never seen: load() raises.
-    return System(
-        framework=framework,
-        model=model,
-        unit=fields.get("unit", lambda v: v.parsed(_unit, "a unit such as images/s"), ""),
-        log_name=log_name,
-        log_format=log_format,  # type: ignore[arg-type] # None only after a mistake
-        window=fields.get("window", _read_window, Window(warmup_steps=0, measured_steps=1)),
-        repeats=fields.get("repeats", lambda v: v.whole_number(1), DEFAULT_REPEATS),
-        tolerance_percent=fields.get(
-            "tolerance_percent", lambda v: v.percentage(), DEFAULT_TOLERANCE_PERCENT
-        ),
-        marks=fields.get("marks", _read_marks, ()),
-        launch=fields.get("launch", lambda v: read_launch(v, cases), None),
-        cases=cases or (),
-        file=root.file,
-    )
-
-
-def _name(axis: str) -> Callable[[YamlValue], str | None]:
+def _name(axis: str) -> Shape[str]:
     def parse(text: str) -> str:
         check_name(axis, text)
         return text
 
-    return lambda value: value.parsed(parse, "a name such as 'resnet50'")
+    return Text("a name such as 'resnet50'").parsed(parse, pattern=f"^{NAME_PATTERN}$")
 
 
 def _unit(text: str) -> str:
@@ -140,130 +142,179 @@ def _unit(text: str) -> str:
     return text
 
 
-def _read_window(value: YamlValue) -> Window:
-    fields = value.fields(required=("warmup_steps", "measured_steps"))
-    return Window(
-        warmup_steps=fields.get("warmup_steps", lambda v: v.whole_number(0), 0),
-        measured_steps=fields.get("measured_steps", lambda v: v.whole_number(1), 1),
-    )
+def _log_name(text: str) -> str:
+    if "/" in text or not text.isprintable() or text.startswith("."):
+        raise ValueError(f"a log's name cannot begin with {text!r}")
+    return text
 
 
-def _read_log(value: YamlValue, formats: Mapping[str, LogFormat]) -> tuple[str, LogFormat | None]:
-    fields = value.fields(required=("name", "format"))
-
-    def parse_name(text: str) -> str:
-        if "/" in text or not text.isprintable() or text.startswith("."):
-            raise ValueError(f"a log's name cannot begin with {text!r}")
-        return text
-
-    name = fields.get("name", lambda v: v.parsed(parse_name, "the first part of a file name"), "")
-    place = fields.place("format")
-    if place is None:
-        return name, None
-    if place.is_mapping:
-        return name, _read_custom_format(place)
-    chosen = place.choice(tuple(formats), otherwise="a mapping with 'record'")
-    return name, formats.get(chosen) if chosen else None
-
-
-def _read_custom_format(value: YamlValue) -> LogFormat | None:
-    fields = value.fields(required=("record",), optional=("first_step", "ranks", "rate_scope"))
-    record = fields.get("record", lambda v: v.text("a regular expression"), "")
-    given: dict[str, Any] = {}
-    if "first_step" in fields:
-        given["first_step"] = fields.get("first_step", lambda v: v.whole_number(0), 0)
-    if "ranks" in fields:
-        given["ranks"] = fields.get("ranks", lambda v: v.choice(("one", "local")), "one")
-    if "rate_scope" in fields:
-        given["rate_scope"] = fields.get(
-            "rate_scope", lambda v: v.choice(("global", "node", "rank")), "global"
-        )
-    if not record:
-        return None
-    try:
-        return custom_format(value.file.stem, record=record, **given)
-    except ValueError as error:
-        value.fault(str(error))
-        return None
-
-
-def _read_marks(value: YamlValue) -> tuple[str, ...]:
-    def parse(text: str) -> str:
-        if not text.isidentifier() or text.startswith("_"):
-            raise ValueError(f"{text!r} cannot be a marker; use letters, digits and underscores")
-        if text in _TAKEN_MARKS:
-            raise ValueError(f"the marker {text!r} has a meaning of its own; use another name")
-        return text
-
-    read = (item.parsed(parse, "a marker's name") for item in value.items("a list of markers"))
-    return tuple(mark for mark in read if mark is not None)
-
-
-def _read_cases(value: YamlValue, framework: str, model: str) -> tuple[Case, ...] | None:
-    first: dict[str, YamlValue] = {}
-    cases: list[Case] = []
-    items = value.items("a list of cases")
-    is_whole = bool(items)
-    for item in items:
-        for place, case in _read_entry(item, framework, model):
-            if case is None:
-                is_whole = False
-            elif case.id in first:
-                place.fault(f"{case.id} is named twice; first on line {first[case.id].line}")
-            else:
-                first[case.id] = place
-                cases.append(case)
-    return tuple(cases) if is_whole else None
-
-
-def _read_entry(
-    item: YamlValue, framework: str, model: str
-) -> Iterable[tuple[YamlValue, Case | None]]:
-    """The entry's cases with their places; ``None`` for what a mistake hides."""
-    fields = item.fields(
-        required=("precision", "batch_per_device", "topologies"), optional=("options",)
-    )
-    precision = fields.get("precision", _precision, "")
-    batch = fields.get("batch_per_device", lambda v: v.whole_number(1), 0)
-    options: tuple[str, ...] | None = ()
-    if "options" in fields:
-        options = fields.get("options", _read_options, None)
-    topologies = fields.place("topologies")
-    places = topologies.items("a list of topologies such as 4n8g") if topologies else []
-    if not places:
-        yield item, None
-    for place in places:
-        topology = place.parsed(Topology.parse, "a topology such as 4n8g")
-        if not (precision and batch and options is not None and topology):
-            yield place, None
-            continue
-        case = Case(
-            framework=framework,
-            model=model,
-            precision=precision,
-            batch_per_device=batch,
-            options=options,
-            topology=topology,
-        )
-        yield place, case
-
-
-def _precision(value: YamlValue) -> str | None:
-    return value.parsed(check_precision, "a precision such as fp32")
-
-
-def _read_options(value: YamlValue) -> tuple[str, ...] | None:
-    items = value.items("a list of options such as xla")
-    read = [item.parsed(_option, "an option such as xla") for item in items]
-    options = [option for option in read if option is not None]
-    if not items or len(options) < len(items):
-        return None
-    for option in set(options):
-        if options.count(option) > 1:
-            value.fault(f"the option {option!r} is named twice")
-    return tuple(sorted(set(options)))
+def _mark(text: str) -> str:
+    if not text.isidentifier() or text.startswith("_"):
+        raise ValueError(f"{text!r} cannot be a marker; use letters, digits and underscores")
+    if text in _TAKEN_MARKS:
+        raise ValueError(f"the marker {text!r} has a meaning of its own; use another name")
+    return text
 
 
 def _option(text: str) -> str:
     check_name("option", text)
     return text
+
+
+def _once(options: tuple[str, ...]) -> tuple[str, ...]:
+    for option in set(options):
+        if options.count(option) > 1:
+            raise ValueError(f"the option {option!r} is named twice")
+    return tuple(sorted(options))
+
+
+_WINDOW: Final = Record(
+    Window,
+    Key("warmup_steps", Integer(0), "Steps at the start that do not count.", required=True),
+    Key("measured_steps", Integer(1), "Steps that are measured.", required=True),
+)
+
+_CUSTOM_FORMAT: Final = Record(
+    dict[str, Any],
+    Key(
+        "record",
+        Text("a regular expression"),
+        "A Python regular expression for one record, with named groups: step, and one of seconds, "
+        "milliseconds, timestamp and samples_per_second.",
+        required=True,
+    ),
+    Key("first_step", Integer(0), "The number of a run's first step."),
+    Key("ranks", Choice(("one", "local")), "Who prints: one process, or every rank of a node."),
+    Key("rate_scope", Choice(("global", "node", "rank")), "What a printed speed covers."),
+).placed(lambda given, place: custom_format(place.file.stem, **given))
+
+_CASE: Final = Record(
+    dict[str, Any],
+    Key(
+        "precision",
+        Text("a precision such as fp32").parsed(check_precision, pattern=f"^{PRECISION_PATTERN}$"),
+        "Precision of the training, as in fp32.",
+        required=True,
+    ),
+    Key("batch_per_device", Integer(1), "Samples per step on one device.", required=True),
+    Key(
+        "topologies",
+        ListOf(
+            Text("a topology such as 4n8g").parsed(Topology.parse, pattern=f"^{TOPOLOGY_PATTERN}$"),
+            "a list of topologies such as 4n8g",
+        ),
+        "Nodes and devices per node of each case, as in 4n8g.",
+        required=True,
+    ),
+    Key(
+        "options",
+        ListOf(
+            Text("an option such as xla").parsed(_option, pattern=f"^{NAME_PATTERN}$"),
+            "a list of options such as xla",
+        ).parsed(_once),
+        "What else changes the speed.",
+    ),
+)
+
+
+def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record[dict[str, Any]]:
+    """Declare a system file; ``launch`` is the shape of that key."""
+    named = Choice(tuple(formats), otherwise="a mapping with 'record'")
+    return Record(
+        dict[str, Any],
+        Key("framework", _name("framework"), "The framework, as in pytorch.", required=True),
+        Key("model", _name("model"), "The model, as in resnet50.", required=True),
+        Key(
+            "unit",
+            Text("a unit such as images/s").parsed(_unit),
+            "What throughput counts, as in images/s.",
+            required=True,
+        ),
+        Key(
+            "log",
+            Record(
+                lambda name, format: (name, format),  # noqa: A006 - the key's name
+                Key(
+                    "name",
+                    Text("the first part of a file name").parsed(_log_name),
+                    "The first part of the names of its logs.",
+                    required=True,
+                ),
+                Key(
+                    "format",
+                    ByKind(scalar=named.parsed(formats.__getitem__), mapping=_CUSTOM_FORMAT),
+                    "The format of its logs, or a record that it consists of.",
+                    required=True,
+                ),
+            ),
+            "What its logs are called and look like.",
+            required=True,
+        ),
+        Key("window", _WINDOW, "Which steps of a run count.", required=True),
+        Key(
+            "cases",
+            ListOf(_CASE, "a list of cases"),
+            "The cases: one for each topology of each entry.",
+            required=True,
+        ),
+        Key("repeats", Integer(1), f"How often a case is run; default: {DEFAULT_REPEATS}."),
+        Key(
+            "tolerance_percent",
+            Number(below=100, unit="percent"),
+            "How far the median may lie below an accepted number that has no tolerance of its own; "
+            f"default: {DEFAULT_TOLERANCE_PERCENT:g}.",
+        ),
+        Key(
+            "marks",
+            ListOf(Text("a marker's name").parsed(_mark), "a list of markers"),
+            "pytest markers of its tests.",
+        ),
+        Key("launch", launch, "How the trainer is started; without it, logs are only read."),
+    )
+
+
+def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool) -> System | None:
+    parts = shape.parts(root)
+    cases: tuple[Case, ...] | None = None
+    if {"framework", "model", "cases"} <= parts.keys():
+        cases = _cases(root.at("cases"), parts["framework"], parts["model"], parts["cases"])
+    launch = None
+    place = parts.pop("launch", None)
+    if place is not None:
+        launch = Later(place, partial(_read_launch, cases=cases))
+        if not lazily:
+            launch.read_now()
+    if cases is None or not {"unit", "log", "window"} <= parts.keys():
+        return None
+    log_name, log_format = parts.pop("log")
+    parts["cases"] = cases
+    return System(
+        log_name=log_name, log_format=log_format, later_launch=launch, file=root.file, **parts
+    )
+
+
+def _read_launch(place: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec | None:
+    # Only now: whoever lists cases needs none of it.
+    from pytest_dlperf.config.launch_spec import read_launch
+
+    return read_launch(place, cases)
+
+
+def _cases(
+    place: YamlValue, framework: str, model: str, entries: Sequence[Mapping[str, Any]]
+) -> tuple[Case, ...]:
+    """The cases of all entries; one that is named twice is a mistake."""
+    first: dict[str, str] = {}
+    cases: list[Case] = []
+    for index, entry in enumerate(entries):
+        common = {key: value for key, value in entry.items() if key != "topologies"}
+        for number, topology in enumerate(entry["topologies"]):
+            case = Case(framework=framework, model=model, topology=topology, **common)
+            path = f"[{index}].topologies[{number}]"
+            if case.id in first:
+                line = place.at(first[case.id]).line
+                place.at(path).fault(f"{case.id} is named twice; first on line {line}")
+            else:
+                first[case.id] = path
+                cases.append(case)
+    return tuple(cases)

@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.launch_spec import (
     EVERY_SYSTEM_TAKES,
@@ -19,13 +19,17 @@ from pytest_dlperf.config.launch_spec import (
     VariableKind,
     value_problem,
 )
+from pytest_dlperf.files.shapes import ByKind, Key, ListOf, MapOf, Record, Scalar, Shape
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
+
+    _Given = tuple[str | tuple[str, ...], YamlValue]
 
 ALL_SYSTEMS: Final = "*"
 _ASSIGNMENT = re.compile(
@@ -325,3 +329,70 @@ def _missing(spec: LaunchSpec, who: str, system_id: str, names: Sequence[str]) -
     return (
         f"{who} needs {'; '.join(lines)}; or under vars, {system_id} in the cluster's cluster.yaml"
     )
+
+
+# ------------------------------------------------------------------------- in cluster.yaml
+
+
+def _given(value: str | tuple[str, ...], place: YamlValue) -> _Given:
+    return value, place
+
+
+def _one_value(name: str = "") -> Shape[_Given]:
+    return Scalar(f"text or a number{f' ({name} is one value)' if name else ''}").placed(_given)
+
+
+def _assignments(given: Mapping[str, Mapping[str, Any]], _: YamlValue) -> tuple[Assignment, ...]:
+    found = (
+        _assignment(system, name, key, one)
+        for system, names in given.items()
+        for name, value in names.items()
+        for key, one in (value if name == "env" else {"": value}).items()
+    )
+    return tuple(assignment for assignment in found if assignment is not None)
+
+
+def _assignment(system: str, name: str, key: str, given: _Given) -> Assignment | None:
+    value, place = given
+    said_at = f"{place.file}:{place.line}"
+    try:
+        return Assignment(
+            system=system, name=name, key=key, value=value, place=said_at, key_path=place.path
+        )
+    except ValueError as error:
+        place.fault(str(error))
+        return None
+
+
+VARS: Final = MapOf(
+    Record(
+        dict[str, Any],
+        Key(
+            "env",
+            MapOf(
+                _one_value(),
+                "a mapping of names to values",
+                names="[^=]+",
+                refused="is no name of an environment variable; it holds no '='",
+            ),
+            "Environment variables of the trainer.",
+        ),
+        Key(
+            "extra_args",
+            ByKind(
+                scalar=Scalar("a list of arguments, or text that is split as by a shell").parsed(
+                    split_arguments
+                ),
+                sequence=ListOf(Scalar(), "a list of arguments"),
+            ).placed(_given),
+            "Arguments behind those of the system: a list, or text that is split as by a shell.",
+        ),
+        Key("python", _one_value("python"), "The trainer's Python."),
+        Key("pause_s", _one_value("pause_s"), "Seconds between two runs."),
+        allowed="a mapping of names to values",
+        others=_one_value(),
+    ),
+    "a mapping of system ids, or '*', to what is set",
+).placed(_assignments)
+"""What is set for launches, by system id or ``*``. Which systems and variables there are is not
+known here: see ``check_assignments``."""

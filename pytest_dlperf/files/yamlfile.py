@@ -6,22 +6,20 @@ PyYAML's only home in the package. It is imported when the first file is read.
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 T = TypeVar("T")
 
-_WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})")
-_NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
-_YES: Final = ("true", "yes", "on")
+# All that ends a line for YAML 1.1, or line numbers would shift behind the rarer ones.
+_LINE = re.compile(r".*?(?:\r\n|[\n\r\x85\u2028\u2029]|\Z)", re.DOTALL)
 _TAG: Final = "tag:yaml.org,2002:"
 _KINDS: Final = {
     f"{_TAG}str": "text",
@@ -58,29 +56,22 @@ class YamlError(UsageError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Where something stands in a text; lines and columns from 0, the end behind the last."""
-
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-
-
 class YamlValue:
     """A place in a YAML file: knows its line and key path, and reports mistakes there.
 
-    The readers below return a stand-in (``None`` or empty) after a mistake, so that reading
-    goes on and all mistakes of a file are found at once; ``load`` raises them in the end.
+    Reading goes on after a mistake, so that all mistakes of a file are found at once; ``load``
+    raises them in the end.
     """
 
-    __slots__ = ("_node", "_problems", "file", "path")
+    __slots__ = ("_node", "_problems", "file", "key_line", "path")
 
-    def __init__(self, file: Path, node: Any, path: str, problems: list[Problem]) -> None:
-        """Stand at a node of a parsed file."""
+    def __init__(
+        self, file: Path, node: Any, path: str, problems: list[Problem], key_line: int = 1
+    ) -> None:
+        """Stand at a node of a parsed file; ``key_line`` is where the key in front of it stands."""
         self.file = file
         self.path = path
+        self.key_line = key_line
         self._node = node
         self._problems = problems
 
@@ -90,47 +81,19 @@ class YamlValue:
         return int(self._node.start_mark.line) + 1
 
     @property
-    def end_line(self) -> int:
-        """The last line that holds something of this value, from 1."""
-        if self._node.id == "scalar" or not self._node.value:
-            end = self._node.end_mark
-            # A block text ends where the next line begins.
-            return int(end.line) + (0 if self.is_block_text and end.column == 0 else 1)
-        last = self._node.value[-1]
-        node = last[1] if isinstance(last, tuple) else last
-        return max(
-            YamlValue(self.file, node, self.path, self._problems).end_line,
-            self.line if not self._node.flow_style else int(self._node.end_mark.line) + 1,
-        )
+    def kind(self) -> str:
+        """``scalar``, ``sequence`` or ``mapping``."""
+        return str(self._node.id)
 
     @property
-    def span(self) -> Span:
-        """From the first character of this value to the one behind its last, in lines from 0."""
-        start, end = self._node.start_mark, self._node.end_mark
-        return Span(
-            line=int(start.line),
-            column=int(start.column),
-            end_line=int(end.line),
-            end_column=int(end.column),
-        )
+    def is_empty(self) -> bool:
+        """Whether nothing stands here."""
+        return self._node.id == "scalar" and self.is_tagged("null")
 
     @property
-    def is_block_text(self) -> bool:
-        """Whether this is text below a ``|`` or ``>``."""
-        return self._node.id == "scalar" and self._node.style in ("|", ">")
-
-    @property
-    def key_lines(self) -> dict[str, int]:
-        """On which line the keys of a mapping stand, from 1."""
-        return {
-            str(key.value): int(key.start_mark.line) + 1
-            for key, _ in (self._node.value if self.is_mapping else ())
-        }
-
-    @property
-    def column(self) -> int:
-        """How far the value is indented."""
-        return int(self._node.start_mark.column)
+    def is_empty_list(self) -> bool:
+        """Whether the value is a list without elements."""
+        return self._node.id == "sequence" and not self._node.value
 
     @property
     def is_flow(self) -> bool:
@@ -138,34 +101,28 @@ class YamlValue:
         return bool(getattr(self._node, "flow_style", False))
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing stands here."""
-        return self._plain("null")
+    def is_quoted(self) -> bool:
+        """Whether a scalar is written in quotes, or below a ``|`` or ``>``."""
+        return self._node.id == "scalar" and bool(self._node.style)
 
     @property
-    def is_mapping(self) -> bool:
-        """Whether the value is a mapping."""
-        return bool(self._node.id == "mapping")
+    def is_bare_placeholder(self) -> bool:
+        """Whether this is an unquoted ``{placeholder}``, which is a mapping to YAML."""
+        return (
+            self.is_flow
+            and self._node.id == "mapping"
+            and len(self._node.value) == 1
+            and self._node.value[0][1].tag == f"{_TAG}null"
+        )
 
     @property
-    def is_scalar(self) -> bool:
-        """Whether the value is neither a mapping nor a list."""
-        return bool(self._node.id == "scalar")
+    def scalar(self) -> str:
+        """A scalar as it is written, without its quotes."""
+        return str(self._node.value)
 
-    @property
-    def mistakes(self) -> int:
-        """How many mistakes have been reported in the whole file so far."""
-        return len(self._problems)
-
-    @property
-    def is_empty_list(self) -> bool:
-        """Whether the value is a list without elements."""
-        return self.is_list and not self._node.value
-
-    @property
-    def is_list(self) -> bool:
-        """Whether the value is a list."""
-        return bool(self._node.id == "sequence")
+    def is_tagged(self, tag: str) -> bool:
+        """Whether YAML takes the value for this: ``str``, ``int``, ``bool``, ``null``, …."""
+        return bool(self._node.tag == _TAG + tag)
 
     def fault(self, message: str) -> None:
         """Report a mistake at this place."""
@@ -176,120 +133,22 @@ class YamlValue:
         self.fault(f"found {self._found()}; allowed: {allowed}")
 
     def _found(self) -> str:
+        if self.is_empty_list:
+            return "an empty list"
         kind = _KINDS.get(self._node.tag, f"the tag {self._node.tag}")
         if self._node.id != "scalar":
             return kind
         return f"{self._node.value!r}, {kind}" if self._node.value else kind
 
-    def _plain(self, tag: str) -> bool:
-        return bool(self._node.id == "scalar" and self._node.tag == _TAG + tag)
-
-    # ------------------------------------------------------------------ scalars
-
-    def text(self, allowed: str = "text") -> str | None:
-        """Text that YAML does not take for anything else."""
-        if self._plain("str") and self._node.value.strip():
-            return str(self._node.value)
-        hint = " (quote it to make it text)" if self._node.id == "scalar" else ""
-        self.fault_found(allowed + hint if self._node.value else allowed)
-        return None
-
-    def scalar(self, allowed: str = "text or a number") -> str | None:
-        """Any scalar, as it is written: versions such as 10.2 stay what they look like.
-
-        Empty text has to be in quotes, and so have ``null`` and ``~``: without them YAML takes them
-        for nothing.
-        """
-        if (
-            self._node.id == "scalar"
-            and (self._node.value.strip() or self._node.style)
-            and not self._plain("null")
-        ):
-            return str(self._node.value)
-        # An unquoted {placeholder} is a mapping to YAML.
-        hint = " (in quotes, if the braces belong to it)" if self.is_flow else ""
-        self.fault_found(allowed + hint)
-        return None
-
-    def choice(self, allowed: Sequence[str], *, otherwise: str = "") -> str | None:
-        """One of a set of words; ``otherwise`` tells what else the caller takes here."""
-        if self._plain("str") and self._node.value in allowed:
-            return str(self._node.value)
-        also = f", or {otherwise}" if otherwise else ""
-        self.fault_found(", ".join(allowed) + also + nearest(str(self._node.value), allowed))
-        return None
-
-    def yes_or_no(self) -> bool | None:
-        """True or false, in YAML's words."""
-        if self._plain("bool"):
-            return str(self._node.value).lower() in _YES
-        self.fault_found("true or false")
-        return None
-
-    def whole_number(self, minimum: int) -> int | None:
-        """A whole number of at least ``minimum``."""
-        if self._plain("int") and _WHOLE_NUMBER.fullmatch(self._node.value):
-            value = int(self._node.value)
-            if value >= minimum:
-                return value
-        self.fault_found(f"a whole number of at least {minimum}")
-        return None
-
-    def positive_number(
-        self, *, or_zero: bool = False, below: float = math.inf, unit: str = ""
-    ) -> float | None:
-        """A finite number above zero, or zero too where that is allowed."""
-        # Not the tag: YAML 1.1 takes 1e5 for text.
-        if (
-            self._node.id == "scalar"
-            and not self._node.style  # in quotes it is text
-            and _NUMBER.fullmatch(self._node.value)
-        ):
-            value = float(self._node.value)
-            if 0 < value < below or (or_zero and value == 0):
-                return value
-        lowest = "from 0 on" if or_zero else "above 0"
-        limit = f" and below {below:g}" if math.isfinite(below) else ""
-        self.fault_found(f"a finite number {lowest}{limit}{f', in {unit}' if unit else ''}")
-        return None
-
-    def percentage(self) -> float | None:
-        """A number of percent above 0 and below 100."""
-        return self.positive_number(below=100, unit="percent")
-
-    def parsed(self, parse: Callable[[str], T], allowed: str) -> T | None:
-        """Text that ``parse`` understands; its ``ValueError`` becomes the mistake."""
-        value = self.text(allowed)
-        if value is None:
-            return None
-        try:
-            return parse(value)
-        except ValueError as error:
-            self.fault(str(error))
-            return None
-
-    # --------------------------------------------------------- lists and mappings
-
-    def items(self, allowed: str) -> list[YamlValue]:
-        """The elements of a list that is not empty."""
-        if self._node.id != "sequence" or not self._node.value:
-            found = "an empty list" if self._node.id == "sequence" else self._found()
-            self.fault(f"found {found}; allowed: {allowed}")
-            return []
+    def items(self) -> list[YamlValue]:
+        """The elements of a list."""
         return [
             YamlValue(self.file, node, f"{self.path}[{index}]", self._problems)
             for index, node in enumerate(self._node.value)
         ]
 
-    def entries(
-        self, allowed: str = "a mapping", *, or_nothing: bool = False
-    ) -> list[tuple[str, YamlValue]]:
+    def entries(self) -> list[tuple[str, YamlValue]]:
         """Keys and values of a mapping; a key that stands twice is a mistake."""
-        if or_nothing and self._plain("null"):
-            return []
-        if self._node.id != "mapping":
-            self.fault_found(allowed)
-            return []
         first_lines: dict[str, int] = {}
         found = []
         for key_node, value_node in self._node.value:
@@ -299,61 +158,42 @@ class YamlValue:
                 )
                 continue
             key = str(key_node.value)
-            value = YamlValue(self.file, value_node, f"{self.path}.{key}", self._problems)
+            line = int(key_node.start_mark.line) + 1
+            value = YamlValue(self.file, value_node, f"{self.path}.{key}", self._problems, line)
             if key in first_lines:
                 YamlValue(self.file, key_node, value.path, self._problems).fault(
                     f"the key stands twice; the first is on line {first_lines[key]}"
                 )
                 continue
-            first_lines[key] = int(key_node.start_mark.line) + 1
+            first_lines[key] = line
             found.append((key, value))
         return found
 
-    def fields(self, *, required: Sequence[str], optional: Sequence[str] = ()) -> Fields:
-        """The mapping's values by key, with missing and unknown keys reported."""
-        known = (*required, *optional)
-        values: dict[str, YamlValue] = {}
-        for key, value in self.entries(f"a mapping with {', '.join(known)}"):
-            if key in known:
-                values[key] = value
-            else:
-                value.fault(
-                    f"unknown key {key!r}; allowed: {', '.join(known)}{nearest(key, known)}"
-                )
-        if self.is_mapping:
-            for key in required:
-                if key not in values:
-                    self.fault(f"the key {key!r} is missing")
-        return Fields(values)
+    def reporting_to(self, problems: list[Problem]) -> YamlValue:
+        """The same place, whose mistakes go somewhere else."""
+        return YamlValue(self.file, self._node, self.path, problems, self.key_line)
 
-    def checked_fields(self) -> Fields:
-        """The mapping's values by key, where a schema has looked at the keys."""
-        return Fields(dict(self.entries()))
+    def at(self, path: str) -> YamlValue:
+        """The place with this path below this one, as in ``a.b[2]``, or the nearest around it."""
+        full = self.path + (path if path.startswith("[") else f".{path}")
+        inner = [
+            one
+            for one in self._children()
+            if f"{full}.".startswith((f"{one.path}.", f"{one.path}["))
+        ]
+        if not path or not inner:
+            return self
+        next_one = max(inner, key=lambda one: len(one.path))
+        return next_one.at(full[len(next_one.path) :].removeprefix("."))
 
-
-class Fields:
-    """The known keys of one mapping."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: dict[str, YamlValue]) -> None:
-        """Hold values by key."""
-        self._values = values
-
-    def get(self, key: str, read: Callable[[YamlValue], T | None], default: T) -> T:
-        """Read a key's value; the default where the key is absent or its value a mistake."""
-        if key not in self._values:
-            return default
-        value = read(self._values[key])
-        return default if value is None else value
-
-    def place(self, key: str) -> YamlValue | None:
-        """The place of a key, if it is there."""
-        return self._values.get(key)
-
-    def __iter__(self) -> Iterator[str]:
-        """The keys that are there."""
-        return iter(self._values)
+    def _children(self) -> list[YamlValue]:
+        if self.kind == "sequence":
+            return self.items()
+        pairs = self._node.value if self.kind == "mapping" else ()
+        return [
+            YamlValue(self.file, value, f"{self.path}.{key.value}", self._problems)
+            for key, value in pairs
+        ]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -362,8 +202,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def load(file: Path, read: Callable[[YamlValue], T], *, text: str | None = None) -> T:
-    """Parse a file and read it with ``read``.
+def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None = None) -> T:
+    """Parse a file and read it with ``read``, which reports mistakes where it gives ``None``.
 
     Raises:
         YamlError: The file cannot be read or parsed, or ``read`` reported mistakes.
@@ -385,24 +225,63 @@ def load(file: Path, read: Callable[[YamlValue], T], *, text: str | None = None)
         raise YamlError([Problem(file, 1, "$", "the file is empty")])
     problems: list[Problem] = []
     result = read(YamlValue(file, node, "$", problems))
-    if problems:
+    if problems or result is None:
         raise YamlError(problems)
     return result
 
 
-def first_anchor(text: str) -> int | None:
-    """The line, from 1, of a text's first anchor or alias; ``None`` where it has neither.
+class Later(Generic[T]):
+    """A part of a file that is read, once, when it is first asked for."""
 
-    What stands behind an alias stands elsewhere in the file too, so such a text cannot be edited
-    place by place.
-    """
+    __slots__ = ("_place", "_read", "_value")
+
+    def __init__(self, place: YamlValue, read: Callable[[YamlValue], T | None]) -> None:
+        """Keep the place, and what will read it."""
+        self._place = place
+        self._read = read
+        self._value: T | None = None
+
+    def read_now(self) -> None:
+        """Read the part while its file is read, and report its mistakes among the file's."""
+        self._value = self._read(self._place)
+
+    def __call__(self) -> T:
+        """Give the value.
+
+        Raises:
+            YamlError: The part has mistakes.
+        """
+        if self._value is None:
+            problems: list[Problem] = []
+            self._value = self._read(self._place.reporting_to(problems))
+            if problems or self._value is None:
+                self._value = None
+                raise YamlError(problems)
+        return self._value
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text with their ends, as YAML counts them."""
+    return [line for line in _LINE.findall(text) if line]
+
+
+def content_lines(text: str) -> list[int]:
+    """The lines, from 0, that say something: neither empty nor only a comment."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    kinds = (yaml.AnchorToken, yaml.AliasToken)
-    tokens = yaml.scan(text, Loader=loader)
-    lines = (int(token.start_mark.line) + 1 for token in tokens if isinstance(token, kinds))
-    return next(lines, None)
+    lines = lines_of(text)
+    found: set[int] = set()
+    for token in yaml.scan(text, Loader=loader):
+        start, end = int(token.start_mark.line), int(token.end_mark.line)
+        if token.start_mark.index == token.end_mark.index:
+            continue
+        # The end of a text below its key is where the next line begins.
+        last = end if token.end_mark.column or end == start else end - 1
+        while last > start and not lines[last].strip():
+            last -= 1
+        found.update(range(start, last + 1))
+    return [line for line in sorted(found) if lines[line].strip()]
 
 
 def _syntax_problem(file: Path, error: Any) -> Problem:

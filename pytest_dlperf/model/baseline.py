@@ -63,15 +63,15 @@ class Baseline:
     """
 
     throughput: float
-    speedup: float | None
+    speedup: float | None = None
     unit: str
     estimator: Estimator
-    tolerance_percent: float | None
-    mean: float | None
-    runs: Mapping[int, float]
-    strays: Mapping[int, float]
-    note: str | None
-    place: str
+    tolerance_percent: float | None = None
+    mean: float | None = None
+    runs: Mapping[int, float] = field(default_factory=dict)
+    strays: Mapping[int, float] = field(default_factory=dict)
+    note: str | None = None
+    place: str = ""
     sessions: tuple[AcceptedSession, ...] = ()
     accepted: Acceptance | None = None
     machine: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,454 @@
+"""Shapes: what may stand at a place of a YAML file, declared once.
+
+A shape reads a place, reporting every mistake with its line and key path, and describes itself as
+JSON Schema, so that editors say of a file what the reader says of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from pytest_dlperf.files.yamlfile import YamlValue, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from enum import Enum
+
+T = TypeVar("T")
+U = TypeVar("U")
+E = TypeVar("E", bound="Enum")
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})")
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
+_YES: Final = ("true", "yes", "on")
+
+
+class Shape(Generic[T]):
+    """What may stand at a place.
+
+    After a mistake ``read`` has reported it and gives ``None``, so that reading goes on.
+    """
+
+    allowed: str
+    """What may stand there, in words."""
+
+    def read(self, value: YamlValue) -> T | None:
+        """Read the place; ``None`` after a mistake."""
+        return self._read(value)
+
+    def json_schema(self) -> dict[str, Any]:
+        """Describe the shape as JSON Schema, draft 2020-12."""
+        return self._schema()
+
+    def _read(self, value: YamlValue) -> T | None:
+        raise NotImplementedError
+
+    def _schema(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def parsed(self, parse: Callable[[T], U], *, pattern: str = "") -> Shape[U]:
+        """The shape of what ``parse`` makes of it; its ``ValueError`` is a mistake of the place.
+
+        ``pattern`` tells editors which texts ``parse`` understands.
+        """
+        return _Parsed(self, lambda read, _: parse(read), pattern)
+
+    def placed(self, build: Callable[[T, YamlValue], U | None]) -> Shape[U]:
+        """The shape of what ``build`` makes of it and its place, where it may report mistakes."""
+        return _Parsed(self, build, "")
+
+
+class _Parsed(Shape[U]):
+    """Another shape, and what is made of it."""
+
+    def __init__(
+        self, inner: Shape[T], build: Callable[[T, YamlValue], U | None], pattern: str
+    ) -> None:
+        self.allowed = inner.allowed
+        self._inner: Shape[Any] = inner
+        self._build = build
+        self._pattern = pattern
+
+    def _read(self, value: YamlValue) -> U | None:
+        found = self._inner.read(value)
+        if found is None:
+            return None
+        try:
+            return self._build(found, value)
+        except ValueError as error:
+            value.fault(str(error))
+            return None
+
+    def _schema(self) -> dict[str, Any]:
+        pattern = {"pattern": self._pattern} if self._pattern else {}
+        return {**self._inner.json_schema(), **pattern}
+
+
+# --------------------------------------------------------------------------------- scalars
+
+
+class Text(Shape[str]):
+    """Text that YAML does not take for anything else; ``pattern`` is what must be found in it."""
+
+    def __init__(self, allowed: str = "text", *, pattern: str = r"\S") -> None:
+        """Take text; ``allowed`` says in words which."""
+        self.allowed = allowed
+        self._pattern = re.compile(pattern)
+
+    def _read(self, value: YamlValue) -> str | None:
+        if value.kind == "scalar" and value.is_tagged("str"):
+            if value.scalar.strip() and self._pattern.search(value.scalar):
+                return value.scalar
+            value.fault_found(self.allowed)
+        else:
+            hint = " (quote it to make it text)" if value.kind == "scalar" and value.scalar else ""
+            value.fault_found(self.allowed + hint)
+        return None
+
+    def _schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": self._pattern.pattern}
+
+
+class Scalar(Shape[str]):
+    """Any scalar, as it is written: versions such as 10.20 stay what they look like.
+
+    Empty text has to be in quotes, and so have ``null`` and ``~``: without them YAML takes them
+    for nothing.
+    """
+
+    def __init__(self, allowed: str = "text or a number") -> None:
+        """Take a scalar; ``allowed`` says in words which."""
+        self.allowed = allowed
+
+    def _read(self, value: YamlValue) -> str | None:
+        if (
+            value.kind == "scalar"
+            and not value.is_empty
+            and (value.scalar.strip() or value.is_quoted)
+        ):
+            return value.scalar
+        hint = " (in quotes, if the braces belong to it)" if value.is_flow else ""
+        value.fault_found(self.allowed + hint)
+        return None
+
+    def _schema(self) -> dict[str, Any]:
+        return {"type": ["string", "number", "boolean"]}
+
+
+class Choice(Shape[str]):
+    """One of a set of words; ``otherwise`` says what else may stand there.
+
+    Without words, as where only a session knows them, the schema allows any text.
+    """
+
+    def __init__(self, words: Collection[str], *, otherwise: str = "") -> None:
+        """Take one of ``words``."""
+        self._words = tuple(words)
+        self.allowed = ", ".join(words) + (f", or {otherwise}" if otherwise else "")
+
+    def _read(self, value: YamlValue) -> str | None:
+        if value.kind == "scalar" and value.is_tagged("str") and value.scalar in self._words:
+            return value.scalar
+        value.fault_found(self.allowed + nearest(value.scalar, self._words))
+        return None
+
+    def _schema(self) -> dict[str, Any]:
+        return {"type": "string", **({"enum": list(self._words)} if self._words else {})}
+
+
+def one_of(choices: type[E]) -> Shape[E]:
+    """The shape of an enum's members, written as their values."""
+    return Choice([choice.value for choice in choices]).parsed(choices)
+
+
+class YesNo(Shape[bool]):
+    """True or false, in YAML's words."""
+
+    allowed = "true or false"
+
+    def _read(self, value: YamlValue) -> bool | None:
+        if value.kind == "scalar" and value.is_tagged("bool"):
+            return value.scalar.lower() in _YES
+        value.fault_found(self.allowed)
+        return None
+
+    def _schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+class Integer(Shape[int]):
+    """An integer from ``minimum`` on."""
+
+    def __init__(self, minimum: int) -> None:
+        """Take integers from ``minimum`` on."""
+        self.allowed = f"an integer ≥ {minimum}"
+        self._minimum = minimum
+
+    def _read(self, value: YamlValue) -> int | None:
+        if value.kind == "scalar" and value.is_tagged("int") and _INTEGER.fullmatch(value.scalar):
+            number = int(value.scalar)
+            if number >= self._minimum:
+                return number
+        value.fault_found(self.allowed)
+        return None
+
+    def _schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self._minimum}
+
+
+class Number(Shape[float]):
+    """A finite number above zero, or zero too where that is allowed."""
+
+    def __init__(self, *, or_zero: bool = False, below: float = math.inf, unit: str = "") -> None:
+        """Take numbers up to ``below``, which count ``unit``."""
+        limit = f" and < {below:g}" if math.isfinite(below) else ""
+        self.allowed = f"a finite number {'≥' if or_zero else '>'} 0{limit}" + (
+            f", in {unit}" if unit else ""
+        )
+        self._or_zero = or_zero
+        self._below = below
+
+    def _read(self, value: YamlValue) -> float | None:
+        # Not the tag: YAML 1.1 takes 1e5 for text.
+        if value.kind == "scalar" and not value.is_quoted and _NUMBER.fullmatch(value.scalar):
+            number = float(value.scalar)
+            if 0 < number < self._below or (self._or_zero and number == 0):
+                return number
+        value.fault_found(self.allowed)
+        return None
+
+    def _schema(self) -> dict[str, Any]:
+        lowest = {"minimum": 0} if self._or_zero else {"exclusiveMinimum": 0}
+        limit = {"exclusiveMaximum": self._below} if math.isfinite(self._below) else {}
+        return {"type": "number", **lowest, **limit}
+
+
+# ----------------------------------------------------------------------- lists and mappings
+
+
+class ListOf(Shape[tuple[T, ...]]):
+    """A list whose elements have one shape; not empty, and with ``may_be_empty`` also nothing.
+
+    ``stand_in`` takes the place of an element that is a mistake, where the others are to be checked
+    with each other in spite of it.
+    """
+
+    def __init__(
+        self,
+        item: Shape[T],
+        allowed: str = "a list",
+        *,
+        may_be_empty: bool = False,
+        stand_in: T | None = None,
+    ) -> None:
+        """Take lists of ``item``."""
+        self.allowed = allowed
+        self._item = item
+        self._stand_in = stand_in
+        self._may_be_empty = may_be_empty
+
+    def _read(self, value: YamlValue) -> tuple[T, ...] | None:
+        if self._may_be_empty and (value.is_empty or value.is_empty_list):
+            return ()
+        if value.kind != "sequence" or value.is_empty_list:
+            value.fault_found(self.allowed)
+            return None
+        read = [self._item.read(item) for item in value.items()]
+        if self._stand_in is not None:
+            return tuple(self._stand_in if item is None else item for item in read)
+        found = tuple(item for item in read if item is not None)
+        return found if len(found) == len(read) else None
+
+    def _schema(self) -> dict[str, Any]:
+        if self._may_be_empty:
+            return {"type": ["array", "null"], "items": self._item.json_schema()}
+        return {"type": "array", "minItems": 1, "items": self._item.json_schema()}
+
+
+class MapOf(Shape[dict[str, T]]):
+    """A mapping of free names to values of one shape, and with ``may_be_empty`` also nothing.
+
+    A name has to match ``names`` as a whole; ``refused`` says of one that does not what it is not.
+    ``stand_in`` is as for a list; without one, a value that is a mistake is left out.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but one are options
+        self,
+        item: Shape[T],
+        allowed: str = "a mapping",
+        *,
+        names: str = "",
+        refused: str = "",
+        may_be_empty: bool = False,
+        stand_in: T | None = None,
+    ) -> None:
+        """Take mappings to ``item``."""
+        self.allowed = allowed
+        self._item = item
+        self._stand_in = stand_in
+        self._names = re.compile(names)
+        self._refused = refused
+        self._may_be_empty = may_be_empty
+
+    def _read(self, value: YamlValue) -> dict[str, T] | None:
+        if self._may_be_empty and value.is_empty:
+            return {}
+        if value.kind != "mapping":
+            value.fault_found(self.allowed)
+            return None
+        found: dict[str, T] = {}
+        for name, place in value.entries():
+            if self._refused and not self._names.fullmatch(name):
+                place.fault(f"{name!r} {self._refused}")
+                continue
+            item = self._item.read(place)
+            if item is None:
+                item = self._stand_in
+            if item is not None:
+                found[name] = item
+        return found
+
+    def _schema(self) -> dict[str, Any]:
+        names = (
+            {"propertyNames": {"pattern": f"^({self._names.pattern})$"}} if self._refused else {}
+        )
+        return {
+            "type": ["object", "null"] if self._may_be_empty else "object",
+            **names,
+            "additionalProperties": self._item.json_schema(),
+        }
+
+
+class Key:
+    """One key of a record; ``argument`` is what its builder calls the value, where it differs."""
+
+    __slots__ = ("argument", "description", "is_required", "name", "shape")
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape[Any],
+        description: str,
+        *,
+        required: bool = False,
+        argument: str = "",
+    ) -> None:
+        """Declare a key; ``description`` is for whoever writes the file."""
+        self.name = name
+        self.shape = shape
+        self.description = description
+        self.is_required = required
+        self.argument = argument or name
+
+
+class Record(Shape[T]):
+    """A mapping with known keys, from whose values ``build`` makes what is read.
+
+    Keys that are absent, or whose values are mistakes, are left to the builder's own defaults; it
+    is not called where a required one is missing. Keys beyond the known ones are mistakes, or of
+    the shape ``others``, and then given by their names.
+    """
+
+    def __init__(
+        self,
+        build: Callable[..., T],
+        *keys: Key,
+        allowed: str = "",
+        others: Shape[Any] | None = None,
+    ) -> None:
+        """Take mappings with these keys."""
+        names = [key.name for key in keys]
+        self.allowed = allowed or f"a mapping with {', '.join(names)}"
+        self._build = build
+        self._keys = {key.name: key for key in keys}
+        self._others = others
+
+    def _read(self, value: YamlValue) -> T | None:
+        found = self.parts(value)
+        is_whole = all(key.argument in found for key in self._keys.values() if key.is_required)
+        return self._build(**found) if is_whole and value.kind == "mapping" else None
+
+    def parts(self, value: YamlValue) -> dict[str, Any]:
+        """Read the values that are there and right, by the builder's arguments."""
+        if value.kind != "mapping":
+            value.fault_found(self.allowed)
+            return {}
+        found: dict[str, Any] = {}
+        present = set()
+        for name, place in value.entries():
+            present.add(name)
+            key = self._keys.get(name)
+            shape = self._others if key is None else key.shape
+            if shape is None:
+                known = ", ".join(self._keys)
+                place.fault(f"unknown key {name!r}; allowed: {known}{nearest(name, self._keys)}")
+                continue
+            item = shape.read(place)
+            if item is not None:
+                found[name if key is None else key.argument] = item
+        for key in self._keys.values():
+            if key.is_required and key.name not in present:
+                value.fault(f"the key {key.name!r} is missing")
+        return found
+
+    def _schema(self) -> dict[str, Any]:
+        required = [key.name for key in self._keys.values() if key.is_required]
+        return {
+            "type": "object",
+            **({"required": required} if required else {}),
+            "properties": {
+                key.name: {"description": key.description, **key.shape.json_schema()}
+                for key in self._keys.values()
+            },
+            "additionalProperties": self._others.json_schema() if self._others else False,
+        }
+
+
+class ByKind(Shape[T]):
+    """One shape for a scalar, another for a list or a mapping; those left out are mistakes."""
+
+    def __init__(
+        self,
+        *,
+        scalar: Shape[T],
+        sequence: Shape[T] | None = None,
+        mapping: Shape[T] | None = None,
+    ) -> None:
+        """Take what the shapes take."""
+        self._shapes = {"scalar": scalar, "sequence": sequence, "mapping": mapping}
+        self._usual = scalar
+        self.allowed = scalar.allowed
+
+    def _read(self, value: YamlValue) -> T | None:
+        # An unquoted {placeholder} is told as what it is meant for.
+        kind = "scalar" if value.is_bare_placeholder else value.kind
+        return (self._shapes[kind] or self._usual).read(value)
+
+    def _schema(self) -> dict[str, Any]:
+        return {"anyOf": [shape.json_schema() for shape in self._shapes.values() if shape]}
+
+
+class Kept(Shape[YamlValue]):
+    """Whatever stands there: the place itself, to be read later."""
+
+    allowed = "anything"
+
+    def _read(self, value: YamlValue) -> YamlValue:
+        return value
+
+    def _schema(self) -> dict[str, Any]:
+        return {}
+
+
+def schema_text(shape: Shape[Any], *, title: str, description: str) -> str:
+    """Write the JSON Schema of a file whose root has this shape."""
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "description": description,
+        **shape.json_schema(),
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
