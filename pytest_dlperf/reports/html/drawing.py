@@ -166,16 +166,21 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A path in a style; ``data`` are attributes for the script of the page."""
+    """A path in a style. Without a path it is not drawn, without a key not in the legend."""
 
     style: str
     path: str
+    key: str = ""
+    """What the legend says of it."""
+    tone: str = ""
+    """The style of a verdict, whose colour it has."""
     title: str = ""
     name: str = ""
     """The id of the element, where another one shows it too."""
     is_clipped: bool = False
     """Whether it ends where the part for values does."""
     data: Mapping[str, str] = field(default_factory=dict)
+    """Attributes for the script of the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,17 +195,11 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """An entry of a legend; ``tone`` is the verdict whose colour it has, if any."""
-
-    style: str
-    text: str
-    tone: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A drawing with its axes and its legend; shapes lie over those before them."""
+    """A drawing with its axes and its legend, which has the shapes in their order.
+
+    Shapes lie over those before them.
+    """
 
     title: str
     description: str
@@ -210,7 +209,6 @@ class Chart:
     along: tuple[Tick, ...] = ()
     shapes: tuple[Shape, ...] = ()
     labels: tuple[Label, ...] = ()
-    keys: tuple[Key, ...] = ()
     data: Mapping[str, str] = field(default_factory=dict)
 
 

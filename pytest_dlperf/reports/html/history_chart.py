@@ -16,7 +16,6 @@ from pytest_dlperf.reports.case_status import CaseStatus
 from pytest_dlperf.reports.html.drawing import (
     Chart,
     Frame,
-    Key,
     Label,
     Scale,
     Shape,
@@ -76,14 +75,6 @@ def history_chart(history: CaseHistory, *, number: int = 1, merged: int = 1) -> 
     beyond = sum(not (up.holds(point.slowest) and up.holds(point.fastest)) for point in points)
     facts = tuple(_facts(history, merged=merged, beyond=beyond))
     name = f"h{number}"
-    shapes = (
-        *_series(points, xs, up, name),
-        Shape(
-            style="change-line", path="".join(f"M{x} {FRAME.top}V{FRAME.bottom}" for x in changed)
-        ),
-        Shape(style="accepted-sign", path=_diamonds(_accepted_places(history.accepted, along))),
-        *_marks(points, xs, up),
-    )
     chart = Chart(
         title=f"History of {history.case_id} in {history.unit}",
         description=". ".join(facts),
@@ -91,9 +82,12 @@ def history_chart(history: CaseHistory, *, number: int = 1, merged: int = 1) -> 
         style="nights",
         up=up.ticks(4),
         along=_date_ticks(times, along),
-        shapes=shapes,
+        shapes=(
+            *_series(points, xs, up, name),
+            *_happenings(changed, list(_accepted_places(history.accepted, along))),
+            *_marks(points, xs, up),
+        ),
         labels=tuple(Label(x=x, y=FRAME.top - 6, text="▼", style="m change-sign") for x in changed),
-        keys=tuple(_keys(shapes)),
         data={"days": _days(points), "low": str(up.low), "high": str(up.high)},
     )
     return HistoryChart(
@@ -111,30 +105,31 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
     medians = [(x, up.at(point.median)) for x, point in zip(xs, points, strict=True)]
     fastest = [(x, up.at(point.fastest)) for x, point in zip(xs, points, strict=True)]
     slowest = [up.at(point.slowest) for point in points]
-    few = " few" if len(points) <= FEW else ""
-    yield Shape(style="ranges", path=bars(fastest, slowest), is_clipped=True)
-    yield Shape(style="accepted-line", path=_steps(points, xs, up), is_clipped=True)
-    yield Shape(style=f"medians{few}", path=path(medians), name=name, is_clipped=True)
+    levels = _steps(points, xs, up)
+    yield Shape(
+        style="ranges", path=bars(fastest, slowest), key="slowest to fastest run", is_clipped=True
+    )
+    yield Shape(
+        style="accepted-line", path=levels, key="accepted" if levels else "", is_clipped=True
+    )
+    yield Shape(
+        style="medians",
+        path=path(medians),
+        key="median",
+        tone="few" if len(points) <= FEW else "",
+        name=name,
+        is_clipped=True,
+    )
 
 
-def _diamonds(places: Iterable[int]) -> str:
-    return "".join(f"M{x} {FRAME.bottom - 12}l11 12-11 12-11-12z" for x in places)
-
-
-def _keys(shapes: Iterable[Shape]) -> Iterator[Key]:
-    drawn = {shape.style.split()[0] for shape in shapes if shape.path}
-    yield Key(style="medians", text="median")
-    yield Key(style="ranges", text="slowest to fastest run")
-    if "accepted-line" in drawn:
-        yield Key(style="accepted-line", text="accepted")
-    if "change-line" in drawn:
-        yield Key(style="change-line", text="change point")
-    if "accepted-sign" in drawn:
-        yield Key(style="accepted-sign", text="newly accepted")
-    for shape in shapes:
-        if "word" in shape.data:
-            tone = shape.style.split()[-1]
-            yield Key(style="mark", text=shape.data["word"], tone=tone)
+def _happenings(changed: Sequence[int], accepted: Sequence[int]) -> Iterator[Shape]:
+    """Lines where the level changed, and diamonds where a number was accepted."""
+    lines = "".join(f"M{x} {FRAME.top}V{FRAME.bottom}" for x in changed)
+    diamonds = "".join(f"M{x} {FRAME.bottom - 12}l11 12-11 12-11-12z" for x in accepted)
+    if changed:
+        yield Shape(style="change-line", path=lines, key="change point")
+    if accepted:
+        yield Shape(style="accepted-sign", path=diamonds, key="newly accepted")
 
 
 def thinned(points: Sequence[Night], merged: int) -> tuple[Night, ...]:
@@ -236,8 +231,10 @@ def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Sh
     for standing, nights in by_standing.items():
         badge = badge_of(standing)
         yield Shape(
-            style=f"mark {badge.style}",
+            style="mark",
             path=dots((xs[night], up.within(points[night].median)) for night in nights),
+            key=badge.word,
+            tone=badge.style,
             data={"word": badge.word, "nights": " ".join(map(str, nights))},
         )
 

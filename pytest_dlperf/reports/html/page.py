@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -34,15 +33,6 @@ RECENT_SHOWN: Final = 10
 """Lines that the head has room for."""
 TOLD: Final = 8
 """Cases that are named right below the headline."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
-    """How many cases came out in one way, and the first of them."""
-
-    standing: Badge
-    number: int
-    first: CaseView
 
 
 def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
@@ -158,8 +148,9 @@ def _style(results: Results) -> str:
     return "good" if is_good and not results.interrupted else "open"
 
 
-def _counts(results: Results, cases: Sequence[CaseView]) -> Iterator[Count]:
+def _counts(results: Results, cases: Sequence[CaseView]) -> Iterator[tuple[Badge, int, CaseView]]:
+    """Count the cases by how they came out, and name the first of them."""
     for standing, number in counts(results.cases).items():
         badge = badge_of(standing, strict=results.strict)
         first = next(case for case in cases if case.standing == badge)
-        yield Count(standing=badge, number=number, first=first)
+        yield badge, number, first

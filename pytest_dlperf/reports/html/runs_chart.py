@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import accepted, held_against, interleaved_arms
-from pytest_dlperf.reports.html.drawing import Chart, Frame, Key, Label, Scale, Shape, limits
+from pytest_dlperf.reports.html.drawing import Chart, Frame, Label, Scale, Shape, limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,11 +43,9 @@ def runs_chart(result: CaseResult) -> Chart | None:
     frame = _frame(len(arms))
     scale = _scale(arms, (held, agreed, detectable, passing), frame)
     shapes = [
-        *_band(scale, frame, passing, held),
-        *_line(scale, frame, detectable, "detectable-line"),
-        *_line(scale, frame, agreed, "accepted-line"),
-        *_line(scale, frame, held, "reference-line"),
-        *_interval(scale, frame, judged, held),
+        *_of_rule(judged, held, scale, frame),
+        _line(scale, frame, agreed, "accepted"),
+        _line(scale, frame, held, "reference"),
     ]
     labels: list[Label] = []
     for number, (name, measured) in enumerate(arms):
@@ -55,17 +53,17 @@ def runs_chart(result: CaseResult) -> Chart | None:
         if len(arms) > 1:
             labels.append(Label(x=10, y=y + 8, text=name))
         median = scale.within(measured.median or measured.throughputs[0])
-        shapes.append(Shape(style="median-line", path=f"M{median} {y - 40}v80"))
+        key = "" if number else _median_key(measured)
+        shapes.append(Shape(style="median-line", path=f"M{median} {y - 40}v80", key=key))
         shapes += _dots(measured, y, scale)
-    keys = tuple(_keys(result, judged, held, agreed))
+    shapes = [shape for shape in shapes if shape.path or shape.key]
     return Chart(
         title=f"Runs of {result.case.id} in {arms[0][1].unit}",
-        description="; ".join(key.text for key in keys),
+        description="; ".join(shape.key for shape in shapes if shape.key),
         frame=frame,
         along=scale.ticks(4 if len(arms) > 1 else 6),
         shapes=tuple(shapes),
         labels=tuple(labels),
-        keys=keys,
     )
 
 
@@ -92,9 +90,16 @@ def _scale(
     return Scale(low=low, high=high, start=frame.left, end=frame.right)
 
 
-def _line(scale: Scale, frame: Frame, value: float | None, style: str) -> Iterator[Shape]:
-    if value is not None and scale.holds(value):
-        yield Shape(style=style, path=f"M{scale.at(value)} {frame.top - 10}V{frame.bottom}")
+def _line(scale: Scale, frame: Frame, value: float | None, name: str) -> Shape:
+    """A line across all rows; of a value beyond the scale the legend tells alone."""
+    key = "" if value is None else f"{name}: {numbers.throughput(value)}"
+    return Shape(style=f"{name}-line", path=_upright(scale, frame, value), key=key)
+
+
+def _upright(scale: Scale, frame: Frame, value: float | None) -> str:
+    if value is None or not scale.holds(value):
+        return ""
+    return f"M{scale.at(value)} {frame.top - 10}V{frame.bottom}"
 
 
 def _span(scale: Scale, low: float | None, high: float | None) -> tuple[int, int] | None:
@@ -105,23 +110,35 @@ def _span(scale: Scale, low: float | None, high: float | None) -> tuple[int, int
     return start, max(end, start + 1)
 
 
-def _band(scale: Scale, frame: Frame, low: float | None, high: float | None) -> Iterator[Shape]:
-    span = _span(scale, low, high)
-    if span:
-        top, (start, end) = frame.top - 10, span
-        yield Shape(style="allowed-band", path=f"M{start} {top}H{end}V{frame.bottom}H{start}z")
-
-
-def _interval(
-    scale: Scale, frame: Frame, judged: Judgement | None, held: float | None
+def _of_rule(
+    judged: Judgement | None, held: float | None, scale: Scale, frame: Frame
 ) -> Iterator[Shape]:
-    """The interval of the difference, at the foot of the first row."""
-    if judged is None or judged.interval_percent is None or held is None:
+    """What the rule allows and sees, and its interval at the foot of the first row."""
+    if judged is None:
         return
-    span = _span(scale, *(held * (1 + percent / 100) for percent in judged.interval_percent))
-    if span:
-        (start, end), y = span, frame.top + ROW - 8
-        yield Shape(style="interval-line", path=f"M{start} {y}m0-7v14m0-7H{end}m0-7v14")
+    allowed, detectable = judged.tolerance_percent, judged.min_detectable_percent
+    if allowed is not None:
+        span = _span(scale, _after_loss(held, allowed), held)
+        top, bottom = frame.top - 10, frame.bottom
+        band = f"M{span[0]} {top}H{span[1]}V{bottom}H{span[0]}z" if span else ""
+        key = f"a loss that passes: up to {numbers.percent(allowed)}"
+        yield Shape(style="allowed-band", path=band, key=key)
+    if detectable is not None:
+        line = _upright(scale, frame, _after_loss(held, detectable))
+        key = f"minimum detectable change: {numbers.detectable_loss(detectable)}"
+        yield Shape(style="detectable-line", path=line, key=key)
+    if judged.interval_percent is not None:
+        low, high = (_after_loss(held, -percent) for percent in judged.interval_percent)
+        span, y = _span(scale, low, high), frame.top + ROW - 8
+        line = f"M{span[0]} {y}m0-7v14m0-7H{span[1]}m0-7v14" if span else ""
+        key = f"95 % interval of the difference: {numbers.interval(judged.interval_percent)}"
+        yield Shape(style="interval-line", path=line, key=key)
+
+
+def _median_key(measured: Measurement) -> str:
+    count = len(measured.throughputs)
+    runs = "1 run" if count == 1 else f"{count} runs"
+    return f"median of {runs}: {numbers.throughput(measured.median)} {measured.unit}"
 
 
 def _dots(measured: Measurement, y: int, scale: Scale) -> Iterator[Shape]:
@@ -148,29 +165,3 @@ def _dot(x: int, y: int, throughput: float, scale: Scale) -> str:
         return f"M{x - RADIUS} {y}{arc} {2 * RADIUS} 0{arc}-{2 * RADIUS} 0z"
     inwards = RADIUS if throughput < scale.low else -RADIUS
     return f"M{x} {y}l{inwards} {-RADIUS}v{2 * RADIUS}z"
-
-
-def _keys(
-    result: CaseResult, judged: Judgement | None, held: float | None, accepted: float | None
-) -> Iterator[Key]:
-    measured = result.measurement
-    if measured is not None and measured.throughputs:
-        count = len(measured.throughputs)
-        of = "1 run" if count == 1 else f"{count} runs"
-        median = numbers.throughput(measured.median)
-        yield Key(style="median-line", text=f"median of {of}: {median} {measured.unit}")
-    if held is not None:
-        yield Key(style="reference-line", text=f"reference: {numbers.throughput(held)}")
-    if accepted is not None:
-        yield Key(style="accepted-line", text=f"accepted: {numbers.throughput(accepted)}")
-    if judged is None:
-        return
-    if judged.tolerance_percent is not None:
-        told = f"a loss that passes: up to {numbers.percent(judged.tolerance_percent)}"
-        yield Key(style="allowed-band", text=told)
-    if judged.min_detectable_percent is not None:
-        sees = numbers.detectable_loss(judged.min_detectable_percent)
-        yield Key(style="detectable-line", text=f"minimum detectable change: {sees}")
-    if judged.interval_percent is not None:
-        interval = numbers.interval(judged.interval_percent)
-        yield Key(style="interval-line", text=f"95 % interval of the difference: {interval}")

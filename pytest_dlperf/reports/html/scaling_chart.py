@@ -13,7 +13,6 @@ from pytest_dlperf.reports.html.drawing import (
     Badge,
     Chart,
     Frame,
-    Key,
     Label,
     Scale,
     Shape,
@@ -26,6 +25,7 @@ from pytest_dlperf.reports.html.drawing import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.records import CaseResult
 
 FRAME: Final = Frame(width=920, height=560, left=120, right=890, top=30, bottom=480)
@@ -35,18 +35,14 @@ APART: Final = 56
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRow:
-    """One topology, as it stands in the table; bars are 100 wide for an efficiency of 100 %."""
+    """One topology, as it stands in the table."""
 
-    topology: str
-    case_id: str
-    devices: int
+    case: Case
     standing: Badge
-    throughput: str
-    speedup: str
-    efficiency: str
-    bar: int | None
-    reference_efficiency: str
-    reference_bar: int | None
+    throughput: float | None
+    speedup: float | None
+    efficiency_percent: float | None
+    reference_percent: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,20 +94,22 @@ def _chart(name: str, members: Sequence[CaseResult]) -> ScalingChart:
     def places(values: Iterable[tuple[int, float]]) -> list[tuple[int, int]]:
         return [(along.at(count), up.at(value)) for count, value in values]
 
-    shapes = [Shape(style="axis", path=f"M{FRAME.left} {FRAME.top}V{FRAME.bottom}")]
-    keys = [Key(style="points", text="measured")]
-    if ideal:
-        shapes.append(Shape(style="ideal", path=path(places(ideal))))
-        keys.append(Key(style="ideal", text="ideal"))
-    else:
-        keys.append(Key(style="", text="no ideal line without one device"))
-    if references:
-        line, points = path(places(_best(references))), dots(places(references))
-        shapes.append(Shape(style="reference-scaling", path=line))
-        shapes.append(Shape(style="reference-points", path=points))
-        keys.append(Key(style="reference-points", text="reference"))
-    shapes.append(Shape(style="medians", path=path(places(_best(measured)))))
-    shapes.append(Shape(style="points", path=dots(places(measured))))
+    shapes = (
+        Shape(style="axis", path=f"M{FRAME.left} {FRAME.top}V{FRAME.bottom}"),
+        Shape(
+            style="ideal" if ideal else "absent",
+            path=path(places(ideal)),
+            key="ideal" if ideal else "no ideal line without one device",
+        ),
+        Shape(style="reference-scaling", path=path(places(_best(references)))),
+        Shape(
+            style="reference-points",
+            path=dots(places(references)),
+            key="reference" if references else "",
+        ),
+        Shape(style="medians", path=path(places(_best(measured)))),
+        Shape(style="points", path=dots(places(measured)), key="measured"),
+    )
     rows = tuple(map(_row, members))
     unit = next(r.measurement.unit for r in members if r.measurement is not None)
     return ScalingChart(
@@ -123,7 +121,7 @@ def _chart(name: str, members: Sequence[CaseResult]) -> ScalingChart:
             frame=FRAME,
             up=up.ticks(),
             along=tuple(_device_ticks(devices, along)),
-            shapes=tuple(shapes),
+            shapes=shapes,
             labels=(
                 Label(
                     x=(FRAME.left + FRAME.right) // 2,
@@ -133,7 +131,6 @@ def _chart(name: str, members: Sequence[CaseResult]) -> ScalingChart:
                 ),
                 Label(x=FRAME.left, y=FRAME.top - 10, text=unit),
             ),
-            keys=tuple(keys),
         ),
         rows=rows,
     )
@@ -170,22 +167,17 @@ def _device_ticks(devices: Iterable[int], along: Scale) -> Iterator[Tick]:
 
 def _row(result: CaseResult) -> ScalingRow:
     devices = result.case.topology.world_size
-    measured = result.measurement
-    efficiency = efficiency_percent(result.speedup, devices)
-    was = efficiency_percent(held_against(result, Quantity.SPEEDUP), devices)
     return ScalingRow(
-        topology=str(result.case.topology),
-        case_id=result.case.id,
-        devices=devices,
+        case=result.case,
         standing=badge_of(standing_of(result)),
-        throughput=numbers.throughput(measured.median if measured else None),
-        speedup=numbers.speedup(result.speedup),
-        efficiency=numbers.percent(efficiency),
-        bar=None if efficiency is None else round(efficiency),
-        reference_efficiency=numbers.percent(was),
-        reference_bar=None if was is None else round(was),
+        throughput=result.measurement.median if result.measurement else None,
+        speedup=result.speedup,
+        efficiency_percent=efficiency_percent(result.speedup, devices),
+        reference_percent=efficiency_percent(held_against(result, Quantity.SPEEDUP), devices),
     )
 
 
 def _describe(row: ScalingRow, unit: str) -> str:
-    return f"{row.devices} devices ({row.topology}) {row.throughput} {unit}, {row.efficiency}"
+    topology, throughput = row.case.topology, numbers.throughput(row.throughput)
+    efficiency = numbers.percent(row.efficiency_percent)
+    return f"{topology.world_size} devices ({topology}) {throughput} {unit}, {efficiency}"
