@@ -191,8 +191,13 @@ class DlperfSession:
         return [parameter for case, parameter in self._parameters if is_about(fixture, case)]
 
     def end_rest(self) -> None:
-        """Have the garbage collector work again: all is collected."""
+        """Have the garbage collector work again, on what comes after the tests.
+
+        They stay to the end, so it need not look at them: a tenth of the time of 10,000 cases.
+        """
         if self._collector_rests:
+            self._collector_rests = False
+            gc.freeze()
             gc.enable()
 
     @pytest.hookimpl(trylast=True)
