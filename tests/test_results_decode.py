@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from pytest_dlperf.model.results import BaselineChange, IgnoredLog, Results
 from pytest_dlperf.results import decode
 from pytest_dlperf.results.decode import ResultsFileError, read_results
 from pytest_dlperf.results.encode import encode, write_json
+from pytest_dlperf.results.form import CaseEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -339,6 +340,26 @@ def valid(results: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
+def test_every_field_of_a_file_is_required_and_described() -> None:
+    """The schema names the fields of the values; so neither can change without the other."""
+    for kind, rule in (
+        (Results, SCHEMA),
+        (CaseEntry, SCHEMA["$defs"]["case"]),
+        (Measurement, SCHEMA["$defs"]["measurement"]),
+        (Run, SCHEMA["$defs"]["run"]),
+        (Fingerprint, SCHEMA["$defs"]["fingerprint"]),
+        (AcceptedNumbers, SCHEMA["$defs"]["accepted"]),
+        (Judgement, SCHEMA["$defs"]["judgement"]),
+        (Decision, SCHEMA["$defs"]["decision"]),
+        (BaselineChange, SCHEMA["$defs"]["change"]),
+    ):
+        named = {field.name for field in fields(kind)}
+        derived = {"schema", "single_devices", "difference_percent"} - named
+        unsaid = {"units", "log_names"} if kind is Results else set()
+        assert set(rule["properties"]) - derived == named - unsaid, kind
+        assert set(rule["required"]) == set(rule["properties"]), kind
+
+
 def test_a_session_from_logs_obeys_the_schema(suite: Suite) -> None:
     nights = Nights(suite)
     suite.judge(*nights.usual("first"), "--dlperf-create-baselines", cluster="local")
@@ -450,16 +471,16 @@ def drop_median(plain: dict[str, Any]) -> None:
         (change_run("throughput", -3),
          "$.cases[1].runs[0].throughput: found -3; allowed: minimum 0"),
         (change_run("throughput", float("nan")),
-         "$.cases[1].runs[0].throughput: NaN is no number that a file may hold"),
+         "$.cases[1].runs[0].throughput: found NaN; allowed: finite numbers"),
         (change_run("throughput", float("-inf")),
-         "$.cases[1].runs[0].throughput: -Infinity is no number that a file may hold"),
+         "$.cases[1].runs[0].throughput: found -Infinity; allowed: finite numbers"),
         (change_run("throughput", None),
          "$.cases[1].runs[0].throughput: found null; allowed: type number"),
         (change_run("status", "hung"),
          "$.cases[1].runs[0].throughput: found 2600.0; allowed: type null"),
         (change_run("status", "lost"),
          '$.cases[1].runs[0].status: found "lost"; this version knows: ok, failed, hung, invalid'),
-        (change_run("steps", 10**30), "$.cases[1].runs[0].steps: the number is too large: 1000"),
+        (change_run("steps", 10**30), "$.cases[1].runs[0].steps: found 1000"),
         (drop_median, "$.cases[0].throughput: the key 'median' is missing"),
         (lambda plain: plain["cases"].append(plain["cases"][0]),
          f'$.cases[3].id: "{ONE}" stands in the file twice; each case has one entry'),
@@ -477,7 +498,7 @@ def drop_median(plain: dict[str, Any]) -> None:
         (lambda plain: plain.update(estimator="guess"),
          '$.estimator: found "guess"; this version knows: published, steady'),
         (lambda plain: plain["environment"].update({"a\nb": float("nan")}),
-         '$.environment["a\\nb"]: NaN is no number'),
+         '$.environment["a\\nb"]: found NaN; allowed: finite'),
         (lambda plain: plain.update(cluster=[{}] * 9),
          "$.cluster: found a list of 9; allowed: string"),
     ],
@@ -535,10 +556,10 @@ def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, tmp_
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
-        (json.dumps(plain_session())[:-200], "is no JSON: "),
-        (b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", "is no JSON: "),
-        (bytes(range(256)), "is no JSON: "),
-        ('{"schema": 1, "x": ' + "9" * 5000 + "}", "is no JSON: "),
+        (json.dumps(plain_session())[:-200], "is not JSON: "),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", "is not JSON: "),
+        (bytes(range(256)), "is not JSON: "),
+        ('{"schema": 1, "x": ' + "9" * 5000 + "}", "is not JSON: "),
         ("[" * 200_000, "is nested too deeply to be a results file"),
         ('{"schema": 1, "x": ' + "[" * 500 + "]" * 500 + "}", "is nested too deeply"),
         ("[]", "holds no results: $.schema is missing"),

@@ -23,7 +23,7 @@ _ID = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Topology:
-    """How many nodes train together, and with how many devices each; written ``4n8g``."""
+    """Nodes that train together, and devices of each; written ``4n8g``."""
 
     nodes: int
     devices_per_node: int
@@ -51,7 +51,7 @@ class Topology:
         """
         match = _TOPOLOGY.fullmatch(text)
         if match is None:
-            msg = f"{text!r} is no topology; write nodes and devices per node as in '4n8g'"
+            msg = f"{text!r} is not a topology; write nodes and devices per node as in '4n8g'"
             raise ValueError(msg)
         return cls(int(match[1]), int(match[2]))
 
@@ -111,12 +111,12 @@ class Case:
         """Read a case back from its id.
 
         Raises:
-            ValueError: The text is no case id.
+            ValueError: The text is not a case id.
         """
         match = _ID.fullmatch(case_id)
         if match is None:
             msg = (
-                f"{case_id!r} is no case id; the form is "
+                f"{case_id!r} is not a case id; the form is "
                 "<framework>-<model>-<precision>-b<batch>[-<option>[+<option>…]]-<N>n<D>g"
             )
             raise ValueError(msg)
@@ -140,7 +140,7 @@ class Case:
 
     @property
     def variant(self) -> str:
-        """All that tells the case from others of its system, but for the topology."""
+        """The part of the id between system and topology."""
         options = f"-{'+'.join(self.options)}" if self.options else ""
         return f"{self.precision}-b{self.batch_per_device}{options}"
 

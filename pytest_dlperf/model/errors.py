@@ -1,4 +1,4 @@
-"""What can go wrong, by what follows from it. The plugin turns it into pytest's terms in one place.
+"""Errors by what follows from them; the plugin translates them to pytest in one place.
 
 A message says what is wrong, where it stands (file and line, option, host) and what to do.
 """

@@ -11,7 +11,7 @@ from pytest_dlperf.model import statistics
 
 
 class Estimator(str, Enum):
-    """How the throughput of a run is taken from its log.
+    """Definition by which the throughput of a run is taken from its log.
 
     ``published`` is the original benchmark's own definition, rounding included; ``steady`` is
     what that definition meant. Numbers of different estimators are never compared.
@@ -22,7 +22,7 @@ class Estimator(str, Enum):
 
 
 class RunStatus(str, Enum):
-    """What became of one run."""
+    """Outcome of one run."""
 
     OK = "ok"
     FAILED = "failed"
@@ -39,7 +39,7 @@ MACHINE_FACTS: Final = {
     "interconnect": "what joins the devices of a node: nvlink, pcie",
     "network": "what joins the nodes: infiniband, ethernet",
 }
-"""What has to be equal for two numbers to be compared. Precision and world size are the case's."""
+"""Facts that must be equal for two numbers to be compared, beside those that the case names."""
 
 PUBLISHED_DECIMALS: Final = 2
 """Decimals that the original benchmark rounds every throughput and speedup to."""
@@ -89,7 +89,7 @@ class Fingerprint:
 def differences(
     measured: Mapping[str, str], accepted: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Facts that both sides know and that differ: measured, then accepted, by name."""
+    """Find facts that both sides know and that differ: measured, then accepted, by name."""
     return {
         name: (measured[name], accepted[name])
         for name in measured
@@ -142,7 +142,7 @@ class Measurement:
         return tuple(run for run in self.runs if run.status is not RunStatus.OK)
 
     def speedup_over(self, single_device: Measurement) -> float | None:
-        """How many times the median of one device this median is; ``None`` without either.
+        """Divide the median by that of one device; ``None`` without either.
 
         Raises:
             ValueError: The two measurements are of different estimators or units.
@@ -184,10 +184,10 @@ class Repeats(Protocol):
 
     @property
     def may_be_fewer(self) -> bool:
-        """Whether some runs may suffice before the largest number is reached."""
+        """Tell whether fewer runs than the largest number may suffice."""
 
     def is_enough(self, throughputs: Sequence[float]) -> bool:
-        """Whether runs with these throughputs, in the order in which they were run, suffice."""
+        """Tell whether these throughputs, in the order of their runs, suffice."""
 
 
 @final
@@ -203,5 +203,5 @@ class FixedRepeats:
         return False
 
     def is_enough(self, throughputs: Sequence[float]) -> bool:
-        """Whether the number is reached."""
+        """Tell whether the number is reached."""
         return self.at_most is not None and len(throughputs) >= self.at_most

@@ -97,7 +97,7 @@ def shown(value: Any) -> str:
 
 
 class _Form(NamedTuple):
-    """How values of a type are written and read.
+    """The way values of a type are written and read.
 
     ``write`` is ``None`` where the value itself is written. ``read`` is for what is not of one of
     the types ``leaves``, which are taken as they are.

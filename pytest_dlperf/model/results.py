@@ -1,4 +1,4 @@
-"""All that a session has come to, as one value: what every report is made from."""
+"""Results of a session, as the one value that its reports are made from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BaselineChange:
 
     @property
     def difference_percent(self) -> float | None:
-        """How far the new number lies above the old one."""
+        """Difference of the new number from the old one, in percent of the old."""
         return None if self.old is None else (self.new / self.old - 1) * 100
 
 
@@ -71,14 +71,14 @@ class Results:
     baseline_changes: tuple[BaselineChange, ...] = ()
 
     def unit_of(self, result: CaseResult) -> str | None:
-        """What a case's throughput is counted in, per second."""
+        """Give the unit of a case's throughput, which is per second."""
         if result.measurement is not None:
             return result.measurement.unit
         return self.units.get(result.case.system)
 
     @property
     def elapsed(self) -> timedelta | None:
-        """How long it took; ``None`` where nobody knows, or clocks make it less than nothing."""
+        """Time from start to end; ``None`` where it is not known, or clocks make it negative."""
         if self.ended is None:
             return None
         try:
@@ -92,11 +92,11 @@ def parse_time(text: str) -> datetime:
     """Read a time (ISO 8601) to the second or finer, alike with every Python.
 
     Raises:
-        ValueError: It has another form, or is no day or hour that there is.
+        ValueError: It has another form, or no such day or hour exists.
     """
     found = _TIME.fullmatch(text)
     if found is None:
-        msg = f"{text!r} is no time such as 2026-11-20T22:00:00+01:00"
+        msg = f"{text!r} is not a time such as 2026-11-20T22:00:00+01:00"
         raise ValueError(msg)
     day, hour, fraction, zone = found.groups()
     # Python 3.10 knows neither the Z nor other fractions than those of 3 and 6 digits.

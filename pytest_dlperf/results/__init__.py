@@ -1,1 +1,1 @@
-"""What a session has come to, as one value: written as a file, and read back from one."""
+"""The results file, out and in; two of them compared."""

@@ -1,4 +1,4 @@
-"""The results file in, also one of a newer version: what is unknown is left out."""
+"""Read the results file, also one of a newer version: unknown fields are left out."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.results.form import CaseEntry
 
 MAX_BYTES: Final = 64 * 2**20
-"""What is larger is no results file: ten thousand failed cases with their reasons fit."""
+"""Larger files are refused: ten thousand failed cases with their reasons fit."""
 
-_DEEPEST: Final = 64
-_LARGEST_INTEGER: Final = 2**63
+_MAX_DEPTH: Final = 64
+_MAX_INTEGER: Final = 2**63
 _SCHEMA_FILE: Final = Path(__file__).parent / "schema.json"
 
 
@@ -40,12 +40,12 @@ def read_results(file: Path) -> Results:
     """Read a results file (``--dlperf-json``); fields that are not known here are passed over.
 
     Raises:
-        ResultsFileError: It cannot be read, is no JSON, or breaks the schema.
+        ResultsFileError: It cannot be read, is not JSON, or breaks the schema.
     """
     try:
         plain = _parsed(_content(file))
         _refuse_other_schemas(plain)
-        _refuse_what_is_no_plain_data(plain)
+        _refuse_unusual_values(plain)
         found = decode(plain)
         _validate(plain)
     except FormError as error:
@@ -152,14 +152,14 @@ def _parsed(content: bytes) -> Any:
         return json.loads(content)
     except json.JSONDecodeError as error:
         raise FormError(
-            f"is no JSON: {error.msg} in line {error.lineno}, column {error.colno}; name the file "
+            f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}; name the file "
             "that --dlperf-json wrote, whole"
         ) from error
     except RecursionError as error:
         raise FormError("is nested too deeply to be a results file") from error
     except ValueError as error:
         # Bytes that are no text, or a number of thousands of digits.
-        raise FormError(f"is no JSON: {error}; name the file that --dlperf-json wrote") from error
+        raise FormError(f"is not JSON: {error}; name the file that --dlperf-json wrote") from error
 
 
 def _refuse_other_schemas(plain: Any) -> None:
@@ -176,17 +176,17 @@ def _refuse_other_schemas(plain: Any) -> None:
     )
 
 
-def _refuse_what_is_no_plain_data(plain: Any) -> None:
-    """Refuse numbers that are none, and nesting that nobody writes, also in unknown fields."""
+def _refuse_unusual_values(plain: Any) -> None:
+    """Refuse NaN, huge integers and deep nesting, also in unknown fields."""
     left: list[tuple[Any, tuple[str | int, ...]]] = [(plain, ())]
     while left:
         value, path = left.pop()
         if isinstance(value, float) and not math.isfinite(value):
-            raise FormError(f"{shown(value)} is no number that a file may hold", *path)
-        if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
-            raise FormError(f"the number is too large: {shown(value)}", *path)
+            raise FormError(f"found {shown(value)}; allowed: finite numbers", *path)
+        if isinstance(value, int) and abs(value) > _MAX_INTEGER:
+            raise FormError(f"found {shown(value)}; allowed: integers below 2**63", *path)
         if isinstance(value, dict | list):
-            if len(path) >= _DEEPEST:
+            if len(path) >= _MAX_DEPTH:
                 raise FormError("is nested too deeply to be a results file")
             items = value.items() if isinstance(value, dict) else enumerate(value)
             left += [(item, (*path, key)) for key, item in items]

@@ -1,4 +1,4 @@
-"""The results file out: what a session has come to, as JSON for machines."""
+"""Write the results file: a session as JSON for machines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def encode(results: Results) -> dict[str, Any]:
 
 
 def _single_devices(results: Iterable[CaseResult]) -> tuple[Measurement, ...]:
-    """Single devices that speedups were taken over without a test of their own, each once."""
+    """Find the single devices of speedups that no test was selected of, each once."""
     results = list(results)
     selected = {result.case.id for result in results}
     found = {

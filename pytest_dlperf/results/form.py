@@ -1,6 +1,6 @@
-"""How cases stand in the results file, schema 1; all else of it is as in ``Results``.
+"""The form of a case in the results file, schema 1; everything else is as in ``Results``.
 
-Numbers that follow from others are there for who reads it; decoding passes over them.
+Numbers that follow from others are there for readers of the file; decoding ignores them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputNumbers:
-    """What the runs of a case come to; ``spread`` is rounded."""
+    """Median, mean and spread of the runs that count; the spread is rounded."""
 
     median: float | None
     mean: float | None
@@ -68,7 +68,7 @@ class CaseEntries:
 
 
 def axes(case: Case) -> dict[str, Any]:
-    """Name what the id of a case says as its entry does."""
+    """Split the id of a case into the keys of its entry."""
     return {
         "system": case.system,
         "framework": case.framework,
