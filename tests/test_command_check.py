@@ -284,7 +284,7 @@ def test_a_log_format_of_a_name_that_there_is_is_misuse(suite: Suite, command: s
 
     assert result.ret == 2
     assert result.errlines == [
-        f"pytest-dlperf {command}: a plugin adds the log format 'plsc', which there is"
+        f"pytest-dlperf {command}: the log format 'plsc' is already registered"
     ]
 
 

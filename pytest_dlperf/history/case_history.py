@@ -1,4 +1,4 @@
-"""The history of a case: which of its sessions make a level, and what those show."""
+"""Put the history of a case together: which sessions make a level, and what those show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import Results
 
 NOISE_DAYS: Final = 90
-"""How many of the last days tell the noise."""
+"""Noise is taken from so many of the last days."""
 
 READ_BUSY_S: Final = 1.0
 """How long a page waits for who holds the database: the session's end has waited before."""
@@ -167,7 +167,7 @@ def _began(results: Results) -> float:
 
 
 def _days(nights: Sequence[Night], same: Sequence[bool]) -> list[Day]:
-    """The days that make a level, each by the date of the session's own zone.
+    """Group the nights that make a level by day, in the session's own zone.
 
     What many sessions of an afternoon share is no level, nor is the median of those runs that
     survived.
@@ -190,7 +190,7 @@ def _days(nights: Sequence[Night], same: Sequence[bool]) -> list[Day]:
 
 
 def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | None:
-    """Drift since the last accepted number: what was accepted is known."""
+    """Look for drift since the last accepted number: what was accepted is known."""
     since = max((_when(change.at) for change in accepted if change.old is not None), default=0)
     return drift_of([day for day in days if day.began >= since])
 
@@ -198,7 +198,7 @@ def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | N
 def _accepted_changes(
     history: History, series: Series, nights: Sequence[Night], until: float
 ) -> list[AcceptedChange]:
-    """What sessions of the history accepted, and what nights show to have been accepted elsewhere.
+    """List what sessions accepted, and what nights show to have been accepted elsewhere.
 
     A number may be accepted by a session of another machine, or by hand.
     """
@@ -222,7 +222,7 @@ def _accepted_changes(
 
 
 def _when(at: str) -> float:
-    """When a number was accepted; a file written by hand may say that in words."""
+    """Read when a number was accepted; a file written by hand may say that in words."""
     try:
         return seconds_of(at)
     except (ValueError, OverflowError):

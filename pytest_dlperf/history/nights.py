@@ -156,7 +156,7 @@ def _by_measurement(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[float]]:
 
 
 def _each_log_once(nights: Iterable[Night], runs: Mapping[int, Sequence[float]]) -> list[Night]:
-    """Have logs that were judged several times as one night; the oldest nights come first.
+    """Merge nights of the same logs, judged several times; the oldest come first.
 
     ``runs`` are the throughputs of nights from logs, by measurement. Logs are the same where the
     runs of one session are also runs of the other, to the last bit. The fuller session counts, at

@@ -246,7 +246,7 @@ def named_errors(file: Path) -> Iterator[None]:
 
 
 def _no_folder(file: Path) -> Path:
-    """What lies where a folder above the file should be; a link into nowhere does too."""
+    """Find what lies where a folder above the file should be, also a link into nowhere."""
     above = reversed(file.parents)
     return next((place for place in above if os.path.lexists(place) and not place.is_dir()), file)
 

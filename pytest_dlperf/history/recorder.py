@@ -25,7 +25,7 @@ _BUSY_S: Final = 2.0
 class Recorder:
     """Notes one session's measurements while it runs; trouble with the database is kept quiet.
 
-    What stands in its way is told at the end, when the whole session is added.
+    What stands in its way is reported at the end, when the whole session is added.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Recorder:
         try:
             self._write(estimator.value)
         except (HistoryError, ValueError):
-            # The end of the session will tell. Whoever holds the database may be done by the next
+            # The end of the session reports it. Whoever holds the database may be done by the next
             # test, which need not wait for that once more.
             self._may_wait = False
             if self._history is not None:
@@ -61,7 +61,7 @@ class Recorder:
     def _write(self, estimator: str) -> None:
         if self._history is None:
             self._history = History.open(self._file, busy_s=_BUSY_S if self._may_wait else 0)
-            # Nobody says when a session has told its last: closed with this object, or at the exit.
+            # Nobody says which test is the last: closed with this object, or at the exit.
             finalize(self, self._history.close)
         row = session_row(
             uid=self._uid,
@@ -74,7 +74,7 @@ class Recorder:
         self._pending.clear()
 
     def _results_of(self, record: TestRecord) -> Iterator[CaseResult]:
-        """The test's case, with what earlier tests reported of it, and what else was measured."""
+        """Merge the test's case with what earlier tests reported; yield what else was measured."""
         reported = self._reported.setdefault(record.case.id, SessionRecords())
         reported.add(record)
         yield from reported.results()

@@ -190,7 +190,7 @@ def text(value: str | None) -> str | None:
 
 
 def _with_references(cases: Iterable[CaseResult]) -> Iterator[CaseResult]:
-    """The cases, and single devices that were measured only because a speedup needed them."""
+    """Yield the cases, then single devices measured only because a speedup needed them."""
     results = list(cases)
     known = {result.case.id for result in results}
     yield from results

@@ -45,11 +45,12 @@ _WEEK_S: Final = 7 * 24 * 3600.0
 def noise_percent(
     days: Sequence[Day], runs: Iterable[Sequence[float]], *, drifting: int = 0
 ) -> tuple[float | None, float | None]:
-    """Coefficients of variation: of the runs of one night, and of days beyond what runs explain.
+    """Give the variation of the runs of one night, and of days beyond what runs explain.
 
-    ``runs`` are those of each night. Days are compared with those a week later, so slower swings
-    are missing. Changes of the level do not count, nor does the slope of the last ``drifting``
-    days, nor do single slow days. ``None`` from too few runs or days.
+    Both are coefficients of variation, ``None`` from too few runs or days. ``runs`` are those of
+    each night. Days are compared with those a week later, so slower swings are missing. Changes of
+    the level do not count, nor does the slope of the last ``drifting`` days, nor do single slow
+    days.
     """
     pooled = pooled_noise(runs)
     if pooled is None:
@@ -67,7 +68,7 @@ def noise_percent(
 
 
 def _variance_inflation(values: Sequence[float]) -> float:
-    """How much more the mean of autocorrelated nights varies than that of independent ones.
+    """Estimate how much more the mean of nights varies than if they were independent.
 
     At least 1. It compares the steps between neighbours with those between nights a week apart;
     the largest are left out, so a few changes of the level, or a slow one, matter little. Swings
@@ -85,7 +86,7 @@ def _variance_inflation(values: Sequence[float]) -> float:
 
 
 def _mean_square_of_steps(values: Sequence[float], lags: Sequence[int]) -> float:
-    """The mean square of what nights so far apart differ by, without a slope and gross outliers."""
+    """Take the mean square of steps between nights, without a slope and gross outliers."""
     means = []
     for lag in lags:
         steps = [later - value for value, later in zip(values, values[lag:], strict=False)]
@@ -198,12 +199,12 @@ class _Line:
 
 
 def _least_squares(values: Sequence[float]) -> float:
-    """The sum of squares that rounding may leave: no fit is taken to be better."""
+    """Give the sum of squares that rounding may leave: no fit is taken to be better."""
     return (1e-6 * values[0]) ** 2 * len(values)
 
 
 def _squares_around_steps(values: Sequence[float]) -> tuple[float, float]:
-    """The sum of squares that remains with the best single step, and with the best two."""
+    """Find the sum of squares that remains with the best single step, and with the best two."""
     shifted = [value - values[0] for value in values]  # large numbers would cancel
     sums = [0.0, *accumulate(shifted)]
     squares = [0.0, *accumulate([value * value for value in shifted])]
@@ -261,7 +262,7 @@ def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoin
 
 
 def _around_levels(values: Sequence[float], places: Iterable[int]) -> list[float]:
-    """The values around the mean levels between these places."""
+    """Take the mean levels between these places from the values."""
     around = []
     for start, end in pairwise([0, *places, len(values)]):
         mean = math.fsum(values[start:end]) / (end - start)
@@ -270,7 +271,7 @@ def _around_levels(values: Sequence[float], places: Iterable[int]) -> list[float
 
 
 def _before_drift(values: Sequence[float], places: list[int], start: int) -> list[int]:
-    """The places of changes before the drift that is known from ``start`` on.
+    """Keep the places of changes before the drift that is known from ``start`` on.
 
     It may have begun earlier: what the same line explains better is no change of a level.
     """
@@ -287,7 +288,7 @@ def _before_drift(values: Sequence[float], places: list[int], start: int) -> lis
 def _certain(
     days: Sequence[Day], values: Sequence[float], candidates: Iterable[int], inflation: float
 ) -> Mapping[int, ChangePoint]:
-    """The changes by place that remain when the least certain are left out, one after the other.
+    """Leave the least certain changes out, one after the other; give the rest by place.
 
     Otava does the same, but does not look again at the candidate before one that it leaves out: of
     two near each other, which divide a level, it may lose both.
@@ -313,7 +314,7 @@ def _certain(
 def _change(
     day: Day, left: Sequence[float], right: Sequence[float], inflation: float
 ) -> ChangePoint:
-    """A change of the level, with the p-value of Student's t-test between both sides.
+    """Describe a change of the level, with the p-value of a t-test between both sides.
 
     Autocorrelated nights count for fewer: the mean's variance is inflated.
     """

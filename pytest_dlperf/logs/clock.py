@@ -1,4 +1,4 @@
-"""Time stamps as logs print them, and the time between them."""
+"""Read time stamps as logs print them, and measure the time between them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Kind(Enum):
 
 
 class StampError(ValueError):
-    """A stamp that is none, or that cannot follow the one before it."""
+    """A text that is no stamp, or a stamp that cannot follow the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def parse(text: bytes) -> Stamp:
 
 
 def time_of_day(text: bytes) -> bytes:
-    """What a stamp says besides its date, if it has one."""
+    """Strip the date from a stamp, if it has one."""
     return text.rpartition(b" ")[2]
 
 
@@ -177,7 +177,7 @@ class Clock:
 
     @property
     def error_note(self) -> str | None:
-        """What the stamps' coarseness does to the time between them, if it is noteworthy.
+        """How uncertain the stamps' coarseness makes the time between them, if noteworthy.
 
         Raises:
             StampError: No time passed, or the error makes the time worthless.

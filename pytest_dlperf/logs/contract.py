@@ -1,4 +1,4 @@
-"""What a log owes: the promises it can break, and the facts it must share with its case."""
+"""Hold a log to its contract: proper numbers, and facts that agree with its case."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def whole_number(text: bytes, *, what: str, offset: int) -> int:
 
 
 def checked(estimate: Estimate) -> Estimate:
-    """Let a throughput out that is one.
+    """Pass an estimate on whose throughput is a finite number above zero.
 
     Raises:
         BrokenContractError: It is not finite, or rounded down to nothing.

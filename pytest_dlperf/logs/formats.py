@@ -1,4 +1,4 @@
-"""What one step looks like in the log of each trainer, as data.
+"""Log formats as data: how the log of each trainer shows a step.
 
 A format says how to find the records of steps in a log's bytes, what the time on a record means,
 which ranks print into the log, what the log tells about the run besides its steps, and how the
@@ -77,7 +77,7 @@ class JoinedRecords(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The original benchmark's way from lines to throughput.
+    """The original benchmark's definition of throughput, from lines of a log.
 
     ``only_steps_above`` leaves out lines by their printed step number, ``only_first_epoch`` by
     their epoch. ``min_warmup`` is the least warm-up that the original reckons with, whatever it
@@ -372,7 +372,7 @@ BUILTIN_FORMATS: Final[Mapping[str, LogFormat]] = MappingProxyType(
 
 
 def merged_formats(more: Iterable[LogFormat]) -> dict[str, LogFormat]:
-    """The formats of this package and those that plugins add, by name.
+    """Merge the formats of this package with those that plugins add, by name.
 
     Raises:
         ValueError: One of these has the name of another.
@@ -380,7 +380,7 @@ def merged_formats(more: Iterable[LogFormat]) -> dict[str, LogFormat]:
     formats = dict(BUILTIN_FORMATS)
     for item in more:
         if item.name in formats:
-            raise ValueError(f"a plugin adds the log format {item.name!r}, which there is")
+            raise ValueError(f"the log format {item.name!r} is already registered")
         formats[item.name] = item
     return formats
 

@@ -1,4 +1,4 @@
-"""Logs of other systems, by name: so that a log in the wrong place is called what it is."""
+"""Recognize the logs of other systems, so that a log in the wrong place is called what it is."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _NUMBER: Final = re.compile(rb"\bN\b")
 
 
 def recognise(file: io.FileIO, log_format: LogFormat) -> str | None:
-    """What a log is that holds no record of ``log_format``; ``None`` when it looks like nothing.
+    """Say what a log is that holds no record of ``log_format``; ``None`` where nothing tells.
 
     Raises:
         OSError: The file cannot be read.

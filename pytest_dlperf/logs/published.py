@@ -185,7 +185,7 @@ class PublishedLines:
             self._furthest = max(self._furthest, step + self._numbers.shift)
 
     def _note_gap(self, epoch: int, step: int, offset: int) -> None:
-        """Remember how far the steps of records lie apart, and the widest gap that counts.
+        """Note how far the steps of records lie apart, and the widest gap that counts.
 
         That is from the last line which is left out to the last one which is needed. Of ranks
         that look alike only the steps of one could be told to be missing.
@@ -305,5 +305,5 @@ class PublishedLines:
 
 
 def _has_line_end(buffer: bytearray, begin: int, end: int) -> bool:
-    """Whether a line ends there for the original, which took carriage returns for line ends."""
+    """Say whether a line ends there for the original, which took carriage returns for ends."""
     return buffer.find(b"\n", begin, end) >= 0 or buffer.find(b"\r", begin, end) >= 0

@@ -315,7 +315,7 @@ class RankSteps:
         raise BrokenContractError(reason, offset=offset)
 
     def checked(self, first: int, last: int) -> Records:
-        """What the records are, from ``first`` to ``last``, if they make up the window.
+        """Give the records from ``first`` to ``last``, if they make up the window.
 
         Raises:
             BrokenContractError: They do not.
@@ -325,7 +325,7 @@ class RankSteps:
         return records
 
     def estimate(self) -> Estimate:
-        """Samples per second over all devices, by this rank's steps.
+        """Compute samples per second over all devices, by this rank's steps.
 
         Raises:
             BrokenContractError: The window is not complete, or what it holds cannot be.
@@ -368,7 +368,7 @@ class RankedSteps:
         )
 
     def feed(self, region: Region) -> int | None:
-        """Take the region's records; where the last rank completed its window, or ``None``.
+        """Take the region's records; return where the last rank completed its window, or ``None``.
 
         Raises:
             BrokenContractError: The log breaks its contract.
@@ -401,7 +401,7 @@ class RankedSteps:
         return stream
 
     def estimate(self) -> Estimate:
-        """The mean over the ranks.
+        """Take the mean over the ranks.
 
         Raises:
             BrokenContractError: A rank is missing, or the steps of one do not make a window.

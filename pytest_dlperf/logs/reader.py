@@ -1,4 +1,4 @@
-"""The fast way through a log: its bytes in pieces of whole lines, and the records in them.
+"""Read a log fast: its bytes in pieces of whole lines, and the records in them.
 
 One buffer is filled again and again; nothing of the file is kept but what a caller takes from it.
 """
@@ -76,7 +76,7 @@ class LogFile(io.FileIO):
             raise _no_regular_file(path)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Read what fits into ``buffer`` and counts; how much that was."""
+        """Read what fits into ``buffer`` and counts; return how much that was."""
         if self.limit is None:
             return super().readinto(buffer)
         return super().readinto(memoryview(buffer)[: max(self.limit - self.tell(), 0)])
@@ -115,7 +115,7 @@ class RegionReader:
         return self._offset + self._filled
 
     def available(self) -> Iterator[Region]:
-        """The lines that have ended by now, from where the reading stopped before.
+        """Yield the lines that have ended by now, from where the reading stopped before.
 
         Raises:
             OSError: The file cannot be read.
@@ -140,7 +140,7 @@ class RegionReader:
             self._drop_given()
 
     def rest(self) -> Iterator[Region]:
-        """The last line, where it has not ended: for a file that does not grow any more."""
+        """Yield the last line, where it has not ended: for a file that grows no more."""
         self._drop_given()
         if self._filled:
             self._given = self._filled
@@ -168,7 +168,7 @@ def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]
 
 
 def _last_line_end(buffer: bytearray, filled: int) -> int:
-    """Where the last line that has ended ends; 0 without one."""
+    """Find where the last line that has ended ends; 0 without one."""
     return (
         buffer.rfind(b"\n", 0, filled) + 1
         or max(buffer.rfind(b"\r", 0, filled), buffer.rfind(b"\0", 0, filled)) + 1
@@ -202,7 +202,7 @@ def _records(region: Region, log_format: LogFormat) -> Iterator[Record]:
 
 
 def _records_behind_stamps(region: Region, log_format: LogFormat) -> Iterator[Record]:
-    """Records whose stamp stands in front, at the beginning of the line; without it, none."""
+    """Find records whose stamp stands in front, at the beginning of the line."""
     stamp = log_format.stamp_in_front
     if stamp is None:
         raise AssertionError("the format has its stamp in the record")
@@ -214,7 +214,7 @@ def _records_behind_stamps(region: Region, log_format: LogFormat) -> Iterator[Re
 
 
 def _records_in_lines(region: Region, log_format: LogFormat) -> Iterator[Record]:
-    """Records of a pattern that may be anything: each line is given to it alone."""
+    """Find records of a pattern that may be anything: each line is given to it alone."""
     pattern = log_format.record
     names = _groups(log_format)
     text = region.buffer[: region.end].translate(_LINE_ENDS)
@@ -241,7 +241,7 @@ def _records_in_lines(region: Region, log_format: LogFormat) -> Iterator[Record]
 
 
 def line_number(file: io.FileIO, offset: int) -> int:
-    """The line, counted from 1, on which a byte of the file stands.
+    """Find the line, counted from 1, on which a byte of the file stands.
 
     Raises:
         OSError: The file cannot be read.

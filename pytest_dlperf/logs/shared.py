@@ -82,7 +82,7 @@ class SharedSteps:
         )
 
     def feed(self, region: Region) -> int | None:
-        """Take the region's records; where the last rank completed its window, or ``None``.
+        """Take the region's records; return where the last rank completed its window, or ``None``.
 
         Raises:
             BrokenContractError: A step stands there more often than there are ranks.
@@ -155,7 +155,7 @@ class SharedSteps:
         return shift
 
     def estimate(self) -> Estimate:
-        """The mean over all ranks.
+        """Take the mean over all ranks.
 
         Raises:
             BrokenContractError: Ranks or steps are missing, or a time cannot be.
@@ -188,7 +188,7 @@ class SharedSteps:
             raise self._count.too_seldom(len(texts), texts[-1][1])
 
     def _checked(self, first: Sequence[int], steps: Sequence[int]) -> Records:
-        """What the records are, from the ``first`` that counts, if they make up the window."""
+        """Give the records, from the ``first`` that counts, if they make up the window."""
         known = sorted({*self._before, *steps, *({self._closing} - {_NEVER})})
         gaps = Gaps()
         for before, after in pairwise(known):
@@ -232,7 +232,7 @@ class SharedSteps:
         return Estimate(global_rate(self._format, used / time, self._case), used)
 
     def _by_stamps(self, steps: Sequence[int]) -> Estimate:
-        """A step has ended when the last rank says so."""
+        """Measure by stamps: a step has ended when the last rank says so."""
         records = self._checked(steps[:1], steps)
         if len(steps) == 1:
             raise self._span.only_one(records.first)

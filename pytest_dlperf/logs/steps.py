@@ -67,7 +67,7 @@ class Collector(Protocol):
         """How far the log has come."""
 
     def feed(self, region: Region) -> int | None:
-        """Take what the region holds; where in it the log has shown enough, or ``None``.
+        """Take what the region holds; return where in it the log has shown enough, or ``None``.
 
         Raises:
             BrokenContractError: The log breaks its contract.
@@ -177,7 +177,7 @@ class Span:
         return cls(after, after + window.measured_steps, begin)
 
     def too_few(self, found: int, offset: int | None) -> BrokenContractError:
-        """The log ends before the window does."""
+        """Make the error of a log that ends before the window does."""
         return BrokenContractError(
             f"too few steps: found {found}, needed {self.last} "
             f"(measured are steps {self.after + 1} to {self.last}, counted from 1)",
@@ -230,7 +230,7 @@ class Span:
             raise self.only_one(records.first)
 
     def only_one(self, step: int) -> BrokenContractError:
-        """A single record does not tell what a window does."""
+        """Make the error of a single record, which says nothing of a window."""
         return BrokenContractError(
             f"step {step} is the only one printed of steps {self.begin} to {self.last}, "
             "counted from 1; needed are two at least"
@@ -239,7 +239,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the records of a rank have in common, for the question whether they are a window.
+    """The records of a rank, as far as it matters for whether they make up a window.
 
     ``first`` and ``last`` are the steps of the first and the last record that count, ``count`` is
     how many there are, ``furthest`` the last step of all. The place of a gap is the step before it.
@@ -266,7 +266,7 @@ def check_epochs(turned_inside: bool, interval: int) -> None:
 
 
 def global_rate(log_format: LogFormat, rate: float, case: Case) -> float:
-    """What all devices do together when the log prints ``rate``."""
+    """Scale a printed speed to all devices."""
     if log_format.rate_scope is RateScope.GLOBAL:
         return rate
     if log_format.rate_scope is RateScope.NODE:
@@ -275,7 +275,7 @@ def global_rate(log_format: LogFormat, rate: float, case: Case) -> float:
 
 
 def step_seconds(log_format: LogFormat, text: bytes, offset: int) -> float:
-    """The duration of a step, in seconds.
+    """Read the duration of a step, in seconds.
 
     Raises:
         BrokenContractError: It is no finite number above zero.
@@ -285,7 +285,7 @@ def step_seconds(log_format: LogFormat, text: bytes, offset: int) -> float:
 
 
 def epoch_hint(log_format: LogFormat) -> str:
-    """What may have been left out of a declared record when its numbers begin again."""
+    """Say what a declared record may lack where numbers begin again."""
     if not log_format.whole_lines or "epoch" in log_format.record.groupindex:
         return ""
     return "; if numbering begins again with each epoch, the record needs a group 'epoch'"
@@ -312,7 +312,7 @@ class RankCount:
         return self._count == self._ranks
 
     def note(self, epoch: bytes, step: bytes, offset: int) -> None:
-        """Look whether a record is the first of another rank.
+        """Note a record, which may be the first of another rank.
 
         Raises:
             BrokenContractError: There are more ranks than expected.
@@ -347,7 +347,7 @@ class RankCount:
             raise self.too_seldom(self._count)
 
     def too_seldom(self, count: int, offset: int | None = None) -> BrokenContractError:
-        """A step stands there ``count`` times only."""
+        """Make the error of a step that stands there ``count`` times only."""
         return BrokenContractError(
             f"a step stands in the log {count} time(s); {self._expected}", offset=offset
         )

@@ -1,4 +1,4 @@
-"""From a log to one run's throughput: the one way in for those who measure."""
+"""Measure one run from its log: the one way in for those who measure."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class LogState(Enum):
 
 
 class LogReading:
-    """The reading of a log that may still be growing, as far as it has come.
+    """Reads a log that may still be growing, as far as it has come.
 
     ``advance`` reads what is new, as often as one likes and wherever the log happens to end.
     ``finish`` then reads the rest and gives the same run as ``measure_log`` gives of the whole log.
@@ -239,7 +239,7 @@ class LogReading:
         )
 
     def _opened(self, limit: int | None) -> tuple[LogFile, RegionReader]:
-        """The log, which ends at ``limit`` for now.
+        """Open the log, which ends at ``limit`` for now.
 
         Raises:
             OSError: It cannot be opened.

@@ -1,4 +1,4 @@
-"""Where logs lie: the folder tree of the original benchmark, written and found again.
+"""Place logs in the folder tree of the original benchmark, and find them there again.
 
 ``<root>/<system>[/<options>]/<N>n<D>g/<log name>_b<batch>_<precision>_<run>.log``, with the
 files of further nodes and ranks in a folder of the log's own name beside it.
@@ -62,12 +62,12 @@ class LogIndex:
         self.ignored.extend(other.ignored)
 
     def runs_of(self, case_id: str) -> list[tuple[int, list[str]]]:
-        """Run numbers and logs of a case, in the order of the numbers."""
+        """Give run numbers and logs of a case, in the order of the numbers."""
         return sorted(self.logs.get(case_id, {}).items())
 
 
 def log_path(root: Path, case: Case, log_name: str, run: int) -> Path:
-    """Where the log of a run goes below ``root``."""
+    """Name the place of a run's log below ``root``."""
     folder = root / case.system
     if case.options:
         folder /= "+".join(case.options)
@@ -110,7 +110,7 @@ class _Matrix:
         self._option_folders = {"+".join(options): options for options, *_ in self._ids if options}
 
     def place(self, path: str, folders: tuple[str, ...]) -> tuple[str, int]:
-        """The case id and run number of a log in these folders, the innermost last.
+        """Find the case id and run number of a log in these folders, the innermost last.
 
         Raises:
             _NoPlaceError: It has none.
@@ -132,7 +132,7 @@ class _Matrix:
         return case_id, int(match["run"])
 
     def _options(self, folders: tuple[str, ...]) -> tuple[str, ...]:
-        """The options that a log is of: as the user said, else as the folder above says."""
+        """Find a log's options: as the user said, else as the folder above says."""
         above = self._option_folders.get(folders[-1]) if folders else None
         if self._source.options is None:
             return above or ()

@@ -1,4 +1,4 @@
-"""What the history shows of a case, in words: the same at a session's end, on the page, by command.
+"""Put what the history shows of a case into words, the same in terminal, page and command.
 
 Texts may hold what results files say: who prints them makes them safe.
 """
@@ -24,7 +24,7 @@ _FIRST: Final = "first number"
 
 
 def drift(known: Drift, percent: Callable[[float], str] = numbers.signed_percent) -> str:
-    """A slow change, as what follows the name of a case; ``percent`` writes a difference."""
+    """Describe a slow change, behind a case's name; ``percent`` writes a difference."""
     days = "1 day" if known.nights == 1 else f"{known.nights} days"
     return (
         f"drifts {percent(known.percent_per_week)} a week since {known.since[:10]} ({days}), "
@@ -33,13 +33,13 @@ def drift(known: Drift, percent: Callable[[float], str] = numbers.signed_percent
 
 
 def change(known: ChangePoint, percent: Callable[[float], str] = numbers.signed_percent) -> str:
-    """How far the level has changed; ``percent`` writes a difference."""
+    """Describe how far the level has changed; ``percent`` writes a difference."""
     before, after = numbers.throughput(known.before), numbers.throughput(known.after)
     return f"{percent(known.difference_percent)}, from {before} to {after}"
 
 
 def accepted(known: AcceptedChange) -> str:
-    """An accepted number, what it took the place of, and why."""
+    """Describe an accepted number, what it took the place of, and why."""
     is_first = known.old is None
     old = _FIRST if is_first else f"instead of {numbers.throughput(known.old)}"
     why = "" if is_first and known.why == _FIRST else f": {known.why}"
@@ -47,14 +47,16 @@ def accepted(known: AcceptedChange) -> str:
 
 
 def noise(known: CaseHistory) -> str | None:
-    """How much runs of one night differ, and nights beyond that; ``None`` from too few to say."""
+    """Describe how much runs of one night differ, and nights beyond that, where it is known."""
     both = {"runs": known.run_noise_percent, "nights": known.night_noise_percent}
-    told = [f"{name} {numbers.percent(value)}" for name, value in both.items() if value is not None]
-    return f"noise: {', '.join(told)}" if told else None
+    known_noise = [
+        f"{name} {numbers.percent(value)}" for name, value in both.items() if value is not None
+    ]
+    return f"noise: {', '.join(known_noise)}" if known_noise else None
 
 
 def other_machine(known: OtherMachine) -> str:
-    """What is left out, and why."""
+    """Describe what is left out, and why."""
     facts = ", ".join(f"{name} {was}, now {now}" for name, (was, now) in known.facts.items())
     first, last = known.first[:10], known.last[:10]
     dates = f"on {first}" if first == last else f"from {first} to {last}"
