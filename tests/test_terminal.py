@@ -81,11 +81,11 @@ def rows(*results: CaseResult, width: int = 160) -> list[str]:
 
 
 def test_a_row_has_all_numbers() -> None:
-    above, head, row, *_ = lines(result(Verdict.PASS, speedup=Verdict.PASS), verbosity=0)
+    head, row, legend = lines(result(Verdict.PASS, speedup=Verdict.PASS), verbosity=0)
+    assert legend == "in images/s"
 
-    assert above.replace("-", "").split() == ["images/s", "speedup"]
     assert head.split() == [
-        "case", "median", "reference", "diff", "spread", "mean", "runs", "ratio", "reference",
+        "case", "median", "reference", "diff", "spread", "mean", "runs", "speedup", "reference",
         "diff", "verdict",
     ]  # fmt: skip
     assert row.split() == [
@@ -98,10 +98,10 @@ def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
     seen = result(Verdict.PASS)
     judged = seen.judgements[Quantity.THROUGHPUT]
     seen.judgements[Quantity.THROUGHPUT] = decided(judged, min_detectable_percent=5.3)
-    _, head, row, legend = lines(seen, verbosity=0)
+    head, row, legend = lines(seen, verbosity=0)
     assert head.split()[4] == "sees"
     assert "5.3 %" in row
-    assert legend == "sees: the smallest loss that the gate finds, 9 times out of 10"
+    assert legend == "in images/s; sees: the smallest loss that the gate finds, 9 times out of 10"
 
 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
@@ -115,7 +115,7 @@ def test_the_table_keeps_to_the_terminal(width: int, verbosity: int) -> None:
 
 def test_80_columns_have_what_matters_most_in_one_line() -> None:
     case_id = "tensorflow-bert_base-fp32-b64-4n8g"
-    _, _, row = lines(
+    _, row, _ = lines(
         result(Verdict.PASS, case_id=case_id, speedup=Verdict.PASS), width=80, verbosity=0
     )
     assert row.split() == [
@@ -129,7 +129,7 @@ def test_80_columns_have_the_minimum_detectable_change() -> None:
         quantity: decided(judgement, min_detectable_percent=5.3)
         for quantity, judgement in seen.judgements.items()
     }
-    _, head, row, _ = lines(seen, width=80, verbosity=0)
+    head, row, _ = lines(seen, width=80, verbosity=0)
     assert "sees" in head.split()
     assert "5.3 %" in row
 
@@ -137,11 +137,10 @@ def test_80_columns_have_the_minimum_detectable_change() -> None:
 def test_what_had_no_column_stands_below_a_case_that_is_not_good() -> None:
     case_id = "tensorflow-bert_base-fp32-b64-4n8g"
     bad = result(Verdict.REGRESSED, case_id=case_id, speedup=Verdict.PASS)
-    assert lines(bad, width=80, verbosity=0)[3:] == [
-        "    speedup diff -3.5 %, reference 9000.00, speedup reference 24.88,",
-        "        spread 2.8 %",
-        "    images/s  1: 8940.30  2: 8468.23  3: 8781.78",
-    ]
+    told = " ".join(lines(bad, width=80, verbosity=0)[2:])
+    for number in ("speedup diff -3.5 %", "reference 9000.00", "speedup reference 24.88"):
+        assert number in told
+    assert "images/s  1: 8940.30  2: 8468.23  3: 8781.78" in told
 
 
 def test_the_runs_of_good_cases_are_for_the_verbose() -> None:
@@ -161,7 +160,7 @@ def test_the_worst_comes_first() -> None:
 def test_quiet_tells_what_is_not_good_and_very_quiet_nothing() -> None:
     some = [result(Verdict.PASS), result(Verdict.REGRESSED), result(Verdict.SKIPPED)]
     some[-1].measurement = None
-    assert [line.split()[-1] for line in lines(*some)[1:]] == ["verdict", "regressed"]
+    assert [line.split()[-1] for line in lines(*some)] == ["verdict", "regressed"]
     assert not lines(*some, verbosity=-2)
 
 
@@ -173,7 +172,7 @@ def test_the_quantity_is_named_where_the_verdicts_differ() -> None:
 
 
 def test_broken_runs_are_counted_and_explained_on_one_line() -> None:
-    _, _, row, runs, reason = lines(
+    _, row, runs, reason, _ = lines(
         result(Verdict.INVALID, throughputs=(8940.3, None)), verbosity=0
     )
     assert "1/2" in row.split()
@@ -187,15 +186,14 @@ def test_a_reason_of_wide_and_odd_characters_stays_one_line() -> None:
     run = replace(odd.measurement.runs[1], reason="训练\x1b[31m\ttoo\u2028few\udc80")
     runs = (odd.measurement.runs[0], run)
     odd.measurement = replace(odd.measurement, runs=runs)
-    assert lines(odd, verbosity=0)[-1].startswith("    run 2: \\u8bad\\u7ec3\\x1b[31m\\ttoo\\u2028")
+    assert lines(odd, verbosity=0)[-2].startswith("    run 2: \\u8bad\\u7ec3\\x1b[31m\\ttoo\\u2028")
 
 
 def test_units_that_differ_stand_with_each_case() -> None:
     bert = result(Verdict.PASS, case_id="pytorch-bert_base-fp32-b64-4n8g")
     assert bert.measurement is not None
     bert.measurement = replace(bert.measurement, unit="sentences/s")
-    above, head, *_ = lines(bert, result(Verdict.PASS), verbosity=0)
-    assert "throughput" in above
+    head, *_ = lines(bert, result(Verdict.PASS), verbosity=0)
     assert head.split()[:3] == ["case", "unit", "median"]
     assert sorted(row.split()[1] for row in rows(bert, result(Verdict.PASS))) == [
         "images/s", "sentences/s"
@@ -337,8 +335,8 @@ def test_a_reference_that_was_not_selected_is_shown() -> None:
     reference = result(Verdict.PASS, case_id=measured.case.single_device.id)
     measured.single_device = reference.measurement
     text = lines(measured, verbosity=0)
-    assert text[3].split()[0] == measured.case.single_device.id
-    assert text[3].split()[-1] == "speedups"
+    assert text[2].split()[0] == measured.case.single_device.id
+    assert text[2].endswith("for speedups")
     assert counts_line([measured]).text == "1 case: 1 pass"
 
 
@@ -391,10 +389,10 @@ def test_a_long_reason_has_a_line_for_each_need() -> None:
     ]
 
 
-def test_a_quiet_session_of_skipped_cases_tells_why_in_short() -> None:
+def test_a_quiet_session_of_skipped_cases_tells_why() -> None:
     skipped = skipped_for_want_of("a checkout " + "and more " * 20)
-    [told] = lines(*skipped, width=72, verbosity=-1)
-    assert told == "skipped, 2 cases: pytorch-resnet50-fp32-b128-1n1g needs a checkout an..."
+    first, *_ = lines(*skipped, width=72, verbosity=-1)
+    assert first.startswith("skipped: pytorch-resnet50-fp32-b128-1n1g needs a checkout and")
     assert lines(*skipped, verbosity=-2) == []
     assert not any("skipped" in line for line in lines(*skipped, result(Verdict.PASS)))
 

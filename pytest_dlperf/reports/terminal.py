@@ -29,7 +29,7 @@ from pytest_dlperf.reports.figures import (
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
-from pytest_dlperf.reports.terminal_table import Table, row_of, speedup_lines
+from pytest_dlperf.reports.terminal_table import CaseTable, row_of, speedup_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -151,8 +151,7 @@ def summary_lines(
 
     ``verbosity`` -1 has the cases that are not good, in a line each; 0 every measured case, with
     the runs of those that are not good; 1 everything; -2 nothing. Where all were skipped, -1 tells
-    why, in short. In a ``strict`` session a
-    skipped case is as bad as one that failed.
+    why. In a ``strict`` session a skipped case is as bad as one that failed.
     """
     judged = [result for result in results if result.judgements or result.measurement]
     skipped = [result for result in judged if _only_skipped(result)]
@@ -167,9 +166,9 @@ def summary_lines(
         yield from map(Line, speedup_lines(results, width=width))
         with_all = verbosity > 0 or len(skipped) == len(results)
         yield from _skipped(skipped, width=width, with_all=with_all)
-        yield from _ignored(ignored_logs, width)
+        yield from _ignored(ignored_logs)
     elif verbosity == -1 and not strict and len(skipped) == len(results):
-        yield from _skipped_in_short(skipped, width=width)
+        yield from _skipped(skipped, width=width, with_all=False)
 
 
 def _only_skipped(result: CaseResult) -> bool:
@@ -202,26 +201,25 @@ def _table(
         *((result, row_of(result)) for result in results),
         *((result, row_of(result, is_reference=True)) for result in references),
     ]
-    table = Table([row for _, row in rows], width=width)
-    for text in table.head():
+    table = CaseTable([row for _, row in rows], width=width)
+    for text in table.head:
         yield Line(text, ("bold",))
-    for number, (result, row) in enumerate(rows):
+    for number, ((result, row), texts) in enumerate(zip(rows, table.rows, strict=True)):
         is_reference = number >= len(results)
         is_good = is_reference or standing_of(result).is_good
         markup = () if is_reference else (_colour(standing_of(result), strict=strict),)
-        for text in table.lines(row):
+        for text in texts:
             yield Line(text, markup)
         if verbosity < 0:
             continue
         with_runs = verbosity > 0 or not is_good or _has_broken(result)
         if with_runs:
-            told = table.left_out(row, with_all=verbosity > 0)
+            told = table.missing(row, with_all=verbosity > 0)
             yield from map(Line, listed("   ", told, width, separator=","))
         for text in _details(result, width, with_runs=with_runs):
             yield from map(Line, wrapped(text, width, indent=6))
-    legend = table.legend()
-    if legend is not None and verbosity >= 0:
-        yield Line(legend, ("light",))
+    if table.legend and verbosity >= 0:
+        yield Line(table.legend, ("light",))
 
 
 def _has_broken(result: CaseResult) -> bool:
@@ -295,18 +293,6 @@ def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> It
         yield Line(f"  … and {len(told) - REASONS_SHOWN} more reasons; -rs shows all", ("yellow",))
 
 
-def _skipped_in_short(skipped: Sequence[CaseResult], *, width: int) -> Iterator[Line]:
-    """The beginnings of the reasons, where there is nothing else to tell."""
-    told = _by_reason(skipped)
-    for members in told[:REASONS_SHOWN]:
-        reason = next(iter(members.values()))
-        cases = "1 case" if len(members) == 1 else f"{len(members)} cases"
-        yield Line(numbers.cut(f"skipped, {cases}: {reason}", width), ("yellow",))
-    if len(told) > REASONS_SHOWN:
-        more = f"  … and {len(told) - REASONS_SHOWN} more reasons; without -q all are told in full"
-        yield Line(more, ("yellow",))
-
-
 def _by_reason(skipped: Iterable[CaseResult]) -> list[dict[str, str]]:
     """The reasons by case, those together that differ by the case alone; the most cases first."""
     found: dict[str, dict[str, str]] = {}
@@ -335,14 +321,13 @@ def _in_pieces(text: str, width: int) -> Iterator[str]:
         yield from wrapped(f"{' ' * 4 if number else ''}{ended}", width, indent=6)
 
 
-def _ignored(ignored_logs: Sequence[IgnoredLog], width: int) -> Iterator[Line]:
+def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterator[Line]:
     if not ignored_logs:
         return
     were = "was" if len(ignored_logs) == 1 else "were"
     yield Line(f"{numbers.counted(len(ignored_logs), 'log')} {were} left out:", ("yellow",))
     for item in ignored_logs[:IGNORED_SHOWN]:
-        text = f"  {numbers.printable(item.log)}: {item.reason}"
-        yield from map(Line, wrapped(text, width, indent=4))
+        yield Line(f"  {numbers.printable(item.log)}: {item.reason}")
     more = len(ignored_logs) - IGNORED_SHOWN
     if more > 0:
         yield Line(f"  … and {more} more; --dlperf-json FILE has all of them")

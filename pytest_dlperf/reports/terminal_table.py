@@ -1,8 +1,8 @@
-"""The table of the summary: a row per case, with as many columns as the terminal has room for."""
+"""The summary's tables: a row per case, as wide as the terminal, and how trainings scale."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
@@ -16,7 +16,7 @@ from pytest_dlperf.reports.figures import (
     held_against,
     run_count,
 )
-from pytest_dlperf.reports.tables import listed
+from pytest_dlperf.reports.tables import listed, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,170 +25,125 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.records import CaseResult
 
-_GAP: Final = 2
-_VERDICT_ROOM: Final = 20
-"""Columns of the widest verdict that counts when columns are chosen; a wider one goes below."""
-
-_THROUGHPUT: Final = ("median", "reference", "diff", "sees", "spread", "mean", "runs")
-_SPEEDUP: Final = ("ratio", "reference", "diff", "sees")
-_KEYS: Final = (
-    *((Quantity.THROUGHPUT, name) for name in ("unit", *_THROUGHPUT)),
-    *((Quantity.SPEEDUP, name) for name in _SPEEDUP),
-)
+_OF_SPEEDUP: Final = "speedup "
 _LEAVE_OUT: Final = (
-    (Quantity.THROUGHPUT, "mean"),
-    (Quantity.THROUGHPUT, "spread"),
-    (Quantity.SPEEDUP, "reference"),
-    (Quantity.THROUGHPUT, "runs"),
-    (Quantity.SPEEDUP, "sees"),
-    (Quantity.THROUGHPUT, "reference"),
-    (Quantity.THROUGHPUT, "unit"),
-    (Quantity.SPEEDUP, "diff"),
-    (Quantity.SPEEDUP, "ratio"),
-    (Quantity.THROUGHPUT, "sees"),
+    "mean",
+    "spread",
+    "speedup reference",
+    "runs",
+    "speedup sees",
+    "reference",
+    "unit",
+    "speedup diff",
+    "speedup",
+    "sees",
 )
 """What makes room for the rest, the least important first."""
 _NO_REASON: Final = ("unit", "runs", "mean")
 """What does not explain a verdict: the single runs stand below it."""
+_VERDICT_ROOM: Final = 20
+"""Verdicts that are wider together stand in a line each."""
 _MIN_TOPOLOGIES: Final = 2
 """With fewer the table says it all."""
 _LEGEND: Final = "sees: the smallest loss that the gate finds, 9 times out of 10"
 
-Key = tuple[Quantity, str]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells of a case."""
+    """The cells of a case, by column, and its verdicts."""
 
     case_id: str
-    cells: dict[Key, str]
+    cells: dict[str, str]
     verdicts: tuple[str, ...]
-
-    @property
-    def verdict(self) -> str:
-        """The verdicts in one line."""
-        return "; ".join(self.verdicts)
 
 
 def row_of(result: CaseResult, *, is_reference: bool = False) -> Row:
-    """The cells of a case; ``is_reference`` for one that was measured without being selected."""
-    measurement = result.measurement
+    """Fill the cells of a case; ``is_reference``: it was measured without being selected."""
+    measured = result.measurement
     by_throughput = result.judgements.get(Quantity.THROUGHPUT)
     by_speedup = result.judgements.get(Quantity.SPEEDUP)
     has_speedup = result.case != result.case.single_device
     held_speedup = held_against(result, Quantity.SPEEDUP) if has_speedup else None
     cells = {
-        (Quantity.THROUGHPUT, "unit"): measurement.unit if measurement else numbers.ABSENT,
-        (Quantity.THROUGHPUT, "median"): numbers.throughput(
-            measurement.median if measurement else None
-        ),
-        (Quantity.THROUGHPUT, "mean"): numbers.throughput(
-            measurement.mean if measurement else None
-        ),
-        (Quantity.THROUGHPUT, "spread"): numbers.spread(
-            measurement.spread if measurement else None
-        ),
-        (Quantity.THROUGHPUT, "runs"): run_count(measurement),
-        (Quantity.THROUGHPUT, "reference"): numbers.throughput(
-            held_against(result, Quantity.THROUGHPUT)
-        ),
-        (Quantity.THROUGHPUT, "diff"): numbers.signed_percent(difference_percent(by_throughput)),
-        (Quantity.THROUGHPUT, "sees"): _sees(by_throughput),
-        (Quantity.SPEEDUP, "ratio"): numbers.speedup(result.speedup if has_speedup else None),
-        (Quantity.SPEEDUP, "reference"): numbers.speedup(held_speedup),
-        (Quantity.SPEEDUP, "diff"): numbers.signed_percent(difference_percent(by_speedup)),
-        (Quantity.SPEEDUP, "sees"): _sees(by_speedup),
+        "unit": measured.unit if measured else numbers.ABSENT,
+        "median": numbers.throughput(measured.median if measured else None),
+        "reference": numbers.throughput(held_against(result, Quantity.THROUGHPUT)),
+        "diff": numbers.signed_percent(difference_percent(by_throughput)),
+        "sees": _sees(by_throughput),
+        "spread": numbers.spread(measured.spread if measured else None),
+        "mean": numbers.throughput(measured.mean if measured else None),
+        "runs": run_count(measured),
+        "speedup": numbers.speedup(result.speedup if has_speedup else None),
+        "speedup reference": numbers.speedup(held_speedup),
+        "speedup diff": numbers.signed_percent(difference_percent(by_speedup)),
+        "speedup sees": _sees(by_speedup),
     }
-    words = ("for speedups",) if is_reference else tuple(_verdict_words(result))
-    return Row(result.case.id, cells, words)
+    return Row(result.case.id, cells, ("for speedups",) if is_reference else _verdicts(result))
 
 
 def _sees(judgement: Judgement | None) -> str:
     return numbers.detectable_loss(judgement.min_detectable_percent if judgement else None)
 
 
-def _verdict_words(result: CaseResult) -> list[str]:
-    """The verdicts; of several, what is simply in order has no room here."""
-    words = words_of(result)
-    return [word for word, standing in words if len(words) == 1 or standing is not CaseStatus.PASS]
+def _verdicts(result: CaseResult) -> tuple[str, ...]:
+    """Say the verdicts; of several, what is simply in order has no room here."""
+    found = words_of(result)
+    return tuple(word for word, status in found if len(found) == 1 or status is not CaseStatus.PASS)
 
 
-class Table:
-    """How the rows are laid out: the columns that there is room for, and their widths."""
+class CaseTable:
+    """The rows in as many columns as the terminal has room for.
+
+    ``head`` and each of ``rows`` are lines; ``left_out`` are columns that there was no room for.
+    """
 
     def __init__(self, rows: Sequence[Row], *, width: int) -> None:
         """Choose the columns for a terminal of ``width`` columns."""
-        shown = [key for key in _KEYS if any(row.cells[key] != numbers.ABSENT for row in rows)]
-        units = {row.cells[_KEYS[0]] for row in rows} - {numbers.ABSENT}
-        self._unit = units.pop() if len(units) == 1 else None
-        if self._unit is not None or not units:
-            shown = [key for key in shown if key[1] != "unit"]
-        self._keys = shown
-        self._widths = {
-            key: max(len(key[1]), *(len(row.cells[key]) for row in rows)) for key in shown
-        }
-        self._case = max(len("case"), *(len(row.case_id) for row in rows))
-        self._verdict = max(len(row.verdict) for row in rows)
-        needed = min(self._verdict, _VERDICT_ROOM)
-        self._left_out: list[Key] = []
-        for key in _LEAVE_OUT:
-            if self._case + self._numbers_width() + _GAP + needed <= width:
+        units = {row.cells["unit"] for row in rows} - {numbers.ABSENT}
+        unit = units.pop() if len(units) == 1 else None
+        self.left_out: list[str] = []
+        shown = [
+            name
+            for name in rows[0].cells
+            if any(row.cells[name] != numbers.ABSENT for row in rows)
+            and (name != "unit" or unit is None)
+        ]
+        joined = [replace(row, verdicts=("; ".join(row.verdicts),)) for row in rows]
+        if len(self._laid_out(joined, shown, width)[0]) == 1:
+            rows = joined
+        else:
+            pairs = zip(rows, joined, strict=True)
+            rows = [row if len(one.verdicts[0]) > _VERDICT_ROOM else one for row, one in pairs]
+        for name in _LEAVE_OUT:
+            if len(self._laid_out(rows, shown, width)[0]) == 1:
                 break
-            if key in self._keys:
-                self._keys.remove(key)
-                self._left_out.append(key)
-        # A longer id stands in a line of its own.
-        self._case = min(self._case, max(width - self._numbers_width() - _GAP - needed, 4))
-        self._verdict_room = width - self._case - self._numbers_width() - _GAP
+            if name in shown:
+                shown.remove(name)
+                self.left_out.append(name)
+        self.head, *rest = self._laid_out(rows, shown, width)
+        remaining = iter(rest)
+        self.rows = [
+            [line for _ in row.verdicts for line in next(remaining) if line.strip()] for row in rows
+        ]
+        sees = _LEGEND if {"sees", "speedup sees"} & set(shown) else None
+        self.legend = "; ".join(filter(None, (unit and f"in {unit}", sees)))
 
-    def _numbers_width(self) -> int:
-        return sum(_GAP + width for key, width in self._widths.items() if key in self._keys)
+    @staticmethod
+    def _laid_out(rows: Sequence[Row], shown: Sequence[str], width: int) -> list[tuple[str, ...]]:
+        """Lay out the head and, for each verdict of each row, its lines: two if one is too long."""
+        headings = [name.removeprefix(_OF_SPEEDUP) for name in shown]
+        cells = [["case", *headings, "verdict"]]
+        for row in rows:
+            first, *below = row.verdicts
+            cells.append([row.case_id, *(row.cells[name] for name in shown), first])
+            cells += [["", *("" for _ in shown), verdict] for verdict in below]
+        return stacked(cells, f"l{'r' * len(shown)}l", names=1, width=width)
 
-    def head(self) -> Iterator[str]:
-        """What the columns are, and above it what they are of."""
-        groups: dict[Quantity, int] = {}
-        for key in self._keys:
-            groups[key[0]] = groups.get(key[0], -_GAP) + _GAP + self._widths[key]
-        titles = {Quantity.THROUGHPUT: self._unit or "throughput", Quantity.SPEEDUP: "speedup"}
-        above = " " * self._case
-        for quantity, room in groups.items():
-            title = titles[quantity]
-            # A title that is wider than its columns begins further left.
-            begin = len(above) + _GAP + max(room - len(title), 0)
-            if room > len(title) + 4:
-                rest = room - len(title) - 2
-                title = f"{'-' * (rest // 2)} {title} {'-' * (rest - rest // 2)}"
-                begin = len(above) + _GAP
-            above = above.ljust(begin) + title
-        if groups:
-            yield above
-        names = [key[1].rjust(self._widths[key]) for key in self._keys]
-        yield (" " * _GAP).join(["case".ljust(self._case), *names, "verdict"])
-
-    def lines(self, row: Row) -> Iterator[str]:
-        """A row: one line, unless the id or the verdicts are longer than there is room."""
-        case = row.case_id
-        if len(case) > self._case:
-            yield case
-            case = ""
-        cells = [row.cells[key].rjust(self._widths[key]) for key in self._keys]
-        first, *below = (row.verdict,) if len(row.verdict) <= self._verdict_room else row.verdicts
-        yield (" " * _GAP).join([case.ljust(self._case), *cells, first])
-        for words in below:
-            yield words.rjust(self._case + self._numbers_width() + _GAP + len(first))
-
-    def left_out(self, row: Row, *, with_all: bool) -> Iterator[str]:
-        """The numbers of a row that there was no column for; without all, those that explain."""
-        for quantity, name in reversed(self._left_out):
-            cell = row.cells[quantity, name]
-            if cell != numbers.ABSENT and (with_all or name not in _NO_REASON):
-                of = "speedup " if quantity is Quantity.SPEEDUP else ""
-                yield f"{of}{name} {cell}".replace("speedup ratio", "speedup")
-
-    def legend(self) -> str | None:
-        """What needs saying of the columns."""
-        return _LEGEND if any(name == "sees" for _, name in self._keys) else None
+    def missing(self, row: Row, *, with_all: bool) -> Iterator[str]:
+        """Yield the numbers of a row that have no column; without all, those that explain."""
+        for name in reversed(self.left_out):
+            if row.cells[name] != numbers.ABSENT and (with_all or name not in _NO_REASON):
+                yield f"{name} {row.cells[name]}"
 
 
 def speedup_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]:
