@@ -24,7 +24,7 @@ from pytest_dlperf.model.measurement import (
     Run,
     RunStatus,
 )
-from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.records import AcceptedNumbers, CaseResult, with_measurements
 from pytest_dlperf.model.results import BaselineChange, IgnoredLog, Results
 
 if TYPE_CHECKING:
@@ -215,39 +215,36 @@ def _result(
         accepted=AcceptedNumbers.of(baseline) if baseline else None,
     )
     if measurement is None:
-        result.judgements[Quantity.THROUGHPUT] = Judgement(
+        skipped = Judgement(
             quantity=Quantity.THROUGHPUT,
             verdict=Verdict.SKIPPED,
             reason="it needs 4 hosts of 8 devices, and 3 are there; --dlperf-hosts names more",
         )
-        return result
-    judgement = judge_throughput(measurement, baseline, tolerance_percent=TOLERANCE)
+        return replace(result, judgements={Quantity.THROUGHPUT: skipped})
+    judged = judge_throughput(measurement, baseline, tolerance_percent=TOLERANCE)
     if happening.interleaved:
         control = [
             replace(run, throughput=(run.throughput or 0) * 1.003) for run in measurement.runs
         ]
-        result.interleaved = InterleavedRuns(
+        both = InterleavedRuns(
             candidate=measurement, control=replace(measurement, runs=tuple(control))
         )
-        judgement = replace(
-            judgement,
+        judged = replace(
+            judged,
             verdict=Verdict.ENVIRONMENT_SHIFT,
             reason="the accepted software is as slow tonight on the same hosts",
         )
-    result.judgements[Quantity.THROUGHPUT] = judgement
-    if single is not None:
-        if not (measurement.broken_runs or single.broken_runs):
-            result.speedup = measurement.speedup_over(single)
-        result.judgements[Quantity.SPEEDUP] = judge_speedup(
+        result = replace(result, interleaved=both)
+    judgements = {Quantity.THROUGHPUT: judged}
+    if single is not None and not happening.interleaved:
+        judgements[Quantity.SPEEDUP] = judge_speedup(
             measurement,
             single,
             baseline,
             baselines[case.single_device.id],
             tolerance_percent=TOLERANCE,
         )
-        if happening.interleaved:
-            del result.judgements[Quantity.SPEEDUP]
-    return result
+    return with_measurements(replace(result, judgements=judgements), measured)
 
 
 def year_of_nights(results: Results, nights: int = 365) -> dict[str, CaseHistory]:

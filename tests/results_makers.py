@@ -79,6 +79,11 @@ def judged(
     return decided(judgement, **decision)
 
 
+def with_judgement(result: CaseResult, judgement: Judgement) -> CaseResult:
+    """The case with this judgement on its quantity."""
+    return replace(result, judgements={**result.judgements, judgement.quantity: judgement})
+
+
 def decided(judgement: Judgement, **decision: Any) -> Judgement:
     """The judgement with another decision: these numbers are others."""
     before = judgement.decision or Decision(

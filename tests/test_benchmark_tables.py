@@ -71,7 +71,7 @@ def published(system: str) -> Results:
         single = cases[0].measurement if cases else case.measurement
         assert case.measurement is not None
         assert single is not None
-        case.speedup = case.measurement.speedup_over(single)
+        case = replace(case, speedup=case.measurement.speedup_over(single))
         cases.append(case)
     results = make.session(*cases, estimator=Estimator.PUBLISHED)
     return replace(results, log_names={system: log_name})

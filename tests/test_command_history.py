@@ -428,11 +428,9 @@ def test_what_begins_in_the_future_is_left_out_and_told(
 def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     before = case_result(CASE, [400.0])
     assert before.measurement is not None
-    before.measurement = replace(
-        before.measurement, fingerprint=Fingerprint(machine={"device": "V100\x1b[31m"})
-    )
-    lost = case_result(CASE, [800.0])
-    lost.is_whole = False
+    elsewhere = Fingerprint(machine={"device": "V100\x1b[31m"})
+    before = replace(before, measurement=replace(before.measurement, fingerprint=elsewhere))
+    lost = replace(case_result(CASE, [800.0]), is_whole=False)
     with History.open(Path("h.sqlite3")) as history:
         history.add(session(0, [before]))
         history.add(session(1, [lost]))

@@ -271,10 +271,13 @@ def test_what_passes_but_should_be_known_is_a_warning(strict: bool) -> None:
 
 def test_accepted_numbers_are_no_alarm() -> None:
     case = make.measured_case(CASE, 9000.0, verdict=Verdict.REGRESSED)
-    case.judgements = {
-        quantity: replace(judgement, recorded=True)
-        for quantity, judgement in case.judgements.items()
-    }
+    case = replace(
+        case,
+        judgements={
+            quantity: replace(judgement, recorded=True)
+            for quantity, judgement in case.judgements.items()
+        },
+    )
     assert not list(annotation_lines([case]))
 
 
@@ -290,8 +293,14 @@ def test_a_bad_note_is_an_error() -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> None:
     case = make.unmeasured_case(CASE, Verdict.FAILED, f"50 % {text}\nnext: {text}")
-    case.judgements[Quantity.SPEEDUP] = Judgement(
-        quantity=Quantity.SPEEDUP, verdict=Verdict.INVALID, reason=text
+    case = replace(
+        case,
+        judgements={
+            **case.judgements,
+            Quantity.SPEEDUP: Judgement(
+                quantity=Quantity.SPEEDUP, verdict=Verdict.INVALID, reason=text
+            ),
+        },
     )
 
     lines = list(annotation_lines([case]))

@@ -58,7 +58,7 @@ def on(device: str | None, number: int, runs: Sequence[float | None]) -> Results
     taken_on = Fingerprint(machine={"device": device}, hosts=(f"node{number}",)) if device else None
     result = case_result(CASE, runs)
     assert result.measurement is not None
-    result.measurement = replace(result.measurement, fingerprint=taken_on)
+    result = replace(result, measurement=replace(result.measurement, fingerprint=taken_on))
     return session(number, [result])
 
 
@@ -114,10 +114,14 @@ def test_what_survived_of_broken_runs_is_no_level(file: Path, judged: str) -> No
         lost: list[float | None] = [None, None] if number >= 40 else []
         result = case_result(CASE, [*runs[: 5 - len(lost)], *lost], verdict=Verdict.INCONCLUSIVE)
         if judged != "inconclusive":
-            result.judgements.clear()
+            result = replace(result, judgements={})
         if judged == "the speedup":
-            result.judgements[Quantity.SPEEDUP] = Judgement(
-                quantity=Quantity.SPEEDUP, verdict=Verdict.FAILED
+            result = replace(
+                result,
+                judgements={
+                    **result.judgements,
+                    Quantity.SPEEDUP: Judgement(quantity=Quantity.SPEEDUP, verdict=Verdict.FAILED),
+                },
             )
         nights.append(session(number, [result]))
     history = known(file, nights)
@@ -130,7 +134,7 @@ def test_a_broken_reference_of_a_speedup_is_no_level(file: Path) -> None:
     for number, runs in enumerate(drawn([400.0] * 40 + [300.0] * 20)):
         whole = case_result("tiny-mlp-fp32-b4-1n2g", [760.0] * 5)
         broken = [None] if number >= 40 else []
-        whole.single_device = measurement(CASE, [*runs, *broken])
+        whole = replace(whole, single_device=measurement(CASE, [*runs, *broken]))
         nights.append(session(number, [whole]))
     tonight = session(60, {CASE: [400.0] * 5})
     assert shows_nothing(known(file, [*nights, tonight]))
@@ -138,9 +142,9 @@ def test_a_broken_reference_of_a_speedup_is_no_level(file: Path) -> None:
 
 def test_a_case_that_was_lost_with_its_worker_did_not_pass(file: Path) -> None:
     lost = case_result(CASE, [400.0])
-    lost.is_whole = False
+    lost = replace(lost, is_whole=False)
     alarm = case_result(CASE, [400.0], verdict=Verdict.REGRESSED)
-    alarm.is_whole = False
+    alarm = replace(alarm, is_whole=False)
     unheard = CaseResult(
         case=Case.parse(CASE), measurement=measurement(CASE, [400.0]), is_whole=False
     )

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,7 +109,7 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
 
 def test_a_single_device_that_only_a_speedup_needed_is_kept(file: Path) -> None:
     whole = case_result(DOUBLE, [760.0])
-    whole.single_device = measurement(SINGLE, [400.0])
+    whole = replace(whole, single_device=measurement(SINGLE, [400.0]))
     with History.open(file) as history:
         history.add(session(0, [whole]))
     assert asked(file, "SELECT name FROM cases ORDER BY name") == [(SINGLE,), (DOUBLE,)]

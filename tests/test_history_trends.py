@@ -83,7 +83,7 @@ def test_other_clusters_estimators_and_units_are_other_histories(file: Path) -> 
     tonight = session(9, {CASE: [400.0]})
     images = case_result(CASE, [1.0])
     assert images.measurement is not None
-    images.measurement = replace(images.measurement, unit="images/s")
+    images = replace(images, measurement=replace(images.measurement, unit="images/s"))
     add(
         file,
         session(1, {CASE: [1.0]}, cluster="elsewhere"),

@@ -227,7 +227,7 @@ def test_what_was_not_measured_never_looks_good() -> None:
     good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
     claimed = make.unmeasured_case("paddle-resnet50-fp32-b128-1n2g", Verdict.PASS, "")
     lost = make.measured_case("paddle-resnet50-fp32-b128-1n4g", 1350.0)
-    lost.is_whole = False
+    lost = replace(lost, is_whole=False)
     unjudged = CaseResult(case=Case.parse("paddle-resnet50-fp32-b128-1n8g"))
 
     page = markdown_page(make.session(good, claimed, lost, unjudged))
@@ -339,7 +339,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
         cases.append(make.measured_case(f"paddle-resnet50-fp32-b128-{topology}", 350.0))
         [judgement] = cases[-1].judgements.values()
         judged = make.decided(judgement, min_detectable_percent=percent)
-        cases[-1].judgements[Quantity.THROUGHPUT] = judged
+        cases[-1] = make.with_judgement(cases[-1], judged)
 
     page = markdown_page(make.session(*cases))
 

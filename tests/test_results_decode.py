@@ -49,7 +49,7 @@ BERT = "tensorflow-bert_base-fp16-b96-xla-2n8g"
 def plain_session() -> dict[str, Any]:
     """What a file holds: two cases that were measured, one of which only the single device was."""
     bert = unmeasured_case(BERT, Verdict.SKIPPED, "no logs")
-    bert.single_device = measured_case(bert.case.single_device.id, 60.5).measurement
+    bert = replace(bert, single_device=measured_case(bert.case.single_device.id, 60.5).measurement)
     return encode(
         session(
             measured_case(ONE, 350.1, 352.7, 351.0),
@@ -199,7 +199,7 @@ def case_results(draw: st.DrawFn, estimator: Estimator) -> CaseResult:
                 **judgement_numbers,
             )
         )
-        result.judgements[quantity] = judgement
+        result = replace(result, judgements={**result.judgements, quantity: judgement})
     return result
 
 
@@ -211,11 +211,12 @@ def sessions(draw: st.DrawFn) -> Results:
     )
     # What the speedups are taken over: a selected case, or one that was measured for them alone.
     singles = {result.case.id: result.measurement for result in found}
+    whole = []
     for result in found:
         single = result.case.single_device
         if single.id not in singles:
             singles[single.id] = draw(st.none() | measurements(estimator, single))
-        result.single_device = singles[single.id]
+        whole.append(replace(result, single_device=singles[single.id]))
     return Results(
         session=draw(st.uuids()).hex,
         cluster=draw(texts.filter(bool)),
@@ -235,7 +236,7 @@ def sessions(draw: st.DrawFn) -> Results:
             )
         ),
         units={result.case.system: "images/s" for result in found},
-        cases=tuple(found),
+        cases=tuple(whole),
         unfit_hosts=draw(st.dictionaries(texts, st.lists(texts, max_size=2).map(tuple))),
         ignored_logs=draw(st.lists(st.builds(IgnoredLog, texts, texts), max_size=2).map(tuple)),
         baseline_changes=draw(st.lists(changes, max_size=2).map(tuple)),
@@ -259,10 +260,10 @@ def test_what_is_written_obeys_the_schema_and_is_read_back(
 def test_what_no_file_has_is_named(tmp_path: Path) -> None:
     """All else of a session is read back, as the test above has it."""
     result = measured_case(ONE, 350.1)
-    result.single_device = result.measurement
+    result = replace(result, single_device=result.measurement)
     known = AcceptedNumbers(throughput=350.0, speedup=None, estimator="steady")
     whole = replace(session(result), log_names={"paddle-resnet50": "r50"})
-    result.stored_baseline = known
+    result = replace(result, stored_baseline=known)
 
     [read] = (found := read_results(written(tmp_path, encode(whole)))).cases
 
@@ -274,7 +275,7 @@ def test_what_no_file_has_is_named(tmp_path: Path) -> None:
 
 def test_a_single_device_without_a_test_of_its_own_is_read_back(tmp_path: Path) -> None:
     eight = measured_case(EIGHT, 2600.0, 2610.5, 2590.0, speedup=7.4)
-    eight.single_device = measured_case(ONE, 350.1, 352.7, 351.0).measurement
+    eight = replace(eight, single_device=measured_case(ONE, 350.1, 352.7, 351.0).measurement)
     content = valid(encode(session(eight)))
 
     [read] = read_results(written(tmp_path, content)).cases

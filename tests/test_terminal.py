@@ -97,7 +97,13 @@ def test_a_row_has_all_numbers() -> None:
 def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
     seen = result(Verdict.PASS)
     judged = seen.judgements[Quantity.THROUGHPUT]
-    seen.judgements[Quantity.THROUGHPUT] = decided(judged, min_detectable_percent=5.3)
+    seen = replace(
+        seen,
+        judgements={
+            **seen.judgements,
+            Quantity.THROUGHPUT: decided(judged, min_detectable_percent=5.3),
+        },
+    )
     head, row, legend = lines(seen, verbosity=0)
     assert head.split()[4] == "sees"
     assert "5.3 %" in row
@@ -125,10 +131,13 @@ def test_80_columns_have_what_matters_most_in_one_line() -> None:
 
 def test_80_columns_have_the_minimum_detectable_change() -> None:
     seen = result(Verdict.PASS, case_id="tensorflow-bert_base-fp32-b64-4n8g", speedup=Verdict.PASS)
-    seen.judgements = {
-        quantity: decided(judgement, min_detectable_percent=5.3)
-        for quantity, judgement in seen.judgements.items()
-    }
+    seen = replace(
+        seen,
+        judgements={
+            quantity: decided(judgement, min_detectable_percent=5.3)
+            for quantity, judgement in seen.judgements.items()
+        },
+    )
     head, row, _ = lines(seen, width=80, verbosity=0)
     assert "sees" in head.split()
     assert "5.3 %" in row
@@ -159,7 +168,7 @@ def test_the_worst_comes_first() -> None:
 
 def test_quiet_tells_what_is_not_good_and_very_quiet_nothing() -> None:
     some = [result(Verdict.PASS), result(Verdict.REGRESSED), result(Verdict.SKIPPED)]
-    some[-1].measurement = None
+    some[-1] = replace(some[-1], measurement=None)
     assert [line.split()[-1] for line in lines(*some)] == ["verdict", "regressed"]
     assert not lines(*some, verbosity=-2)
 
@@ -185,14 +194,14 @@ def test_a_reason_of_wide_and_odd_characters_stays_one_line() -> None:
     assert odd.measurement is not None
     run = replace(odd.measurement.runs[1], reason="训练\x1b[31m\ttoo\u2028few\udc80")
     runs = (odd.measurement.runs[0], run)
-    odd.measurement = replace(odd.measurement, runs=runs)
+    odd = replace(odd, measurement=replace(odd.measurement, runs=runs))
     assert lines(odd, verbosity=0)[-2].startswith("    run 2: \\u8bad\\u7ec3\\x1b[31m\\ttoo\\u2028")
 
 
 def test_units_that_differ_stand_with_each_case() -> None:
     bert = result(Verdict.PASS, case_id="pytorch-bert_base-fp32-b64-4n8g")
     assert bert.measurement is not None
-    bert.measurement = replace(bert.measurement, unit="sentences/s")
+    bert = replace(bert, measurement=replace(bert.measurement, unit="sentences/s"))
     head, *_ = lines(bert, result(Verdict.PASS), verbosity=0)
     assert head.split()[:3] == ["case", "unit", "median"]
     assert sorted(row.split()[1] for row in rows(bert, result(Verdict.PASS))) == [
@@ -202,7 +211,7 @@ def test_units_that_differ_stand_with_each_case() -> None:
 
 def test_a_case_that_lost_a_test_is_not_good() -> None:
     lost = result(Verdict.PASS)
-    lost.is_whole = False
+    lost = replace(lost, is_whole=False)
     assert rows(lost)[0].endswith("  lost")
     line = counts_line([lost])
     assert line.text == "1 case: 1 lost"
@@ -219,7 +228,7 @@ def test_cases_that_were_never_reached_are_only_counted() -> None:
 
 def test_a_measured_case_without_a_verdict_says_so() -> None:
     measured = result(Verdict.PASS)
-    measured.judgements.clear()
+    measured = replace(measured, judgements={})
     assert rows(measured)[0].endswith("not judged")
 
 
@@ -227,7 +236,9 @@ def test_cases_are_counted_by_verdict() -> None:
     verdicts = [Verdict.PASS] * 3 + [Verdict.REGRESSED, Verdict.NO_BASELINE, Verdict.IMPROVED]
     new = result(Verdict.PASS)
     judged = new.judgements[Quantity.THROUGHPUT]
-    new.judgements[Quantity.THROUGHPUT] = replace(judged, recorded=True)
+    new = replace(
+        new, judgements={**new.judgements, Quantity.THROUGHPUT: replace(judged, recorded=True)}
+    )
     line = counts_line([*map(result, verdicts), new])
     assert line.text == ("7 cases: 1 regressed, 1 no_baseline, 1 recorded, 1 improved, 3 pass")
     assert "red" in line.markup
@@ -267,11 +278,11 @@ def test_an_interrupted_session_is_never_green() -> None:
 
 def test_a_case_whose_speedup_was_not_reached_is_not_judged() -> None:
     half = result(Verdict.PASS)
-    half.unfinished = (Quantity.SPEEDUP,)
+    half = replace(half, unfinished=(Quantity.SPEEDUP,))
     assert rows(half)[0].endswith("  speedup not judged")
     assert counts_line([half]).text == "1 case: 1 not judged"
     half = result(Verdict.REGRESSED)
-    half.unfinished = (Quantity.SPEEDUP,)
+    half = replace(half, unfinished=(Quantity.SPEEDUP,))
     assert rows(half)[0].endswith("  throughput regressed; speedup not judged")
 
 
@@ -285,7 +296,7 @@ def test_difference_and_baseline_are_of_the_numbers_that_are_shown() -> None:
         interval_percent=(-1.0, 0.0),
         rule=RuleName.SEQUENTIAL,
     )
-    strayed.judgements[Quantity.THROUGHPUT] = judged
+    strayed = replace(strayed, judgements={**strayed.judgements, Quantity.THROUGHPUT: judged})
     (row,) = rows(strayed)
     assert row.split()[1:5] == ["8781.78", "8600.00", "+2.1", "%"]
     assert (
@@ -304,7 +315,9 @@ def test_an_absurd_number_is_short(value: float) -> None:
 def test_an_expected_failure_is_no_alarm_and_not_good_either() -> None:
     known = result(Verdict.REGRESSED, speedup=Verdict.PASS)
     judged = known.judgements[Quantity.THROUGHPUT]
-    known.judgements[Quantity.THROUGHPUT] = replace(judged, excused=True)
+    known = replace(
+        known, judgements={**known.judgements, Quantity.THROUGHPUT: replace(judged, excused=True)}
+    )
     assert lines(known)[-1].endswith("  throughput regressed, expected")
     line = counts_line([known, result(Verdict.PASS)])
     assert line.text == "2 cases: 1 expected, 1 pass"
@@ -322,7 +335,7 @@ def test_speedups_stand_beside_the_ideal_and_are_wrapped() -> None:
     training = []
     for topology, speedup in topologies.items():
         training.append(result(Verdict.PASS, case_id=f"paddle-resnet50-fp32-b128-{topology}"))
-        training[-1].speedup = speedup
+        training[-1] = replace(training[-1], speedup=speedup)
     told = [line for line in lines(*training, width=100, verbosity=0) if " of " in line]
     assert told == [
         "paddle-resnet50-fp32-b128  speedup  1n2g 1.83 of 2 (92 %)  1n4g 3.85 of 4 (96 %)",
@@ -333,7 +346,7 @@ def test_speedups_stand_beside_the_ideal_and_are_wrapped() -> None:
 def test_a_reference_that_was_not_selected_is_shown() -> None:
     measured = result(Verdict.PASS)
     reference = result(Verdict.PASS, case_id=measured.case.single_device.id)
-    measured.single_device = reference.measurement
+    measured = replace(measured, single_device=reference.measurement)
     text = lines(measured, verbosity=0)
     assert text[2].split()[0] == measured.case.single_device.id
     assert text[2].endswith("for speedups")

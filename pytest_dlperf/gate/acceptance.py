@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, noise
+from pytest_dlperf.gate.noise import (
+    OUTLIER_RADIUS_NOISE,
+    StandardError,
+    median_variance,
+    noise,
+    pooled_noise,
+)
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.statistics import median
 
@@ -18,6 +25,9 @@ if TYPE_CHECKING:
 
 _LOWER: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 """Verdicts on a number that was measured soundly, and is lower than what it was held against."""
+
+ALL_PERCENT: Final = 100.0
+"""Nobody loses more: a loss of so much is none that could be found."""
 
 _MIN_RUNS_TO_TELL: Final = 3
 """Fewer runs do not say how far runs usually lie apart."""
@@ -72,6 +82,30 @@ def accept(  # noqa: PLR0913 - a judgement, and all that bears on its acceptance
         notes = (*judgement.notes, *filter(None, [judgement.reason]))
         return replace(judgement, verdict=Verdict.PASS, reason=None, notes=notes, recorded=True)
     return replace(judgement, recorded=True)
+
+
+def withdraw(judgement: Judgement) -> Judgement:
+    """Take the acceptance back from a judgement whose number could not be recorded."""
+    if not judgement.recorded:
+        return judgement
+    # Without a baseline the number was good only for becoming one.
+    is_first = judgement.verdict is Verdict.PASS and judgement.accepted is None
+    return replace(
+        judgement,
+        verdict=Verdict.NO_BASELINE if is_first else judgement.verdict,
+        reason=judgement.reason or "its number was to be recorded, and was not",
+        recorded=False,
+    )
+
+
+def detectable_percent(runs: Sequence[float], tolerance_percent: float) -> float:
+    """Give the smallest loss that a session like this one shows against its own baseline."""
+    pooled = pooled_noise((runs,))
+    if pooled is None:
+        return ALL_PERCENT
+    value = pooled.deviation * math.sqrt(2 * median_variance(len(runs)))
+    error = StandardError(value=value, dof=pooled.dof)
+    return error.min_detectable_percent(tolerance_percent / 100)
 
 
 def _is_wanted(

@@ -149,9 +149,9 @@ def decide(question: Question) -> Judgement:
     )
 
 
-def excuse(judgement: Judgement, *, strict: bool) -> Judgement:
-    """Excuse a judgement that fails a test of which that was expected."""
-    return replace(judgement, excused=judgement.fails(strict=strict))
+def excuse(judgement: Judgement) -> Judgement:
+    """Excuse a judgement that fails a test of which that was expected; strict takes no excuse."""
+    return replace(judgement, excused=judgement.fails(strict=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.rows import Source, measurement_rows, session_row
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.records import CaseResult, SessionRecords
+from pytest_dlperf.model.records import CaseResult, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Recorder:
         self._history: History | None = None
         self._may_wait = True
         self._pending: dict[str, MeasurementRows] = {}
-        self._reported: dict[str, SessionRecords] = {}
+        self._reported: dict[str, CaseResult] = {}
 
     def note(self, record: TestRecord) -> None:
         """Note what one test has measured and what was judged of it."""
@@ -75,9 +75,10 @@ class Recorder:
 
     def _results_of(self, record: TestRecord) -> Iterator[CaseResult]:
         """Merge the test's case with what earlier tests reported; yield what else was measured."""
-        reported = self._reported.setdefault(record.case.id, SessionRecords())
-        reported.add(record)
-        yield from reported.results()
+        case = record.case
+        before = self._reported.get(case.id) or CaseResult(case=case)
+        self._reported[case.id] = merge(before, record)
+        yield self._reported[case.id]
         for case_id, measurement in record.measurements.items():
             if case_id not in self._reported:
                 # A single device that was measured because a speedup needed it.

@@ -11,6 +11,7 @@ from pytest_dlperf.baselines.recording import Change, ChangeKind, record
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.gate.acceptance import ALL_PERCENT, detectable_percent, is_outside, withdraw
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
     MIN_BASELINE_RUNS,
@@ -23,13 +24,15 @@ from pytest_dlperf.reports.case_status import headline
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.records import CaseResult, SessionRecords
+    from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import IgnoredLog
+    from pytest_dlperf.plugin.records import SessionRecords
     from pytest_dlperf.plugin.suite import Suite
 
 NOISY_SPREAD: Final = 0.1
@@ -70,7 +73,9 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         else:
             told, changes = _change_baselines(suite, results, started)
             notes += told
-        _take_back(results, changes)
+        results = [_as_written(result, changes) for result in results]
+    if not (settings.update_baselines or settings.extend_baselines):
+        notes += _improvements(suite, results)
     whole = Results(
         session=session,
         cluster=suite.cluster.name,
@@ -83,7 +88,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         units={system.id: system.unit for system in suite.systems.values()},
         log_names={system.id: system.log_name for system in suite.systems.values()},
         cases=tuple(results),
-        unfit_hosts={host: tuple(faults) for host, faults in records.host_faults.items()},
+        unfit_hosts=dict(records.host_faults),
         ignored_logs=tuple(ignored_logs),
         baseline_changes=tuple(changes),
     )
@@ -126,7 +131,7 @@ def _change_baselines(
             continue
         notes += [_refused(change.case, why) for change, why in recorded.refused]
         notes += _counted(file, recorded.done)
-        notes += _unsteady(recorded.done, results)
+        notes += _unsteady(recorded.done, results, suite.terms)
         for change in recorded.done:
             accepted += _accepted(change, unit)
     if settings.update_baselines and not (by_system or notes):
@@ -154,21 +159,33 @@ def _why_unchanged(results: Iterable[CaseResult]) -> str:
     return "no baseline was changed: what failed otherwise has no number to accept"
 
 
-def _take_back(results: Iterable[CaseResult], changes: Iterable[BaselineChange]) -> None:
-    """Let no verdict say that a number was recorded which was not."""
-    written = {(change.case_id, change.quantity) for change in changes}
-    for result in results:
-        for quantity, judgement in result.judgements.items():
-            if not judgement.recorded or (result.case.id, quantity.value) in written:
-                continue
-            # Without a baseline the number was good only for becoming one.
-            is_first = judgement.verdict is Verdict.PASS and judgement.accepted is None
-            result.judgements[quantity] = replace(
-                judgement,
-                verdict=Verdict.NO_BASELINE if is_first else judgement.verdict,
-                reason=judgement.reason or "its number was to be recorded, and was not",
-                recorded=False,
-            )
+def _as_written(result: CaseResult, changes: Iterable[BaselineChange]) -> CaseResult:
+    """Withdraw verdicts by which a number was recorded that was not."""
+    written = {change.quantity for change in changes if change.case_id == result.case.id}
+    judgements = {
+        quantity: judgement if quantity.value in written else withdraw(judgement)
+        for quantity, judgement in result.judgements.items()
+    }
+    return replace(result, judgements=judgements)
+
+
+def _improvements(suite: Suite, results: Iterable[CaseResult]) -> Iterator[Note]:
+    """Say how to accept numbers that are better by far: until then the gate guards the old ones."""
+    better = [
+        result.case.id
+        for result in results
+        for judgement in result.judgements.values()
+        if judgement.verdict is Verdict.IMPROVED
+        and is_outside(
+            judgement, suite.terms(result.case).tolerance_of(suite.baseline(result.case))
+        )
+    ]
+    if better:
+        cases = ", ".join(dict.fromkeys(better))
+        yield Note(
+            f"better than what is accepted: {cases}; --dlperf-update-baselines accepts the new "
+            "numbers, until then a loss back to the old ones passes"
+        )
 
 
 def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:
@@ -245,13 +262,21 @@ def _source(suite: Suite) -> dict[str, str]:
     }
 
 
-def _unsteady(done: Sequence[Change], results: Sequence[CaseResult]) -> Iterator[Note]:
-    """Warn of first baselines that rest on runs far apart."""
+def _unsteady(
+    done: Sequence[Change], results: Sequence[CaseResult], terms_of: Callable[[Case], Terms]
+) -> Iterator[Note]:
+    """Tell of first baselines whose runs lie far apart, and what the gate can find with them."""
     recorded = {change.case.id for change in done if change.kind is ChangeKind.CREATE}
     for result in results:
-        spread = result.measurement.spread if result.measurement else None
-        if result.case.id in recorded and spread is not None and spread > NOISY_SPREAD:
+        measured = result.measurement
+        if result.case.id not in recorded or measured is None or measured.spread is None:
+            continue
+        if measured.spread > NOISY_SPREAD:
+            tolerance = terms_of(result.case).tolerance_percent
+            percent = detectable_percent(measured.throughputs, tolerance)
+            sees = f"losses from {percent:.0f} % on" if percent < ALL_PERCENT else "no loss"
             yield Note(
-                f"the runs of {result.case.id} lie far apart ({spread * 100:.0f} %): was the "
-                "machine busy? Delete the entry and record again when it is quiet"
+                f"the runs of {result.case.id} lie far apart ({measured.spread * 100:.0f} %): with "
+                f"them the gate finds {sees}. Was the machine busy? When it is quiet, "
+                f"'pytest-dlperf baselines delete {result.case.id}', and record again"
             )

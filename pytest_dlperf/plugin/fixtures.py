@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
-from pytest_dlperf.model.records import AcceptedNumbers, TestRecord
+from pytest_dlperf.plugin.records import TestNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.plugin.suite import Suite
 
 SUITE: Final = pytest.StashKey["Suite"]()
-_RECORD: Final = pytest.StashKey[TestRecord]()
+_NOTES: Final = pytest.StashKey[TestNotes]()
 
 CASE_FIXTURES: Final = {
     "dlperf_case": Quantity.THROUGHPUT,
@@ -45,14 +44,14 @@ def case_of(item: pytest.Item) -> tuple[Case, Quantity] | None:
     return None
 
 
-def record_of(item: pytest.Item) -> TestRecord | None:
-    """The record of a test of a case; ``None`` for any other test."""
-    if _RECORD not in item.stash:
+def notes_of(item: pytest.Item) -> TestNotes | None:
+    """Return what builds the record of a test of a case; ``None`` for any other test."""
+    if _NOTES not in item.stash:
         about = case_of(item)
         if about is None:
             return None
-        item.stash[_RECORD] = TestRecord(case=about[0], quantity=about[1])
-    return item.stash[_RECORD]
+        item.stash[_NOTES] = TestNotes(*about)
+    return item.stash[_NOTES]
 
 
 def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
@@ -61,9 +60,9 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]
     from pytest_dlperf.plugin.suite import SuiteError
 
     suite = _suite(request)
-    record = record_of(request.node)
 
     def measure(case: Case) -> Measurement:
+        notes = notes_of(request.node) or TestNotes(case, Quantity.THROUGHPUT)
         problem: Exception
         try:
             # A baseline that cannot be read is told before hours of training, not after.
@@ -72,25 +71,22 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]
         except (CannotMeasureError, BrokenError, SuiteError) as error:
             problem = error
         else:
-            if record is not None:
-                record.measurements[case.id] = measurement
+            notes.measured(measurement)
             return measurement
         finally:
-            if record is not None:
-                for fault in suite.host_faults:
-                    told = record.host_faults.get(fault.host, ())
-                    record.host_faults[fault.host] = (*told, fault.fault)
+            for fault in suite.host_faults:
+                notes.found_host_fault(fault.host, fault.fault)
         # Outside the block above, or the exception would be told as the cause once more.
-        if isinstance(problem, CannotMeasureError) and not _lacks_single_device(record, case):
-            pytest.skip(str(problem))
-        if record is not None and _lacks_single_device(record, case):
+        if notes.lacks_single_device(case):
             reason = f"the speedup is not measured, for its single device is not: {problem}"
-            record.judge(
+            notes.judged(
                 Judgement(quantity=Quantity.SPEEDUP, verdict=Verdict.INVALID, reason=reason)
             )
             pytest.fail(
-                f"invalid: speedup of {record.case.id}\n  reason     {reason}", pytrace=False
+                f"invalid: speedup of {notes.record.case.id}\n  reason     {reason}", pytrace=False
             )
+        if isinstance(problem, CannotMeasureError):
+            pytest.skip(str(problem))
         pytest.fail(str(problem), pytrace=False)
 
     return measure
@@ -98,16 +94,7 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]
 
 def gate_for(request: pytest.FixtureRequest) -> Gate:
     """Return what judges the measurements of a test, and notes the verdicts in its record."""
-    return Gate(_suite(request), record_of(request.node))
-
-
-def _lacks_single_device(record: TestRecord | None, case: Case) -> bool:
-    """Whether a test that has measured its own case now misses what the speedup is taken over."""
-    return (
-        record is not None
-        and case == record.case.single_device != record.case
-        and record.case.id in record.measurements
-    )
+    return Gate(_suite(request), notes_of(request.node))
 
 
 def _suite(request: pytest.FixtureRequest) -> Suite:
@@ -124,10 +111,10 @@ def _suite(request: pytest.FixtureRequest) -> Suite:
 class Gate:
     """Judges what a test has measured. Each method fails the test unless the verdict passes."""
 
-    def __init__(self, suite: Suite, record: TestRecord | None) -> None:
+    def __init__(self, suite: Suite, notes: TestNotes | None) -> None:
         """Judge by the suite's baselines and note the verdicts in the test's record."""
         self._suite = suite
-        self._record = record
+        self._notes = notes
 
     def throughput(self, measurement: Measurement) -> Judgement:
         """Judge the median throughput.
@@ -148,48 +135,24 @@ class Gate:
     def _judge(
         self, measurement: Measurement, single_device: Measurement | None = None
     ) -> Judgement:
-        from pytest_dlperf.gate.verdicts import End, Question, settle
+        from pytest_dlperf.gate.verdicts import settle
 
-        suite, case = self._suite, Case.parse(measurement.case_id)
-        if self._record is not None and case != self._record.case:
-            raise ValueError(f"a test of {self._record.case.id} cannot judge {case.id}")
-        if single_device is not None and single_device.case_id != case.single_device.id:
-            raise ValueError(
-                f"the speedup of {case.id} is taken over {case.single_device.id}, "
-                f"not over {single_device.case_id}"
-            )
-        single = None
-        if single_device is not None:
-            single = End(single_device, suite.baseline(case.single_device))
-        question = Question(End(measurement, suite.baseline(case)), suite.terms(case), single)
-        settled = settle(question, suite.asked, suite.control_runs)
-        judgement = settled.judgement
-        if self._record is not None:
-            note_settled(self._record, settled)
-        if not judgement.passes(strict=suite.settings.strict):
-            from pytest_dlperf.reports.failure import failure_message
-
-            message = failure_message(
-                judgement,
-                measurement,
-                single_device,
-                cluster=suite.cluster.name,
-                other_clusters=suite.other_clusters_with(case),
-                interleaved=self._record.interleaved if self._record is not None else {},
-            )
-            pytest.fail(message, pytrace=False)
-        return judgement
+        about = self._notes.record.case if self._notes is not None else None
+        question = self._suite.question(measurement, single_device, about=about)
+        settled = settle(question, self._suite.asked, self._suite.control_runs)
+        if self._notes is not None:
+            self._notes.settled(settled)
+        if not settled.judgement.passes(strict=self._suite.settings.strict):
+            raise VerdictError(settled)
+        return settled.judgement
 
 
-def note_settled(record: TestRecord, settled: Settled) -> None:
-    """Note a judgement, and what there was to compare with: what is refused is shown nowhere."""
-    case, single = settled.question.case, settled.question.single
-    if case.baseline is not None:
-        record.stored_baseline = stored = AcceptedNumbers.of(case.baseline)
-        if case.why_incomparable is None:
-            is_same = single is None or single.why_incomparable is None
-            record.accepted = stored if is_same else replace(stored, speedup=None)
-    if settled.control is not None:
-        for both in settled.control.interleaved:
-            record.interleaved[both.candidate.case_id] = both
-    record.judge(settled.judgement)
+class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] # an attribute
+    """A verdict that fails its test; the report of the test tells all of it."""
+
+    def __init__(self, settled: Settled) -> None:
+        """Say in a line which verdict it is, and on what."""
+        judgement, case_id = settled.judgement, settled.question.case.measurement.case_id
+        msg = f"{judgement.verdict.value}: {judgement.quantity.value} of {case_id}"
+        super().__init__(msg, pytrace=False)
+        self.settled = settled

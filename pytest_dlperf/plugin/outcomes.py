@@ -9,13 +9,14 @@ import pytest
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.model.records import TestRecord
-from pytest_dlperf.plugin.fixtures import record_of
+from pytest_dlperf.plugin.fixtures import SUITE, VerdictError, notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.model.records import SessionRecords
+    from pytest_dlperf.plugin.records import SessionRecords
+    from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
     from pytest_dlperf.reports.report import Report
 
@@ -56,25 +57,27 @@ class Outcomes:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach what a test has to tell to its report, which reaches the controller."""
         report = yield
-        record = record_of(item)
-        if record is None:
+        notes = notes_of(item)
+        if notes is None:
             return report
         if report.skipped and not hasattr(report, "wasxfail"):
             reason = _skip_reason(report)
-            record.judge(
-                Judgement(quantity=record.quantity, verdict=Verdict.SKIPPED, reason=reason)
-            )
+            quantity = notes.record.quantity
+            notes.judged(Judgement(quantity=quantity, verdict=Verdict.SKIPPED, reason=reason))
             if self._settings.strict:
                 report.outcome = "failed"
                 report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
         elif report.failed and call.excinfo is not None:
-            if getattr(call.excinfo.value, "pytrace", True) is False:
-                report.longrepr = str(call.excinfo.value)  # all that is to be told, a verdict first
-            record.fail(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
+            error = call.excinfo.value
+            if isinstance(error, VerdictError):
+                report.longrepr = _tell_verdict(error, item.config.stash[SUITE])
+            elif getattr(error, "pytrace", True) is False:
+                report.longrepr = str(error)  # all that is to be told
+            notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
         # A failure that was announced is no surprise, but strict mode takes no announcements.
-        announced = hasattr(report, "wasxfail") and not self._settings.strict
-        record.excused = record.excused or announced
-        report.dlperf = to_plain(record)  # type: ignore[attr-defined]
+        if hasattr(report, "wasxfail") and not self._settings.strict:
+            notes.excused()
+        report.dlperf = to_plain(notes.record)  # type: ignore[attr-defined]
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -132,3 +135,19 @@ def _skip_reason(report: pytest.TestReport) -> str:
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
     return str(report.longrepr)
+
+
+def _tell_verdict(error: VerdictError, suite: Suite) -> str:
+    from pytest_dlperf.reports.failure import failure_message
+
+    question, control = error.settled.question, error.settled.control
+    return failure_message(
+        error.settled.judgement,
+        question.case.measurement,
+        question.single.measurement if question.single is not None else None,
+        cluster=suite.cluster.name,
+        other_clusters=suite.other_clusters_with(question.case.measurement.case_id),
+        interleaved={
+            both.candidate.case_id: both for both in (control.interleaved if control else ())
+        },
+    )

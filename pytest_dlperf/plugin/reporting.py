@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_dlperf.model.judgement import Quantity
-from pytest_dlperf.model.records import SessionRecords
 from pytest_dlperf.plugin.fixtures import case_of
 from pytest_dlperf.plugin.outcomes import Outcomes
+from pytest_dlperf.plugin.records import SessionRecords
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:

@@ -255,6 +255,10 @@ class Suite:
             forced=self.settings.gate,
         )
 
+    def tolerance_percent(self, case: Case) -> float:
+        """Return what a case tolerates: its baseline's own percentage, else its system's."""
+        return self.terms(case).tolerance_of(self.baseline(case))
+
     def _repeats(self, case: Case) -> Repeats:
         """How many runs of a case are launched: the rule says it that will judge them."""
         from pytest_dlperf.baselines.accepting import ADDED_RUNS
@@ -360,6 +364,30 @@ class Suite:
             ),
         )
 
+    def question(
+        self, measurement: Measurement, single_device: Measurement | None, *, about: Case | None
+    ) -> Question:
+        """Ask about a throughput, or about the speedup over a single device.
+
+        Raises:
+            ValueError: The measurements are not those of the case that the test is ``about``.
+        """
+        from pytest_dlperf.gate.verdicts import End, Question
+
+        case = about or Case.parse(measurement.case_id)
+        if measurement.case_id != case.id:
+            raise ValueError(f"a test of {case.id} cannot judge {measurement.case_id}")
+        single = None
+        if single_device is not None:
+            over = case.single_device
+            if single_device.case_id != over.id:
+                raise ValueError(
+                    f"the speedup of {case.id} is taken over {over.id}, "
+                    f"not over {single_device.case_id}"
+                )
+            single = End(single_device, self.baseline(over))
+        return Question(End(measurement, self.baseline(case)), self.terms(case), single)
+
     def control_runs(self, question: Question) -> ControlRuns:
         """Run what is asked about and the accepted software, interleaved, as far as that can be."""
         from pytest_dlperf.gate.control import ControlRuns
@@ -388,9 +416,10 @@ class Suite:
                 raise SuiteError(_listed("mistakes in baselines", error)) from error
         return self._baselines[case.system].get((case.variant, str(case.topology)))
 
-    def other_clusters_with(self, case: Case) -> list[str]:
+    def other_clusters_with(self, case_id: str) -> list[str]:
         """Names of the other clusters that have numbers of the case's system."""
-        files = self.settings.baselines_directory.glob(f"*/{case.system}.yaml")
+        system = Case.parse(case_id).system
+        files = self.settings.baselines_directory.glob(f"*/{system}.yaml")
         names = {file.parent.name for file in files}
         return sorted(names - {self.cluster.name})
 

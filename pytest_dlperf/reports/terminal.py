@@ -103,8 +103,11 @@ def status_of(record: TestRecord, given: TestStatus, *, strict: bool) -> TestSta
         return replace(given, word=f"{given.word}{number}")  # the test failed, not its number
     status = of_judgement(judgement)
     if given.category in ("xfailed", "xpassed"):
-        word, letter = f"{given.word}{'' if passes else f' {status.value}'}", given.letter
-        colour = "red" if strict and not (passes or record.excused) else "yellow"
+        word, letter = (
+            f"{given.word}{'' if passes else f' {judgement.verdict.value}'}",
+            given.letter,
+        )
+        colour = "red" if strict and not passes else "yellow"
     else:
         word = given.word if status is CaseStatus.PASS else status.value.upper()
         letter = LETTERS.get(status, given.letter)

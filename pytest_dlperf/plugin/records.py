@@ -1,0 +1,174 @@
+"""The records of a running session: what a test notes, and what all tests come to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_dlperf.gate.verdicts import excuse
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.records import (
+    AcceptedNumbers,
+    CaseResult,
+    TestRecord,
+    merge,
+    with_measurements,
+    with_worse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_dlperf.gate.verdicts import Settled
+    from pytest_dlperf.model.measurement import Measurement
+
+
+class TestNotes:
+    """Builds the record of one test while the test runs."""
+
+    __test__ = False  # no test, whatever pytest makes of the name
+
+    def __init__(self, case: Case, quantity: Quantity) -> None:
+        """Begin without anything to report."""
+        self.record = TestRecord(case=case, quantity=quantity)
+        """What there is to report by now."""
+
+    def _note(self, **changes: Any) -> None:
+        self.record = replace(self.record, **changes)
+
+    def measured(self, measurement: Measurement) -> None:
+        """Note a measurement that the test has asked for."""
+        self._note(measurements={**self.record.measurements, measurement.case_id: measurement})
+
+    def found_host_fault(self, host: str, fault: str) -> None:
+        """Note what is wrong with a host."""
+        faults = self.record.host_faults
+        self._note(host_faults={**faults, host: (*faults.get(host, ()), fault)})
+
+    def lacks_single_device(self, case: Case) -> bool:
+        """Tell whether a case is what the speedup of the test's own, measured case is over."""
+        own = self.record.case
+        return case == own.single_device != own and own.id in self.record.measurements
+
+    def judged(self, judgement: Judgement) -> None:
+        """Note a judgement; of two on one quantity the worse stands."""
+        self._note(judgements=with_worse(self.record.judgements, judgement))
+
+    def settled(self, settled: Settled) -> None:
+        """Note a judgement, and what there was to compare with: no baseline that is refused."""
+        case, single = settled.question.case, settled.question.single
+        if case.baseline is not None:
+            stored = AcceptedNumbers.of(case.baseline)
+            self._note(stored_baseline=stored)
+            if case.why_incomparable is None:
+                is_same = single is None or single.why_incomparable is None
+                self._note(accepted=stored if is_same else replace(stored, speedup=None))
+        for both in settled.control.interleaved if settled.control is not None else ():
+            interleaved = {**self.record.interleaved, both.candidate.case_id: both}
+            self._note(interleaved=interleaved)
+        self.judged(settled.judgement)
+
+    def failed(self, reason: str) -> None:
+        """Note that the test failed for another reason than a verdict: nothing of it passes."""
+        judgements = self.record.judgements
+        # A strict session fails a test for its environment_shift, which says it all already.
+        if all(judgement.passes(strict=True) for judgement in judgements.values()):
+            self._note(
+                judgements={
+                    quantity: Judgement(quantity=quantity, verdict=Verdict.FAILED, reason=reason)
+                    for quantity in judgements or (self.record.quantity,)
+                }
+            )
+
+    def excused(self) -> None:
+        """Note that the test was expected to fail."""
+        judgements = self.record.judgements
+        self._note(judgements={name: excuse(judged) for name, judged in judgements.items()})
+
+
+class SessionRecords:
+    """Collects what tests report, by case, and answers for the whole session."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        """Begin without any case; ``strict`` says which verdicts pass."""
+        self._strict = strict
+        self._cases: dict[str, CaseResult] = {}
+        self._measurements: dict[str, Measurement] = {}
+        self._lost: set[str] = set()
+        self._tests: dict[tuple[str, Quantity], None] = {}
+        self._ended: set[tuple[str, Quantity]] = set()
+        self.host_faults: dict[str, tuple[str, ...]] = {}
+        """What was found to be wrong with hosts, by host."""
+
+    def select(self, tests: Iterable[tuple[str, Quantity]]) -> None:
+        """Note what tests were selected of: these cases appear in the reports in any event."""
+        self._tests |= dict.fromkeys(tests)
+        # In the order of the selection, also where a worker reported before it said what it has.
+        selected = {
+            case_id: self._cases.get(case_id) or CaseResult(case=Case.parse(case_id))
+            for case_id, _ in self._tests
+        }
+        self._cases = {**selected, **self._cases}
+
+    def add(self, record: TestRecord) -> None:
+        """Take over what one test reported."""
+        self._measurements.update(record.measurements)
+        for host, faults in record.host_faults.items():
+            told = (*self.host_faults.get(host, ()), *faults)
+            self.host_faults[host] = tuple(dict.fromkeys(told))
+        before = self._cases.get(record.case.id) or CaseResult(case=record.case)
+        self._cases[record.case.id] = merge(before, record)
+
+    def end(self, record: TestRecord) -> None:
+        """Note that a test has come to its end."""
+        self._ended.add((record.case.id, record.quantity))
+
+    def lose(self, node_id: str) -> None:
+        """Note that a test of a selected case failed without telling anything."""
+        in_brackets = node_id.partition("[")[2].rpartition("]")[0]
+        if in_brackets in self._cases:
+            self._lost.add(in_brackets)
+
+    def results(self) -> list[CaseResult]:
+        """Return the selected cases, in the order in which they were selected."""
+        return [
+            with_measurements(
+                replace(
+                    result,
+                    is_whole=case_id not in self._lost,
+                    # What is lost has not told anything either.
+                    unfinished=() if case_id in self._lost else self._unfinished_of(case_id),
+                ),
+                self._measurements,
+            )
+            for case_id, result in self._cases.items()
+        ]
+
+    def _unfinished_of(self, case_id: str) -> tuple[Quantity, ...]:
+        return tuple(
+            quantity
+            for quantity in Quantity
+            if (case_id, quantity) in self._tests and (case_id, quantity) not in self._ended
+        )
+
+    @property
+    def nothing_measured(self) -> bool:
+        """Whether cases were selected and not one of them was measured or judged."""
+        judgements = [j for result in self._cases.values() for j in result.judgements.values()]
+        skipped = all(judgement.verdict is Verdict.SKIPPED for judgement in judgements)
+        # The reference of a speedup may have been measured without having been selected.
+        measured = any(case_id in self._measurements for case_id in self._cases)
+        return bool(self._cases) and not measured and skipped
+
+    @property
+    def bad_cases(self) -> list[str]:
+        """Ids of the cases with a verdict that fails a test, unless the test was to fail."""
+        return [
+            case_id
+            for case_id, result in self._cases.items()
+            if any(
+                judgement.fails(strict=self._strict) and not judgement.excused
+                for judgement in result.judgements.values()
+            )
+        ]
