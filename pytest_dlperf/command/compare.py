@@ -158,20 +158,20 @@ def _sessions(view: ComparisonView, style: Style) -> Iterator[str]:
     """Say in a paragraph for each side what its session is."""
     for number, name in enumerate(view.names, start=1):
         facts = {row[0]: printable(row[number]) for row in view.facts if row[number] != ABSENT}
-        told = [
+        facts_of = [
             *([name.file] if name.file != name.label else []),
             f"cluster {facts['cluster']}",
             facts["started"],
             facts["estimator"],
             *(f"{fact} {facts[fact]}" for fact in ("commit", "CI run") if fact in facts),
         ]
-        first, *rest = wrapped(f"{name.label}: {', '.join(told)}", style.width - 3)
+        first, *rest = wrapped(f"{name.label}: {', '.join(facts_of)}", style.width - 3)
         yield f"{style(name.letter, 'bold')}  {first}"
         yield from (f"   {line}" for line in rest)
 
 
 def _cases(view: ComparisonView, style: Style) -> Iterator[str]:
-    """The table: one line per case, two where the terminal is narrow.
+    """Lay out the table: one line per case, two where the terminal is narrow.
 
     Its sides have their names where there is room, else their letters.
     """

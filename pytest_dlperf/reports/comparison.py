@@ -40,7 +40,7 @@ class SideName:
 
     @property
     def heading(self) -> str:
-        """What stands above the numbers of this side: ``A: torch 2.12``."""
+        """The heading of this side's numbers: ``A: torch 2.12``."""
         return f"{self.letter}: {self.label}"
 
 
@@ -87,13 +87,13 @@ class ComparisonView:
     found: str
     mean: str | None
     facts: tuple[tuple[str, str, str], ...]
-    """What each session is: name, A, B."""
+    """Facts of both sessions: name, A, B."""
     slower: tuple[CaseRow, ...]
     headings: tuple[str, ...]
     cases: tuple[CaseRow, ...]
     remarks: tuple[str, ...]
     different_facts: tuple[tuple[str, str, str], ...]
-    """What else differs: name, A, B."""
+    """Everything else that differs: name, A, B."""
     not_compared: tuple[tuple[str, tuple[str, ...]], ...]
     """Cases that are not compared, by why."""
 
@@ -179,13 +179,13 @@ def _case_row(case: ComparedCase) -> CaseRow:
 
 
 def _runs(side: Measurement) -> str:
-    """The runs that count, with those that are broken: ``4 of 5``."""
+    """Count the runs that count, among broken ones: ``4 of 5``."""
     count, broken = len(side.throughputs), len(side.broken_runs)
     return f"{count} of {count + broken}" if broken else str(count)
 
 
 def _ratio(value: float | None) -> str:
-    """Three decimals; four digits where the ratio is large, three where it is small."""
+    """Write three decimals; four digits of a large ratio, three of a small one."""
     if value is None:
         return numbers.ABSENT
     if value >= _FEW_DIGITS:
@@ -243,7 +243,7 @@ def _facts_of(side: Results, name: SideName) -> dict[str, str]:
 
 
 def _started(results: Results) -> str:
-    """When a session began, to the minute, in its own zone."""
+    """Write when a session began, to the minute, in its own zone."""
     try:
         return f"{datetime.fromisoformat(results.started):%Y-%m-%d %H:%M}"
     except ValueError:
@@ -251,7 +251,7 @@ def _started(results: Results) -> str:
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
-    """What a reader has to know to read the numbers."""
+    """Say what a reader has to know to read the numbers."""
     if comparison.is_of_one_session:
         yield "Both files are of one session: there is nothing to differ."
     for name, side in (("A", comparison.first), ("B", comparison.second)):

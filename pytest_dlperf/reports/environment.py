@@ -26,16 +26,16 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a case was measured on. ``told`` says it in a sentence, the differences first."""
+    """Machine and software of a case; ``summary`` is a sentence, the differences first."""
 
-    told: str
+    summary: str
     hosts: tuple[str, ...]
     facts: tuple[Fact, ...]
     acceptance: str
 
 
 def surroundings_of(result: CaseResult) -> Surroundings:
-    """What is known of the machines and the software of a case."""
+    """Hold what a case was measured on against what its number was accepted on."""
     taken_on = result.measurement.fingerprint if result.measurement else None
     accepted = result.accepted
     facts: list[Fact] = []
@@ -46,19 +46,19 @@ def surroundings_of(result: CaseResult) -> Surroundings:
     facts.sort(key=lambda fact: not fact.differs)
     differing = [fact.name for fact in facts if fact.differs]
     if result.measurement is None:
-        told = "Nothing was measured."
+        summary = "Nothing was measured."
     elif taken_on is None:
-        told = "Nobody could look: logs that exist may be of any machine."
+        summary = "Nobody could look: logs that exist may be of any machine."
     elif differing:
-        told = f"Other than when the number was accepted: {', '.join(differing)}."
+        summary = f"Other than when the number was accepted: {', '.join(differing)}."
     elif accepted is None:
-        told = "No number is accepted that it could be held against."
+        summary = "No number is accepted that it could be held against."
     elif not any(fact.accepted != ABSENT for fact in facts):
-        told = "The accepted number does not say what it was measured on."
+        summary = "The accepted number does not say what it was measured on."
     else:
-        told = "As when the number was accepted, as far as both sides are known."
+        summary = "As when the number was accepted, as far as both sides are known."
     return Surroundings(
-        told=told,
+        summary=summary,
         hosts=taken_on.hosts if taken_on else (),
         facts=tuple(facts),
         acceptance=_acceptance(result),

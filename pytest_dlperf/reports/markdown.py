@@ -124,25 +124,25 @@ def _head(results: Results) -> str:
 
 
 def _when(results: Results) -> str:
-    told = f"Estimator {results.estimator.value}, started"
+    text = f"Estimator {results.estimator.value}, started"
     try:
         started = parse_time(results.started)
     except ValueError:
-        return f"{told} {inline(results.started)}."
-    told = f"{told} {started:%Y-%m-%d %H:%M:%S}, UTC{started:%z}"
+        return f"{text} {inline(results.started)}."
+    text = f"{text} {started:%Y-%m-%d %H:%M:%S}, UTC{started:%z}"
     took = results.elapsed
     if took is None:
-        return f"{told}."
+        return f"{text}."
     minutes, seconds = divmod(round(took.total_seconds()), 60)
-    return f"{told}; it took {minutes // 60} h {minutes % 60} min {seconds} s."
+    return f"{text}; it took {minutes // 60} h {minutes % 60} min {seconds} s."
 
 
 def _parts(results: Results) -> Iterator[Part]:
     cases = worst_first(results.cases)
     for result in cases:
-        standing = standing_of(result)
+        status = standing_of(result)
         # What was lost or skipped stands below, by its reason: there may be many with one.
-        if standing.fails(strict=results.strict) and standing not in _ABSENT:
+        if status.fails(strict=results.strict) and status not in _ABSENT:
             yield from _alarm(result, results.unit_of(result), "Regressions and failures")
     for result in cases:
         if standing_of(result) is CaseStatus.ENVIRONMENT_SHIFT and not results.strict:
@@ -164,7 +164,7 @@ def _parts(results: Results) -> Iterator[Part]:
 
 
 def _section(title: str, weight: _Weight, text: str) -> Iterator[Part]:
-    """A section of one part; none without text."""
+    """Make a section of one part; none without text."""
     if text:
         yield Part(text=text, weight=weight, section=title, name=title.lower())
 
@@ -173,29 +173,29 @@ def _section(title: str, weight: _Weight, text: str) -> Iterator[Part]:
 
 
 def _verdicts(cases: Sequence[CaseResult]) -> str:
-    rows = [(inline(standing.value), str(count)) for standing, count in counts(cases).items()]
+    rows = [(inline(status.value), str(count)) for status, count in counts(cases).items()]
     return table(("verdict", "cases"), rows, right=" r")
 
 
 def _absent(cases: Sequence[CaseResult]) -> str:
-    """What was not measured or not judged, by reason: one reason often holds for many cases."""
+    """List what was not measured or judged, by reason: one often holds for many cases."""
     by_reason: dict[tuple[str, str], dict[str, str]] = {}
     for result in cases:
-        standing = standing_of(result)
-        if standing in _ABSENT:
+        status = standing_of(result)
+        if status in _ABSENT:
             reasons = [j.reason for j in result.judgements.values() if j.reason]
             reason = "; ".join(dict.fromkeys(reasons))
-            members = by_reason.setdefault((standing.value, alike(reason, result.case)), {})
+            members = by_reason.setdefault((status.value, alike(reason, result.case)), {})
             members[result.case.id] = reason
     lines = []
-    for (standing_name, _), told in by_reason.items():
-        first, *others = dict.fromkeys(told.values())
+    for (status_name, _), reasons_of in by_reason.items():
+        first, *others = dict.fromkeys(reasons_of.values())
         like_it = f"; and {len(others)} more like it" if others else ""
         why = f" ({inline(first)}{like_it})" if first else ""
-        more = len(told) - CASES_SHOWN
-        named = ", ".join(map(code, list(told)[:CASES_SHOWN]))
+        more = len(reasons_of) - CASES_SHOWN
+        named = ", ".join(map(code, list(reasons_of)[:CASES_SHOWN]))
         rest = f" and {more} more" if more > 0 else ""
-        lines.append(f"**{standing_name}**{why}: {named}{rest}")
+        lines.append(f"**{status_name}**{why}: {named}{rest}")
     return _some(lines, REASONS_SHOWN)
 
 
@@ -218,7 +218,7 @@ def _environment(results: Results) -> str:
 
 
 def _some(lines: Sequence[str], shown: int) -> str:
-    """A list of some lines, and how many more there are."""
+    """List some lines, and say how many more there are."""
     more = len(lines) - shown
     rest = [f"… and {more} more; the results file (`--dlperf-json`) has all"] if more > 0 else []
     return bullets([*lines[:shown], *rest])
@@ -228,7 +228,7 @@ def _some(lines: Sequence[str], shown: int) -> str:
 
 
 def _alarm(result: CaseResult, unit: str | None, section: str) -> Iterator[Part]:
-    """Two parts: what is wrong, and the runs with the places of their logs."""
+    """Make two parts: what is wrong, and the runs with the places of their logs."""
     judgements = [result.judgements[name] for name in Quantity if name in result.judgements]
     rows = [
         _alarm_row(judgement, unit)
@@ -275,7 +275,7 @@ def _alarm_row(judgement: Judgement, unit: str | None) -> Sequence[str]:
 
 
 def _without_empty_columns(rows: Sequence[Sequence[str]]) -> str:
-    """A table of the columns that say anything; those of a comparison stand in any event."""
+    """Lay out the columns that say anything; those of a comparison stand in any event."""
     kept = [
         number
         for number, heading in enumerate(_ALARM_HEADINGS)
@@ -296,25 +296,25 @@ def _alarm_remarks(judgements: Sequence[Judgement], case_id: str) -> Iterator[st
         elif judgement.verdict is Verdict.NO_BASELINE:
             yield "no number is accepted; `--dlperf-create-baselines` records what is measured"
     for judgement in judgements:
-        told = [view] if (view := rule_view(judgement)) else []
+        compared = [view] if (view := rule_view(judgement)) else []
         allowed = judgement.tolerance_percent
         if allowed is not None and judgement.verdict is Verdict.REGRESSED:
-            told.append(f"a loss of up to {allowed:.3g} % passes")
-        if told:
-            yield f"{judgement.quantity.value}: {'; '.join(told)}"
+            compared.append(f"a loss of up to {allowed:.3g} % passes")
+        if compared:
+            yield f"{judgement.quantity.value}: {'; '.join(compared)}"
         if not of_judgement(judgement).is_good:
             yield from (f"throughput {inline(end)}" for end in judgement.ends)
             yield from (f"note: {inline(note)}" for note in judgement.notes)
 
 
 def _first_line(reason: str) -> str:
-    """The first line of a reason, without what announces the lines below it."""
+    """Cut a reason to its first line, without what announces the lines below it."""
     head, has_tail, _ = reason.partition("\n")
     return head.rpartition("; the log of node")[0] or head if has_tail else head
 
 
 def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:
-    """Runs and logs of all that the verdicts rest on, then what broken runs ended with."""
+    """List runs and logs of all that the verdicts rest on, and what broken runs ended with."""
     if result.measurement is None:
         # Nothing was measured; a reason may be all that there is.
         for judgement in judgements:
@@ -345,16 +345,16 @@ def _runs_table(measurement: Measurement) -> str:
     return table(headings, [row(*named) for named in named_runs(measurement)], right="rr")
 
 
-def _emphasized(word: str, standing: CaseStatus) -> str:
-    """A verdict, in bold where it is not good, above all where nothing was measured."""
-    return inline(word) if standing.is_good else f"**{inline(word)}**"
+def _emphasized(word: str, status: CaseStatus) -> str:
+    """Write a verdict, in bold where it is not good, above all where nothing was measured."""
+    return inline(word) if status.is_good else f"**{inline(word)}**"
 
 
 # ---------------------------------------------------------------------------- the matrix
 
 
 def _matrix(results: Results) -> Iterator[Part]:
-    """One part for each training, in the order in which they were selected.
+    """Make one part for each training, in the order in which they were selected.
 
     Those of which nothing was measured share one that is folded.
     """
@@ -387,7 +387,7 @@ def _matrix(results: Results) -> Iterator[Part]:
 
 
 def _has_nothing(result: CaseResult) -> bool:
-    """Whether a row of the case would say no more than that there is nothing."""
+    """Tell cases whose row would be empty."""
     is_absent = result.measurement is None and result.single_device is None
     return is_absent and standing_of(result) in (CaseStatus.SKIPPED, CaseStatus.NOT_MEASURED)
 
@@ -400,7 +400,7 @@ def _topologies(members: Iterable[CaseResult]) -> str:
 
 
 def _single_device(members: Sequence[CaseResult]) -> Iterator[Sequence[str]]:
-    """A row for one device that was measured for the speedups alone."""
+    """Make a row for one device that was measured for the speedups alone."""
     single = next(filter(None, (result.single_device for result in members)), None)
     if single is not None and SINGLE_DEVICE not in {result.case.topology for result in members}:
         case = members[0].case.single_device
@@ -422,5 +422,5 @@ def _matrix_row(result: CaseResult) -> Sequence[str]:
         numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
         numbers.speedup(result.speedup),
         numbers.percent(efficiency_percent(result.speedup, case.topology.world_size)),
-        ", ".join(_emphasized(word, standing) for word, standing in words_of(result)),
+        ", ".join(_emphasized(word, status) for word, status in words_of(result)),
     )

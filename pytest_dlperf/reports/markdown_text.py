@@ -39,14 +39,14 @@ _BACKTICKS: Final = re.compile(r"`+")
 
 
 def inline(text: str) -> str:
-    """One line of text among others; also for cells and for the start of a line."""
+    """Write one line of text among others; also for cells and for the start of a line."""
     words = _one_line(text).strip().split(" ")
     line = " ".join(_coded(word) if _SPECIAL.search(word) else _escaped(word) for word in words)
     return _BLOCK_START.sub(r"\1\\", line, count=1) if _BLOCK_START.match(line) else line
 
 
 def code(text: str) -> str:
-    """One line of text as it is, for names and paths; also for cells."""
+    """Write one line of text as it is, for names and paths; also for cells."""
     return _coded(_one_line(text))
 
 
@@ -57,14 +57,14 @@ def _coded(text: str) -> str:
 
 
 def fenced(lines: Iterable[str]) -> str:
-    """A block of lines as they are, such as the end of a log."""
+    """Write a block of lines as they are, such as the end of a log."""
     body = "\n".join(_clipped(numbers.printable(line)) for line in lines)
     fence = _fence(body, least=3)
     return f"{fence}text\n{body}\n{fence}"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> str:
-    """A table of cells that are Markdown already.
+    """Write a table of cells that are Markdown already.
 
     ``right`` has an ``r`` for each column of numbers: ``"  rr"`` for the third and fourth. The
     columns are filled up, so that the source reads as a table too. Empty without rows.
@@ -81,12 +81,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str 
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """A list of lines that are Markdown already."""
+    """Write a list of lines that are Markdown already."""
     return "\n".join(f"- {line}" for line in lines)
 
 
 def details(summary: str, body: str) -> str:
-    """A body that is shown on demand; the summary is plain text of our own."""
+    """Fold a body away; the summary is plain text of our own."""
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
@@ -127,7 +127,7 @@ class Part:
     section: str
     """The title of the section that it is in."""
     name: str
-    """What it is one of, in the plural."""
+    """Its kind, in the plural."""
 
 
 def assembled(head: str, parts: Iterable[Part], *, max_bytes: int | None) -> str:
@@ -147,7 +147,7 @@ def assembled(head: str, parts: Iterable[Part], *, max_bytes: int | None) -> str
 
 
 def _chosen(parts: Sequence[Part], room: int) -> tuple[list[Part], list[Part]]:
-    """The parts that have room, those of most weight first, and those that have none."""
+    """Part what has room, the smallest weights first, from what has none."""
     kept: set[int] = set()
     full: set[int] = set()
     for number, part in sorted(enumerate(parts), key=lambda pair: (pair[1].weight, pair[0])):
@@ -164,7 +164,7 @@ def _chosen(parts: Sequence[Part], room: int) -> tuple[list[Part], list[Part]]:
 
 
 def _note(left_out: Sequence[Part]) -> str:
-    """What is missing, by what it is."""
+    """Say what is missing, by what it is."""
     found = Counter(part.name for part in left_out)
     named = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in found.items())
     return f"**There is no room here for all. Left out: {named}.**"

@@ -200,8 +200,8 @@ def _in_order(results: Results) -> list[CaseResult]:
 
 def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | LeftOut:
     first, second = one.measurement, other.measurement
-    told = [_missing(one), _missing(other)]
-    if first is not None and second is not None and not any(told):
+    instead = [_missing(one), _missing(other)]
+    if first is not None and second is not None and not any(instead):
         ratio = _quotient(second.median, first.median)
         broken = first.broken_runs or second.broken_runs
         if first.unit == second.unit and ratio is not None:
@@ -213,8 +213,8 @@ def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | LeftOut:
                 speedup_ratio=_quotient(other.speedup, one.speedup),
                 error=ratio_error(first.throughputs, second.throughputs),
             )
-        told = [f"in {first.unit}", f"in {second.unit}"]
-    ours, theirs = (side or "measured" for side in told)
+        instead = [f"in {first.unit}", f"in {second.unit}"]
+    ours, theirs = (side or "measured" for side in instead)
     return LeftOut(case_id=one.case.id, why=f"A: {ours}, B: {theirs}")
 
 
@@ -278,7 +278,7 @@ def _interval(ratio: float, error: StandardError) -> tuple[float, float]:
 def _different_facts(
     first: Results, second: Results, ids: set[str]
 ) -> tuple[tuple[str, str | None, str | None], ...]:
-    """Clusters, pytest's machine, and what the compared cases were taken on."""
+    """Compare clusters, pytest's machine, and what the compared cases were taken on."""
     ours, theirs = (
         {"cluster": side.cluster, **_pytest_facts(side), **_case_facts(side, ids)}
         for side in (first, second)
@@ -299,7 +299,7 @@ def _pytest_facts(results: Results) -> dict[str, str]:
 
 
 def _case_facts(results: Results, ids: set[str]) -> dict[str, str]:
-    """Machine and software of these cases by name; all values where they differ among cases."""
+    """Collect machine and software of these cases; all values where they differ among cases."""
     values: dict[str, set[str]] = {}
     for result in results.cases:
         taken_on = result.measurement.fingerprint if result.measurement else None

@@ -1,4 +1,4 @@
-"""All that the page shows of one case, as it stands there, with the ends of its logs."""
+"""Gather what the page shows of one case, with the ends of its logs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class JudgementView:
     """A verdict on one quantity, and how it came about: names with their numbers."""
 
     quantity: str
-    standing: Badge
+    badge: Badge
     word: str
     reason: str
     facts: tuple[tuple[str, str], ...]
@@ -61,7 +61,7 @@ class Arm:
     """The runs of one measurement by their names; their logs are named from ``folder`` on."""
 
     name: str
-    told: str
+    summary: str
     folder: str
     runs: tuple[tuple[str, Run], ...]
 
@@ -73,7 +73,7 @@ class CaseView:
     number: int
     case: Case
     unit: str
-    standing: Badge
+    badge: Badge
     in_short: str
     median: float | None
     reference: float | None
@@ -107,7 +107,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         number=number,
         case=result.case,
         unit=unit or "",
-        standing=badge_of(standing_of(result), strict=strict),
+        badge=badge_of(standing_of(result), strict=strict),
         in_short=_in_short(result),
         median=measured.median if measured else None,
         reference=held_against(result, Quantity.THROUGHPUT),
@@ -127,13 +127,13 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
 
 
 def _in_short(result: CaseResult) -> str:
-    """Why a case is bad, where a reason says it."""
+    """Say in a line why a case is bad, where a reason does."""
     reasons = [judgement.reason for judgement in result.judgements.values() if judgement.reason]
     return numbers.in_short(reasons[0].removeprefix(f"{result.case.id}, ")) if reasons else ""
 
 
 def _judgements(result: CaseResult) -> Iterator[JudgementView]:
-    told = ""
+    before = ""
     for quantity in Quantity:
         judgement = result.judgements.get(quantity)
         if judgement is None:
@@ -141,13 +141,13 @@ def _judgements(result: CaseResult) -> Iterator[JudgementView]:
         reason = judgement.reason or ""
         yield JudgementView(
             quantity=quantity.value,
-            standing=badge_of(of_judgement(judgement)),
+            badge=badge_of(of_judgement(judgement)),
             word=word_of(judgement),
-            reason="for the same reason" if reason and reason == told else reason,
+            reason="for the same reason" if reason and reason == before else reason,
             facts=tuple(_facts(judgement, result)),
             notes=tuple(dict.fromkeys((*judgement.ends, *judgement.notes))),
         )
-        told = reason
+        before = reason
 
 
 def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]]:
@@ -186,13 +186,13 @@ def _share(probability: float) -> str:
 def _arms(result: CaseResult) -> Iterator[Arm]:
     own = [("measured", result.measurement)] if result.measurement else []
     for name, measured in (*own, *interleaved_arms(result.interleaved)):
-        told = f"{summed_up(measured)}, estimator {measured.estimator.value}"
+        summary = f"{summed_up(measured)}, estimator {measured.estimator.value}"
         available = measured.available_runs
         if available is not None and len(measured.runs) < available:
-            told += f"; {len(measured.runs)} of {available} logs were read: they decide"
+            summary += f"; {len(measured.runs)} of {available} logs were read: they decide"
         yield Arm(
             name=name,
-            told=told,
+            summary=summary,
             folder=log_folder(measured),
             runs=tuple(named_runs(measured)),
         )
@@ -222,14 +222,14 @@ class LogTail:
 
 
 class LogTails:
-    """Reads the ends of logs, until the page has enough of them."""
+    """Reader of the ends of logs, until the page has enough of them."""
 
     def __init__(self) -> None:
         """Begin with an empty page."""
         self._characters = 0
 
     def of(self, result: CaseResult) -> tuple[LogTail, ...]:
-        """The ends of a case's broken runs; of a case that is bad otherwise, that of its last."""
+        """Read the logs of a case's broken runs; of a case that is bad otherwise, its last one."""
         chosen = list(_broken(result))[:MAX_TAILS]
         if not chosen and result.measurement is not None and standing_of(result).is_alarm:
             chosen = [

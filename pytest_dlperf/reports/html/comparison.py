@@ -58,7 +58,7 @@ def comparison_page(view: ComparisonView) -> str:
 
 
 def _scale(rows: Iterable[CaseRow]) -> Scale:
-    """One scale for all pictures, so that they can be read against each other."""
+    """Make one scale for all pictures, so that they can be read against each other."""
     values = [1 - _MIN_REACH, 1 + _MIN_REACH]
     for row in rows:
         values += [row.case.ratio, *(row.case.interval or ())]

@@ -1,4 +1,4 @@
-"""What templates draw: badges, and charts of scales, paths, labels and a legend.
+"""Values that templates draw: badges, and charts of scales, paths, labels and a legend.
 
 Templates only give a drawing its elements: places, texts and styles are ready made here and in the
 modules of the charts. A style is a class of ``style.css``. Places are whole units of the drawing,
@@ -59,7 +59,7 @@ class Scale:
     logarithmic: bool = False
 
     def at(self, value: float) -> int:
-        """The place of a value; one beyond the ends lies beyond them in the drawing too."""
+        """Place a value; one beyond the ends lies beyond them in the drawing too."""
         low, high, value = map(self._measure, (self.low, self.high, value))
         return round(self.start + (value - low) / (high - low) * (self.end - self.start))
 
@@ -68,11 +68,11 @@ class Scale:
         return self.low <= value <= self.high
 
     def within(self, value: float) -> int:
-        """The place of a value, moved to the end that it is beyond."""
+        """Place a value, at an end where it lies beyond it."""
         return self.at(min(max(value, self.low), self.high))
 
     def ticks(self, count: int = 5) -> tuple[Tick, ...]:
-        """Marks at round values, about so many."""
+        """Make about so many marks, at round values."""
         if self.logarithmic:
             return tuple(Tick(self.at(value), _plain(value)) for value in self._round_logarithms())
         step = _round_step((self.high - self.low) / count)
@@ -113,7 +113,7 @@ def _plain(value: float) -> str:
 
 
 def limits(values: Iterable[float], *, margin: float = 0.06) -> tuple[float, float]:
-    """Ends of a scale for these values, with some air; also where all are equal."""
+    """Find the ends of a scale for these values, with some air; also where all are equal."""
     known = sorted(values)
     low, high = known[0], known[-1]
     air = (high - low) * margin or abs(high) * 0.01 or 1.0
@@ -121,7 +121,7 @@ def limits(values: Iterable[float], *, margin: float = 0.06) -> tuple[float, flo
 
 
 def path(points: Sequence[tuple[int, int]]) -> str:
-    """The ``d`` of an SVG path through points: the first absolute, the others relative."""
+    """Return the ``d`` of an SVG path through points, in steps from one to the next."""
     pieces: list[str] = []
     before = (0, 0)
     for point in points:
@@ -134,7 +134,7 @@ def path(points: Sequence[tuple[int, int]]) -> str:
 
 
 def bars(tops: Sequence[tuple[int, int]], bottoms: Sequence[int]) -> str:
-    """The ``d`` of a path of upright lines, each from a top down to its bottom."""
+    """Return the ``d`` of a path of upright lines, each from a top down to its bottom."""
     pieces: list[str] = []
     before_x = before_y = 0
     for (x, top), bottom in zip(tops, bottoms, strict=True):
@@ -145,7 +145,7 @@ def bars(tops: Sequence[tuple[int, int]], bottoms: Sequence[int]) -> str:
 
 
 def dots(points: Iterable[tuple[int, int]]) -> str:
-    """The ``d`` of a path that is a dot at each point, where its lines have round ends."""
+    """Return the ``d`` of a path that is a dot at each point, where lines have round ends."""
     return "".join(f"M{x} {y}h0" for x, y in points)
 
 
@@ -171,21 +171,21 @@ class Shape:
     style: str
     path: str
     key: str = ""
-    """What the legend says of it."""
+    """Its entry in the legend."""
     tone: str = ""
     """The style of a verdict, whose colour it has."""
     title: str = ""
     name: str = ""
     """The id of the element, where another one shows it too."""
     is_clipped: bool = False
-    """Whether it ends where the part for values does."""
+    """It ends where the part for values does."""
     data: Mapping[str, str] = field(default_factory=dict)
     """Attributes for the script of the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """A text in a drawing, at the left end of its baseline unless its style says otherwise."""
+    """A text in a drawing, from ``x`` to the right unless its style says otherwise."""
 
     x: int
     y: int
@@ -217,7 +217,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Badge:
-    """A word with its sign, which tells it without colour, and its class in the style.
+    """A word with its sign, readable without colour, and its class in the style.
 
     ``rank`` is its place among all, 0 being the worst; a ``bad`` one stands open in the page.
     """
@@ -229,12 +229,12 @@ class Badge:
     is_bad: bool = False
 
 
-def badge_of(standing: CaseStatus, *, strict: bool = False) -> Badge:
+def badge_of(status: CaseStatus, *, strict: bool = False) -> Badge:
     """Make the badge of a status; in a ``strict`` session more is bad."""
     return Badge(
-        word=standing.value,
-        style=standing.value.replace("_", "-").replace(" ", "-"),
-        sign=_SIGNS[standing],
-        rank=standing.rank,
-        is_bad=standing.fails(strict=strict),
+        word=status.value,
+        style=status.value.replace("_", "-").replace(" ", "-"),
+        sign=_SIGNS[status],
+        rank=status.rank,
+        is_bad=status.fails(strict=strict),
     )

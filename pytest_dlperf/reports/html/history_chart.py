@@ -101,7 +101,7 @@ def history_chart(history: CaseHistory, *, number: int = 1, merged: int = 1) -> 
 
 
 def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) -> Iterator[Shape]:
-    """What each session has: its range, the accepted number of its day, its median."""
+    """Draw of each session its range, the accepted number of its day, and its median."""
     medians = [(x, up.at(point.median)) for x, point in zip(xs, points, strict=True)]
     fastest = [(x, up.at(point.fastest)) for x, point in zip(xs, points, strict=True)]
     slowest = [up.at(point.slowest) for point in points]
@@ -123,7 +123,7 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
 
 
 def _happenings(changed: Sequence[int], accepted: Sequence[int]) -> Iterator[Shape]:
-    """Lines where the level changed, and diamonds where a number was accepted."""
+    """Draw lines where the level changed, and diamonds where a number was accepted."""
     lines = "".join(f"M{x} {FRAME.top}V{FRAME.bottom}" for x in changed)
     diamonds = "".join(f"M{x} {FRAME.bottom - 12}l11 12-11 12-11-12z" for x in accepted)
     if changed:
@@ -160,12 +160,12 @@ def _one_of(group: Sequence[Night]) -> Night:
 
 
 def _seconds(started: str) -> float:
-    """A place in time by the clock on the wall: a night has the date that its session wrote."""
+    """Read a time by the clock on the wall: a night has the date that its session wrote."""
     return parse_time(started).replace(tzinfo=timezone.utc).timestamp()
 
 
 def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterator[int]:
-    """Where numbers were accepted; a file written by hand may say that in words."""
+    """Place what was accepted; a file written by hand may give its time in words."""
     for change in changes:
         with suppress(ValueError):
             yield along.within(_seconds(change.at))
@@ -178,7 +178,7 @@ def _ends(times: Sequence[float]) -> tuple[float, float]:
 
 
 def _throughput_limits(points: Sequence[Night]) -> tuple[float, float]:
-    """All but a few outliers; tonight and the accepted numbers in any event."""
+    """Find limits for all but a few outliers; tonight and the accepted numbers lie within."""
     slowest = sorted(point.slowest for point in points)
     fastest = sorted(point.fastest for point in points)
     medians = sorted(point.median for point in points)
@@ -189,7 +189,7 @@ def _throughput_limits(points: Sequence[Night]) -> tuple[float, float]:
 
 
 def _date_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
-    """Dates below the chart: beginnings of months over a long time, else days."""
+    """Label the axis with beginnings of months over a long time, else with days."""
     first, last = (datetime.fromtimestamp(time, timezone.utc) for time in (min(times), max(times)))
     days = (last - first).days
     if days <= 75:  # noqa: PLR2004 - more than two months have beginnings to show
@@ -208,7 +208,7 @@ def _date_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
 
 
 def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
-    """The accepted number as it was: a level as long as it held, a step where it changed."""
+    """Draw the accepted number: a level as long as it held, a step where it changed."""
     pieces = []
     held = None
     for level, same in groupby(zip(xs, points, strict=True), key=lambda both: both[1].accepted):
@@ -223,13 +223,13 @@ def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
 
 def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Shape]:
     """Mark the sessions that came out other than well; ``nights`` counts them from 0."""
-    by_standing: dict[CaseStatus, list[int]] = {}
+    by_status: dict[CaseStatus, list[int]] = {}
     for night, point in enumerate(points):
-        standing = _standing(point)
-        if standing is not CaseStatus.PASS:
-            by_standing.setdefault(standing, []).append(night)
-    for standing, nights in by_standing.items():
-        badge = badge_of(standing)
+        status = _status(point)
+        if status is not CaseStatus.PASS:
+            by_status.setdefault(status, []).append(night)
+    for status, nights in by_status.items():
+        badge = badge_of(status)
         yield Shape(
             style="mark",
             path=dots((xs[night], up.within(points[night].median)) for night in nights),
@@ -239,14 +239,14 @@ def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Sh
         )
 
 
-def _standing(point: Night) -> CaseStatus:
-    """How a night came out; what was not judged is not marked."""
+def _status(point: Night) -> CaseStatus:
+    """Return the status of a night; one that was not judged counts as passed."""
     verdict = CaseStatus.PASS if point.verdict is None else CaseStatus(point.verdict.value)
     return CaseStatus.LOST if point.is_lost else verdict
 
 
 def _days(points: Iterable[Night]) -> str:
-    """The dates of the points, for the reader who points at one.
+    """Write the dates of the points, for the reader who points at one.
 
     The first, then how many days later each of the next is, ``<days>*<times>`` where they repeat.
     """

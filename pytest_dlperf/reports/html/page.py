@@ -1,4 +1,4 @@
-"""The page of a session."""
+"""The page of a session: its head, its cases, how trainings scale, what it ran on."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ RECENT: Final = timedelta(days=30)
 """A level that changed before that stands with its case alone."""
 RECENT_SHOWN: Final = 10
 """Lines that the head has room for."""
-TOLD: Final = 8
+WORST_SHOWN: Final = 8
 """Cases that are named right below the headline."""
 
 
 def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
-    """The whole page; ``histories`` are by case id, as far as there are any."""
+    """Write the whole page; ``histories`` are by case id, as far as there are any."""
     merged = _merged(results, histories)
     tails = LogTails()
     cases = [
@@ -60,7 +60,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
         facts=_session(results),
         counts=list(_counts(results, cases)),
         cases=cases,
-        worst=[case for case in cases if case.standing.is_bad][:TOLD],
+        worst=[case for case in cases if case.badge.is_bad][:WORST_SHOWN],
         opened=OPENED,
         remarks=[*remark_lines(results.cases), *_recent(results, histories)],
         scaling=scaling_charts(results.cases),
@@ -72,7 +72,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
 
 
 def _merged(results: Results, histories: Mapping[str, CaseHistory]) -> int:
-    """How many nights a point has to stand for, that the page stays small."""
+    """Count the nights that a point has to stand for, that the page stays small."""
     points = sum(
         len(history.nights)
         for result in results.cases
@@ -82,7 +82,7 @@ def _merged(results: Results, histories: Mapping[str, CaseHistory]) -> int:
 
 
 def _recent(results: Results, by_case: Mapping[str, CaseHistory]) -> list[str]:
-    """Levels that changed in the last weeks, the newest first, then drift."""
+    """List levels that changed in the last weeks, the newest first, then drift."""
     known = (by_case.get(result.case.id) for result in worst_first(results.cases))
     histories = [history for history in known if history is not None]
     lines = [*_changes(histories, results.started), *_drift(histories)]
@@ -140,17 +140,17 @@ def _duration(taken: timedelta) -> str:
 
 
 def _style(results: Results) -> str:
-    """What is not measured is not green, however good all else is."""
+    """Choose the colour of the head: green only if all was measured and is good."""
     found = counts(results.cases)
-    if any(standing.fails(strict=results.strict) for standing in found):
+    if any(status.fails(strict=results.strict) for status in found):
         return "bad"
-    is_good = bool(found) and all(standing.is_good for standing in found)
+    is_good = bool(found) and all(status.is_good for status in found)
     return "good" if is_good and not results.interrupted else "open"
 
 
 def _counts(results: Results, cases: Sequence[CaseView]) -> Iterator[tuple[Badge, int, CaseView]]:
     """Count the cases by how they came out, and name the first of them."""
-    for standing, number in counts(results.cases).items():
-        badge = badge_of(standing, strict=results.strict)
-        first = next(case for case in cases if case.standing == badge)
+    for status, number in counts(results.cases).items():
+        badge = badge_of(status, strict=results.strict)
+        first = next(case for case in cases if case.badge == badge)
         yield badge, number, first

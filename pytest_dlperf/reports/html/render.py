@@ -1,4 +1,4 @@
-"""Fills the templates of the pages: all that comes in is text, whatever it looks like."""
+"""Fill the templates of the pages: all that comes in is text, whatever it looks like."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """What stands in the page for a value."""
+    """Return what stands in the page for a value."""
     if isinstance(value, Markup):
         return value
     if value is None:
@@ -81,13 +81,13 @@ def _code(found: re.Match[str]) -> str:
 
 @cache
 def _own_file(name: str) -> Markup:
-    """A style or script of the package, as it stands in a page."""
+    """Return a style or script of the package, as it stands in a page."""
     # Nothing but the package's own text gets into a page unescaped, and only here.
     return Markup((TEMPLATES / name).read_text(encoding="utf-8").strip())  # noqa: S704
 
 
 @cache
 def _content_hash(name: str) -> str:
-    """By what a browser knows a style or script of ours from any other."""
+    """Return the digest by which a browser knows a style or script of ours."""
     digest = hashlib.sha256(str(_own_file(name)).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -68,7 +68,7 @@ def runs_chart(result: CaseResult) -> Chart | None:
 
 
 def _frame(arms: int) -> Frame:
-    """Several arms have their names on the left."""
+    """Make room for the rows; the names of several stand on the left."""
     bottom = 40 + ROW * arms + 20
     left = 390 if arms > 1 else 40
     return Frame(width=1280, height=bottom + 60, left=left, right=1240, top=40, bottom=bottom)
@@ -91,7 +91,7 @@ def _scale(
 
 
 def _line(scale: Scale, frame: Frame, value: float | None, name: str) -> Shape:
-    """A line across all rows; of a value beyond the scale the legend tells alone."""
+    """Draw a line across all rows; a value beyond the scale is in the legend only."""
     key = "" if value is None else f"{name}: {numbers.throughput(value)}"
     return Shape(style=f"{name}-line", path=_upright(scale, frame, value), key=key)
 
@@ -103,7 +103,7 @@ def _upright(scale: Scale, frame: Frame, value: float | None) -> str:
 
 
 def _span(scale: Scale, low: float | None, high: float | None) -> tuple[int, int] | None:
-    """Two ends as places, as far as the scale has what lies between them."""
+    """Place two ends, as far as the scale has what lies between them."""
     if low is None or high is None or high < scale.low or low > scale.high:
         return None
     start, end = scale.within(low), scale.within(high)
@@ -113,7 +113,7 @@ def _span(scale: Scale, low: float | None, high: float | None) -> tuple[int, int
 def _of_rule(
     judged: Judgement | None, held: float | None, scale: Scale, frame: Frame
 ) -> Iterator[Shape]:
-    """What the rule allows and sees, and its interval at the foot of the first row."""
+    """Draw what the rule allows and finds, and its interval at the foot of the first row."""
     if judged is None:
         return
     allowed, detectable = judged.tolerance_percent, judged.min_detectable_percent
@@ -142,7 +142,7 @@ def _median_key(measured: Measurement) -> str:
 
 
 def _dots(measured: Measurement, y: int, scale: Scale) -> Iterator[Shape]:
-    """A dot for each run, in lanes; an arrow where it lies beyond the chart."""
+    """Draw a dot for each run, in lanes; an arrow where it lies beyond the chart."""
     taken: list[tuple[int, int]] = []
     for run in measured.runs:
         if run.throughput is None:

@@ -38,7 +38,7 @@ class ScalingRow:
     """One topology, as it stands in the table."""
 
     case: Case
-    standing: Badge
+    badge: Badge
     throughput: float | None
     speedup: float | None
     efficiency_percent: float | None
@@ -56,7 +56,7 @@ class ScalingChart:
 
 
 def scaling_charts(results: Iterable[CaseResult]) -> list[ScalingChart]:
-    """One chart for each training that was measured on several topologies."""
+    """Draw a chart for each training that was measured on several topologies."""
     charts = []
     for name, members in sorted(by_training(results).items()):
         members.sort(key=lambda result: (result.case.topology.world_size, result.case.topology))
@@ -66,7 +66,7 @@ def scaling_charts(results: Iterable[CaseResult]) -> list[ScalingChart]:
 
 
 def _measured(members: Sequence[CaseResult]) -> list[tuple[int, float]]:
-    """Devices and median throughput of the cases that were measured whole."""
+    """Return devices and median throughput of the cases that were measured whole."""
     return [
         (result.case.topology.world_size, measured.median)
         for result in members
@@ -142,7 +142,7 @@ def _scale(values: Sequence[float], air: float, start: int, end: int) -> Scale:
 
 
 def _single_device(members: Sequence[CaseResult]) -> float | None:
-    """What one device reached, by what the ideal line is drawn."""
+    """Return what one device reached: the ideal line starts from it."""
     for result in members:
         if result.single_device is not None and not result.single_device.broken_runs:
             return result.single_device.median
@@ -150,7 +150,7 @@ def _single_device(members: Sequence[CaseResult]) -> float | None:
 
 
 def _best(values: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Of topologies with equally many devices the fastest: the line goes through these."""
+    """Keep the fastest of topologies with equally many devices: the line goes through it."""
     best: dict[int, float] = {}
     for count, value in values:
         best[count] = max(value, best.get(count, value))
@@ -169,7 +169,7 @@ def _row(result: CaseResult) -> ScalingRow:
     devices = result.case.topology.world_size
     return ScalingRow(
         case=result.case,
-        standing=badge_of(standing_of(result)),
+        badge=badge_of(standing_of(result)),
         throughput=result.measurement.median if result.measurement else None,
         speedup=result.speedup,
         efficiency_percent=efficiency_percent(result.speedup, devices),
