@@ -33,18 +33,6 @@ LAST_WORDS_BYTES: Final = 2048
 class Channel:
     """Takes orders to a supervisor and brings its reports; its program's output goes to a log."""
 
-    __slots__ = (
-        "_command",
-        "_heard_at",
-        "_log",
-        "_orders_lock",
-        "_process",
-        "_received",
-        "closed",
-        "lost",
-        "remote",
-    )
-
     def __init__(self, launcher: Launcher, host: Host, log: Path, *, again: bool) -> None:
         """Start a supervisor on the host, which waits for orders.
 

@@ -44,22 +44,6 @@ class InterruptedRunError(Exception):
 class Gang:
     """The supervisors of one run, from the first connection until nothing of it is left."""
 
-    __slots__ = (
-        "_head_only",
-        "_id",
-        "_interrupts",
-        "_launcher",
-        "_places",
-        "_pulse",
-        "_reports",
-        "_say",
-        "_sweeps",
-        "_tell_user",
-        "clients",
-        "is_started",
-        "problems",
-    )
-
     def __init__(  # noqa: PLR0913 - all that nodes are reached by, by name
         self,
         launcher: Launcher,
@@ -278,8 +262,6 @@ class _Pulse:
     A thread of its own: reading logs from a slow disk, or writing to a terminal that was stopped,
     may hold the run's own thread up for longer than a supervisor waits.
     """
-
-    __slots__ = ("_clients", "_lock", "_stopped", "_thread")
 
     def __init__(self) -> None:
         self._clients: list[SupervisorClient] = []

@@ -19,8 +19,6 @@ _LABEL_SHOWN: Final = 60
 class HangRule:
     """Each rank has a clock of its own, from its last step on."""
 
-    __slots__ = ("_first_step_limit_s", "_last_seen", "_step_limit_s")
-
     def __init__(self, *, first_step_limit_s: float, step_limit_s: float) -> None:
         """Allow so many seconds for the first step of every rank, and for each further one."""
         self._first_step_limit_s = first_step_limit_s

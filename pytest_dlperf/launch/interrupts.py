@@ -21,8 +21,6 @@ class Interrupts:
     allows this in the main thread only; elsewhere the block does nothing.
     """
 
-    __slots__ = ("_handlers", "_received")
-
     _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:

@@ -96,8 +96,6 @@ _OUTCOME: Final = ("stop", "hung", "error", "elapsed_s", "log_size_at_failure")
 class Record:
     """The commands of all nodes, in ``command.json`` in the run's own folder."""
 
-    __slots__ = ("_commands", "_launcher", "_load_average", "_path", "_started", "_time_limit_s")
-
     def __init__(self, launcher: str, commands: Sequence[NodeCommand], time_limit_s: float) -> None:
         """Begin the record of a run that starts now."""
         self._launcher = launcher

@@ -75,8 +75,6 @@ def describe_exit(command: Sequence[str], status: int) -> str:
 class RemoteCall:
     """A small program on a host that does one thing; several of them run at once."""
 
-    __slots__ = ("_command", "_errors", "_let_go_at", "_output", "_process", "_started_at", "host")
-
     def __init__(
         self,
         host: Host,

@@ -89,19 +89,6 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
 class _Run:
     """A run from the first connection until its last process is gone."""
 
-    __slots__ = (
-        "_commands",
-        "_errors",
-        "_first_failed",
-        "_gang",
-        "_interrupts",
-        "_launcher",
-        "_log_size_at_failure",
-        "_order",
-        "_record",
-        "_stop",
-    )
-
     def __init__(self, launcher: Launcher, order: RunOrder, interrupts: Interrupts) -> None:
         self._launcher = launcher
         self._order = order

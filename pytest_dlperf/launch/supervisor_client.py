@@ -104,21 +104,6 @@ _TRANSITIONS: Final[Mapping[str, tuple[frozenset[NodeState], NodeState]]] = {
 class SupervisorClient:
     """One node's program and the supervisor that it runs under."""
 
-    __slots__ = (
-        "_channel",
-        "_command",
-        "_left",
-        "_problem",
-        "_signal",
-        "exit_code",
-        "kept",
-        "marker",
-        "pid",
-        "place",
-        "port",
-        "state",
-    )
-
     def __init__(
         self, launcher: Launcher, place: Place, marker: str, *, again: bool = False
     ) -> None:

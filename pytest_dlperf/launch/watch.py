@@ -61,8 +61,6 @@ class Progress:
 class _Pace:
     """The rate at which steps are seen: for the reader, never a measurement."""
 
-    __slots__ = ("_batch", "_last", "_mark", "_warm")
-
     def __init__(self, batch: int) -> None:
         """Take ``batch`` samples for a step."""
         self._batch = batch
