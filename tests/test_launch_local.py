@@ -165,7 +165,7 @@ def test_every_node_has_its_own_exit_code(tmp_path: Path) -> None:
     killed = "import os; os.kill(os.getpid(), 9)"
     outcome = run(nodes(tmp_path, python(""), python("raise SystemExit(7)"), python(killed)))
     assert outcome.exit_codes == (0, 7, -signal.SIGKILL)
-    assert (outcome.stop, outcome.error) == (Stop.EXITED, None)
+    assert (outcome.stopped.stop, outcome.error) == (Stop.EXITED, None)
     assert not outcome.succeeded
 
 
@@ -177,7 +177,7 @@ def test_elapsed_seconds_are_those_of_the_run(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_grace")
 def test_at_the_time_limit_even_a_tree_that_does_not_listen_is_ended(folder: Path) -> None:
     outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")), time_limit_s=4)
-    assert outcome.stop is Stop.TIME_LIMIT
+    assert outcome.stopped.stop is Stop.TIME_LIMIT
     assert outcome.exit_codes == (-signal.SIGKILL,)
     assert not outcome.succeeded
     assert_tree_was_ended(folder)
@@ -194,7 +194,7 @@ print("ready")
 time.sleep(600)
 """
     outcome = run(nodes(tmp_path, python(code)), time_limit_s=4)
-    assert outcome.stop is Stop.TIME_LIMIT
+    assert outcome.stopped.stop is Stop.TIME_LIMIT
     assert outcome.exit_codes == (3,)
     assert outcome.log_size_at_failure == len("ready\n")
     assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
@@ -213,7 +213,7 @@ sys.exit(5)
         nodes(folder, python(STUBBORN_TREE, str(folder), "agent"), python(waits_for_tree))
     )
     assert outcome.exit_codes == (-signal.SIGKILL, 5)
-    assert outcome.stop is Stop.EXITED
+    assert outcome.stopped.stop is Stop.EXITED
     assert_tree_was_ended(folder)
 
 
@@ -376,7 +376,7 @@ os.kill(os.getppid(), signal.SIGSTOP)
 time.sleep(600)
 """
     outcome = run(nodes(folder, python(code)), time_limit_s=2)
-    assert outcome.stop is Stop.TIME_LIMIT
+    assert outcome.stopped.stop is Stop.TIME_LIMIT
     assert outcome.error == "host localhost: its supervisor did not end as it should"
     assert not is_running(int((folder / "agent.pid").read_text()))
 

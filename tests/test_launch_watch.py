@@ -48,6 +48,7 @@ class Watched:
         self.free = AMPLE
         self.disk_checks = 0
         self.told: list[Progress] = []
+        self.reason = ""
         nodes = self.case.topology.nodes
         self.logs = [folder / "run.log", *(folder / f"node{n}.log" for n in range(1, nodes))]
         self.watch = RunWatch(
@@ -86,7 +87,11 @@ class Watched:
 
     def look(self, after_s: float = 0.25) -> Stop | None:
         self.now += after_s
-        return self.watch.look()
+        stopped = self.watch.look()
+        if stopped is None:
+            return None
+        self.reason = stopped.reason
+        return stopped.stop
 
     def measured(self, limit: int | None = None) -> Run:
         return measure_log(
@@ -120,7 +125,7 @@ def test_a_run_is_complete_with_the_last_step_that_counts(watched: Watching) -> 
     assert run.look() is None
     run.step(11)
     assert run.look() is Stop.COMPLETE
-    assert run.watch.reason
+    assert run.reason
     assert run.watch.finish() == run.measured()
     assert run.measured().status is RunStatus.OK
 
@@ -217,7 +222,7 @@ def test_no_first_step_hangs(watched: Watching) -> None:
     run.write("still downloading the data\n")
     assert run.look(FIRST_LIMIT - 0.5) is None
     assert run.look(0.5) is Stop.HUNG
-    assert run.watch.reason == "no first step within 900 s"
+    assert run.reason == "no first step within 900 s"
     assert run.watch.finish() == run.measured()
 
 
@@ -237,7 +242,7 @@ def test_no_new_step_hangs_with_the_last_step_of_each_rank(watched: Watching) ->
     run.write("NCCL WARN still waiting\n")
     assert run.look(LIMIT - 1) is None
     assert run.look(1) is Stop.HUNG
-    assert run.watch.reason == (
+    assert run.reason == (
         "no new step for 300 s; last steps: rank 0: 3, rank 1: 2, node 1 rank 2: 1, "
         "node 1 rank 3: 2"
     )
@@ -268,7 +273,7 @@ def test_a_rank_that_stops_while_others_go_on_hangs(watched: Watching) -> None:
         assert run.look(LIMIT / 4) is None
     run.step(5, rank=0)
     assert run.look(LIMIT / 4) is Stop.HUNG
-    assert run.watch.reason == (
+    assert run.reason == (
         "no new step of rank 1 for 300 s; last steps: rank 0: 5, rank 1: 2, rank 2: 4"
     )
 
@@ -280,7 +285,7 @@ def test_a_rank_that_is_through_does_not_hang(watched: Watching) -> None:
         run.step(step, rank=1)
         assert run.look(LIMIT - 1) is None
     assert run.look(LIMIT) is Stop.HUNG
-    assert run.watch.reason == "no new step for 300 s; last steps: rank 0: 11, rank 1: 10"
+    assert run.reason == "no new step for 300 s; last steps: rank 0: 11, rank 1: 10"
 
 
 def test_a_rank_that_never_shows_hangs(watched: Watching) -> None:
@@ -291,7 +296,7 @@ def test_a_rank_that_never_shows_hangs(watched: Watching) -> None:
         assert run.look(LIMIT - 80) is None
     run.step(5, rank=1)
     assert run.look(80) is Stop.HUNG
-    assert run.watch.reason == (
+    assert run.reason == (
         "not every rank has shown a first step within 900 s; last steps: rank 1: 5"
     )
 
@@ -303,7 +308,7 @@ def test_of_ranks_that_look_alike_one_that_stops_hangs(watched: Watching) -> Non
     assert run.look() is None
     run.write(make.pytorch_record(0, 3, 5005, 0.25) + "\n")
     assert run.look(LIMIT) is Stop.HUNG
-    assert run.watch.reason == ("no new step for 300 s; last step: 4 (all of its ranks: 2)")
+    assert run.reason == ("no new step for 300 s; last step: 4 (all of its ranks: 2)")
 
 
 def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched: Watching) -> None:
@@ -314,7 +319,7 @@ def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched: W
         assert run.look(FIRST_LIMIT / 18) is None
     run.write(make.pytorch_record(0, 17, 5005, 0.25) + "\n")
     assert run.look(FIRST_LIMIT / 18) is Stop.HUNG
-    assert run.watch.reason == (
+    assert run.reason == (
         "not every rank has shown a first step within 900 s; last step: 17 (all of its ranks: 0)"
     )
 
@@ -337,7 +342,7 @@ def test_another_node_that_stops_hangs(watched: Watching) -> None:
         assert run.look(LIMIT / 4) is None
     run.write(lines[4])
     assert run.look(LIMIT / 4) is Stop.HUNG
-    assert run.watch.reason == ("no new step of node 1 for 300 s; last steps: node 0: 5, node 1: 2")
+    assert run.reason == ("no new step of node 1 for 300 s; last steps: node 0: 5, node 1: 2")
 
 
 def test_of_many_ranks_those_that_are_behind_are_shown(watched: Watching) -> None:
@@ -346,7 +351,7 @@ def test_of_many_ranks_those_that_are_behind_are_shown(watched: Watching) -> Non
         run.step(1, *([] if rank in {2, 10} else [2]), rank=rank)
     run.look()
     assert run.look(LIMIT) is Stop.HUNG
-    reason = run.watch.reason
+    reason = run.reason
     assert "last steps: rank 0: 2, rank 1: 2, rank 2: 1, rank 3: 2" in reason
     assert "rank 9: 2, rank 10: 1, rank 11: 2" in reason
     assert reason.endswith("rank 31: 2, and 18 more ranks")
@@ -363,7 +368,7 @@ def test_what_has_not_been_read_yet_does_not_hang(
     assert run.look(FIRST_LIMIT) is None
     assert run.look(1) is None
     assert run.look(LIMIT) is Stop.HUNG
-    assert run.watch.reason == "no new step for 300 s; last steps: rank 0: 1"
+    assert run.reason == "no new step for 300 s; last steps: rank 0: 1"
 
 
 def test_a_broken_log_ends_a_run_with_its_reason(watched: Watching) -> None:
@@ -372,7 +377,7 @@ def test_a_broken_log_ends_a_run_with_its_reason(watched: Watching) -> None:
     assert run.look() is None
     run.step(1)
     assert run.look() is Stop.BROKEN
-    assert run.watch.reason == (
+    assert run.reason == (
         "the log says batch_per_device 64; the case framework-model-fp32-b128-1n1g has 128 (line 1)"
     )
     assert run.watch.finish() == run.measured()
@@ -383,7 +388,7 @@ def test_a_full_disk_ends_a_run(watched: Watching, tmp_path: Path) -> None:
     assert run.look() is None
     run.free = 1024 * 1024 - 1
     assert run.look(1) is Stop.DISK_FULL
-    assert run.watch.reason == (
+    assert run.reason == (
         f"the disk is full: 1048575 bytes are free in {tmp_path}, where the logs of the run lie; "
         "needed are 1048576 at least"
     )

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from pytest_dlperf.files.environment import load_average
 from pytest_dlperf.files.locks import make_folder
@@ -34,14 +34,21 @@ _MASK: Final = "***"
 
 
 class Stop(Enum):
-    """The reason for a run's end."""
+    """What brings a run to its end."""
 
-    EXITED = "its programs ended, or were not started"
-    COMPLETE = "every rank has shown the steps that count"
-    BROKEN = "the log breaks its contract for good"
-    HUNG = "a rank shows no new step"
-    DISK_FULL = "the disk on which the logs lie is full"
-    TIME_LIMIT = "it was not done at its time limit"
+    EXITED = "exited"  # its programs ended, or were not started
+    COMPLETE = "complete"  # every rank has shown the steps that count
+    BROKEN = "broken"  # the log breaks its contract for good
+    HUNG = "hung"  # a rank shows no new step
+    DISK_FULL = "disk_full"  # where the logs lie
+    TIME_LIMIT = "time_limit"
+
+
+class Stopped(NamedTuple):
+    """The end of a run, and why it came, for people."""
+
+    stop: Stop
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +59,8 @@ class LaunchOutcome:
     number of the signal that ended it, or ``None`` where it was not started or nobody knows.
     ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen: what
     is wrong with the run stands in their logs. ``elapsed_s`` is in seconds, from the first start to
-    the end of the clean-up. ``hung`` says what hangs where ``stop`` is ``HUNG``. ``error`` says
-    what kept the run from being started, recorded, watched or ended. ``log_size_at_failure`` is how
+    the end of the clean-up. ``error`` says what kept the run from being started, recorded, watched
+    or ended. ``log_size_at_failure`` is how
     many bytes the log of node 0 had when the first program was seen to have failed, or when the
     time limit, a signal or an exception ended the run: what stands behind them was printed by a run
     that was broken already. It is ``None`` where every program that was started ended without an
@@ -62,8 +69,7 @@ class LaunchOutcome:
 
     exit_codes: tuple[int | None, ...]
     elapsed_s: float
-    stop: Stop = Stop.EXITED
-    hung: str | None = None
+    stopped: Stopped
     error: str | None = None
     log_size_at_failure: int | None = None
     first_failed: tuple[int, ...] = ()
@@ -71,24 +77,24 @@ class LaunchOutcome:
     @property
     def succeeded(self) -> bool:
         """Whether every program ended by itself without an error, or as soon as it could be."""
-        if self.error is not None or self.stop in (Stop.HUNG, Stop.TIME_LIMIT):
+        if self.error is not None or self.stopped.stop in (Stop.HUNG, Stop.TIME_LIMIT):
             return False
         # A log that is broken for good says itself what is wrong with the run.
-        could_be = self.stop in (Stop.COMPLETE, Stop.BROKEN)
+        could_be = self.stopped.stop in (Stop.COMPLETE, Stop.BROKEN)
         return could_be or all(code == 0 for code in self.exit_codes)
 
     def to_plain(self) -> dict[str, Any]:
         """Give the outcome as builtins, without what stands with each node."""
         return {
             "elapsed_s": round(self.elapsed_s, 3),
-            "stop": self.stop.name.lower(),
-            "hung": self.hung,
+            "stop": self.stopped.stop.value,
+            "reason": self.stopped.reason or None,
             "error": self.error,
             "log_size_at_failure": self.log_size_at_failure,
         }
 
 
-_OUTCOME: Final = ("stop", "hung", "error", "elapsed_s", "log_size_at_failure")
+_OUTCOME: Final = ("stop", "reason", "error", "elapsed_s", "log_size_at_failure")
 """Keys of a record that are null until the run has ended."""
 
 

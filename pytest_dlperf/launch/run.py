@@ -13,12 +13,12 @@ import contextlib
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
 from pytest_dlperf.launch.interrupts import Interrupts
 from pytest_dlperf.launch.plan import Node
-from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop
+from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.supervisor_client import Place, SupervisorClient
+    from pytest_dlperf.launch.watch import RunWatch
 
 PEER_GRACE_S: Final = 5.0
 """The other nodes may go on for so long after one has failed, to write their own errors."""
@@ -34,17 +35,6 @@ LOOK_S: Final = 0.2
 """Interval between looks at a run's logs."""
 SETTLE_S: Final = 0.3
 """A program's last output may arrive so long after the news of its end."""
-
-
-class Watcher(Protocol):
-    """Follows the logs of a run while it lives."""
-
-    @property
-    def reason(self) -> str:
-        """Why the run has to end, for people."""
-
-    def look(self) -> Stop | None:
-        """Take what is new; why the run is to be ended, or ``None``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +50,7 @@ class RunOrder:
     plan: Callable[[Sequence[Node]], Sequence[NodeCommand]]
     time_limit_s: float
     head_only: bool = False
-    watch: Watcher | None = None
+    watch: RunWatch | None = None
     on_wait: Callable[[str], None] | None = None
 
 
@@ -106,7 +96,7 @@ class _Run:
         self._errors: list[str] = []
         self._log_size_at_failure: int | None = None
         self._first_failed: tuple[int, ...] = ()
-        self._stop = Stop.EXITED
+        self._stopped = Stopped(Stop.EXITED)
 
     def outcome(self) -> LaunchOutcome:
         started = time.monotonic()
@@ -133,9 +123,9 @@ class _Run:
         return outcome
 
     def _outcome(self, elapsed_s: float) -> LaunchOutcome:
-        watch, stop = self._order.watch, self._stop
-        if watch is not None and stop is Stop.DISK_FULL:
-            self._errors.insert(0, watch.reason)
+        stop, reason = self._stopped
+        if stop is Stop.DISK_FULL:
+            self._errors.insert(0, reason)
         if self._interrupts.arrived():
             self._errors.insert(0, f"it was ended by {self._interrupts.first}")
         codes = [client.exit_code for client in self._gang.clients]
@@ -143,8 +133,7 @@ class _Run:
         return LaunchOutcome(
             exit_codes=tuple(codes[: len(self._commands) or None]),
             elapsed_s=elapsed_s,
-            stop=stop,
-            hung=watch.reason if watch is not None and stop is Stop.HUNG else None,
+            stopped=self._stopped,
             error="; ".join(self._errors) or None,
             log_size_at_failure=self._log_size_at_failure,
             first_failed=self._first_failed,
@@ -211,13 +200,15 @@ class _Run:
                 return
             now = time.monotonic()
             if now >= deadline:
-                self._stop = Stop.TIME_LIMIT
+                limit_s = self._order.time_limit_s
+                reason = f"it was not done at its time limit of {limit_s:g} s"
+                self._stopped = Stopped(Stop.TIME_LIMIT, reason)
                 return
             watch = self._order.watch
             if watch is not None and now >= look_at:
-                stop = watch.look()
-                if stop is not None:
-                    self._stop = stop
+                stopped = watch.look()
+                if stopped is not None:
+                    self._stopped = stopped
                     return
                 look_at = time.monotonic() + LOOK_S
             self._gang.take_reports()
@@ -235,7 +226,7 @@ class _Run:
         return all(client.is_done for client in self._working)
 
     def _end(self) -> None:
-        if self._stop is not Stop.COMPLETE and any(
+        if self._stopped.stop is not Stop.COMPLETE and any(
             client.is_broken_off for client in self._gang.clients
         ):
             self._note_log_size()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.hang import HangRule
-from pytest_dlperf.launch.record import Stop
+from pytest_dlperf.launch.record import Stop, Stopped
 from pytest_dlperf.logs.throughput import LogReading, LogState
 
 if TYPE_CHECKING:
@@ -162,20 +162,14 @@ class RunWatch:
         self._reported_at: float | None = None
         self._started: float | None = None
         self._completed: float | None = None
-        self._stop: Stop | None = None
-        self._reason = ""
+        self._stopped: Stopped | None = None
 
-    @property
-    def reason(self) -> str:
-        """Why the run has to end, for people; empty before there is a reason."""
-        return self._reason
-
-    def look(self) -> Stop | None:
+    def look(self) -> Stopped | None:
         """Read what the logs show by now, and say why the run has to end, or ``None``.
 
         An answer that is a reason is given again by later calls, which do nothing else.
         """
-        if self._stop is None:
+        if self._stopped is None:
             now = self._clock()
             if self._started is None:
                 self._started = now
@@ -184,8 +178,8 @@ class RunWatch:
                 self._completed = now
             self._pace.note(self._main, now)
             self._report(now)
-            self._stop = self._judge(now, self._started, caught_up=caught_up)
-        return self._stop
+            self._stopped = self._judge(now, self._started, caught_up=caught_up)
+        return self._stopped
 
     def finish(self, limit: int | None = None) -> Run:
         """Measure the run by its main log, of which ``limit`` bytes count; the logs are closed."""
@@ -208,26 +202,19 @@ class RunWatch:
             caught_up = other.advance(bound) and caught_up
         return caught_up
 
-    def _judge(self, now: float, started: float, *, caught_up: bool) -> Stop | None:
+    def _judge(self, now: float, started: float, *, caught_up: bool) -> Stopped | None:
         if self._main.state is LogState.BROKEN:
-            self._reason = self._main.reason or ""
-            return Stop.BROKEN
+            return Stopped(Stop.BROKEN, self._main.reason or "")
         if self._completed is not None and self._end_early and self._nothing_missing(now):
-            self._reason = Stop.COMPLETE.value
-            return Stop.COMPLETE
+            return Stopped(Stop.COMPLETE, "every rank has shown the steps that count")
         full = self._full_disk(now)
         if full is not None:
-            self._reason = full
-            return Stop.DISK_FULL
+            return Stopped(Stop.DISK_FULL, full)
         # What has not been read yet may be a step of the rank that seems to hang.
-        hung = (
-            self._hang_rule.check(self._readings, now=now, started=started)
-            if caught_up and self._completed is None
-            else None
-        )
-        if hung is not None:
-            self._reason = hung
-            return Stop.HUNG
+        if caught_up and self._completed is None:
+            hung = self._hang_rule.check(self._readings, now=now, started=started)
+            if hung is not None:
+                return Stopped(Stop.HUNG, hung)
         return None
 
     def _nothing_missing(self, now: float) -> bool:

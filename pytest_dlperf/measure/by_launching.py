@@ -307,7 +307,7 @@ class LaunchMeasurer:
         elif not (outcome.succeeded or outcome.error):
             outcome = replace(outcome, error=_full_disk(log.parent))
         logs = [place.log for place in places]
-        return with_ending(read, outcome, logs, time_limit_s=spec.time_limit_s)
+        return with_ending(read, outcome, logs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

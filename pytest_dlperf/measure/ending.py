@@ -23,9 +23,7 @@ LAST_LINES: Final = 20
 LINE_SHOWN: Final = 200
 
 
-def with_ending(
-    read: Run, outcome: LaunchOutcome, logs: Sequence[Path], *, time_limit_s: float
-) -> Run:
+def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     """Put what the log says and how the processes ended together.
 
     A trainer that dies after its window is complete has been measured: the death is noted. One
@@ -34,7 +32,7 @@ def with_ending(
 
     ``logs`` are those of all nodes, node 0 first.
     """
-    ending = _ending(outcome, time_limit_s)
+    ending = _ending(outcome)
     if ending is None:
         return with_last_line(read, logs[0])
     status, how = ending
@@ -57,14 +55,13 @@ def _last_words(rank: int, logs: Sequence[Path]) -> str:
     )
 
 
-def _ending(outcome: LaunchOutcome, time_limit_s: float) -> tuple[RunStatus, str] | None:
+def _ending(outcome: LaunchOutcome) -> tuple[RunStatus, str] | None:
     """Say how a run ended that did not end well."""
     if outcome.error is not None:
         return RunStatus.FAILED, outcome.error
-    if outcome.stop is Stop.HUNG:
-        return RunStatus.HUNG, outcome.hung or Stop.HUNG.value
-    if outcome.stop is Stop.TIME_LIMIT:
-        return RunStatus.HUNG, f"it was not done at its time limit of {time_limit_s:g} s"
+    stop, reason = outcome.stopped
+    if stop in (Stop.HUNG, Stop.TIME_LIMIT):
+        return RunStatus.HUNG, reason
     if outcome.succeeded:
         return None
     # The others failed because of these, or were ended by us.
