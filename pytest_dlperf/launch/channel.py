@@ -125,13 +125,13 @@ class Channel:
 
     def last_words(self) -> str:
         """Say how the launcher's command ended, and what it said itself at the end of the log."""
-        told = describe_exit(self._command, self._exit_status())
+        text = describe_exit(self._command, self._exit_status())
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()
             words = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            told += f": {words}" if words else ""
-        return told
+            text += f": {words}" if words else ""
+        return text
 
     def _exit_status(self) -> int:
         """Wait for the launcher's command, which has ended or is about to."""

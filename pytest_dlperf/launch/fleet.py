@@ -222,10 +222,10 @@ class Fleet:
         for host in broken:
             fault = "; ".join(dict.fromkeys(faults[host.name]))
             by_fault.setdefault(fault, []).append(host.name)
-        told = "\n".join(f"  {', '.join(names)}: {fault}" for fault, names in by_fault.items())
+        listed = "\n".join(f"  {', '.join(names)}: {fault}" for fault, names in by_fault.items())
         raise BrokenError(
             f"{case.id} needs {wanted} fit host{'s' * (wanted > 1)}, and there "
-            f"{'is' if len(fit) == 1 else 'are'} {len(fit)}. Not fit:\n{told}"
+            f"{'is' if len(fit) == 1 else 'are'} {len(fit)}. Not fit:\n{listed}"
         )
 
     def _hosts(self) -> tuple[Host, ...]:

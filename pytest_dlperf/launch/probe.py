@@ -60,7 +60,7 @@ def of_metadata(name):
         raise
     return str(version(name))
 modules, packages = json.loads(sys.argv[1])
-found, told = {}, {}
+found, packages = {}, {}
 for name in modules:
     try:
         found[name] = of_metadata(name)
@@ -72,10 +72,10 @@ for name in modules:
             found[name] = None
 for name in packages:
     try:
-        told[name] = of_metadata(name)
+        packages[name] = of_metadata(name)
     except Exception:
         pass
-print("dlperf-versions", json.dumps([found, told]))
+print("dlperf-versions", json.dumps([found, packages]))
 """
 
 
@@ -150,8 +150,8 @@ def _versions(
         lines = done.stderr.decode("utf-8", "replace").split("\n")
         last = [line for line in lines if line.strip()][-1:]
         return "exit code {}: {}".format(done.returncode, "".join(last)), {}, {}
-    found, told = json.loads(match.group(1))
-    return None, {str(name): found[name] for name in found}, told
+    found, packages = json.loads(match.group(1))
+    return None, {str(name): found[name] for name in found}, packages
 
 
 def _output(*command: str) -> "list[str] | None":

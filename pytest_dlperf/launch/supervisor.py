@@ -85,7 +85,7 @@ class Supervisor:
     def __init__(self, timeout_s: float) -> None:
         """Take signals from now on, and orders less than ``timeout_s`` seconds apart (0: any)."""
         self._timeout_s = timeout_s
-        self._heard_at = self._told_at = time.monotonic()
+        self._heard_at = self._reported_at = time.monotonic()
         self._input = b""
         self._listening = True
         self._stage = Stage.SERVING
@@ -167,8 +167,8 @@ class Supervisor:
         if self._listening and now - self._heard_at > self._timeout_s:
             _report(deserted=True)
             self._be_alone()
-        if now - self._told_at >= HEARTBEAT_INTERVAL_S:
-            self._told_at = now
+        if now - self._reported_at >= HEARTBEAT_INTERVAL_S:
+            self._reported_at = now
             _report(alive=True)
 
     def _be_alone(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -41,6 +40,20 @@ def free_bytes(folder: Path) -> int:
     found = os.statvfs(folder)
     # Some network file systems do not know their size.
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
+
+
+def full_disk(folder: Path, *, free_bytes: Callable[[Path], int] = free_bytes) -> str | None:
+    """Say if the disk is full on which a run's logs lie; ``None`` where nobody can know."""
+    try:
+        free = free_bytes(folder)
+    except OSError:
+        return None
+    if free >= MIN_FREE_BYTES:
+        return None
+    return (
+        f"the disk is full: {free} bytes are free in {folder}, where the logs of the run lie; "
+        f"needed are {MIN_FREE_BYTES} at least"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,21 +246,13 @@ class RunWatch:
         if self._next_disk_check is not None and now < self._next_disk_check:
             return None
         self._next_disk_check = now + DISK_INTERVAL_S
-        for folder in self._folders:
-            # A folder that cannot be looked at says nothing of how full the disk is.
-            with contextlib.suppress(OSError):
-                free = self._free_bytes(folder)
-                if free < MIN_FREE_BYTES:
-                    return (
-                        f"the disk is full: {free} bytes are free in {folder}, where the logs of "
-                        f"the run lie; needed are {MIN_FREE_BYTES} at least"
-                    )
-        return None
+        found = (full_disk(folder, free_bytes=self._free_bytes) for folder in self._folders)
+        return next(filter(None, found), None)
 
     def _report(self, now: float) -> None:
         """Report the progress, unless it was reported a moment ago or is no news."""
-        told = self._reported_at
-        if self._on_progress is None or (told is not None and now - told < PROGRESS_INTERVAL_S):
+        last = self._reported_at
+        if self._on_progress is None or (last is not None and now - last < PROGRESS_INTERVAL_S):
             return
         seen = self._main.steps
         steps = seen.window

@@ -1,4 +1,4 @@
-"""Cases that are measured by training: each repeat is launched, watched and read."""
+"""Measures cases by training: each repeat is launched, watched and read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_dlperf.config.variables import needed_paths, resolve
 from pytest_dlperf.launch.plan import plan_run, run_directory
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.watch import MIN_FREE_BYTES, Progress, RunWatch, free_bytes
+from pytest_dlperf.launch.watch import Progress, RunWatch, full_disk
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
 from pytest_dlperf.measure.ending import readable, with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
@@ -43,7 +43,7 @@ class RunProgress:
     """The progress of one run of a case.
 
     It is run number ``run`` of ``runs``, or of ``runs`` at most where ``may_be_fewer``. ``arm`` is
-    what is run where two things are run in turn.
+    what is run where two softwares are interleaved.
     """
 
     case: Case
@@ -103,7 +103,7 @@ class LaunchMeasurer:
     def interleaved(
         self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Assignment]
     ) -> InterleavedRuns:
-        """Run what is tested and the accepted software in turn on these hosts, A B B A A B B A.
+        """Run what is tested and the accepted software interleaved on these hosts, A B B A A B B A.
 
         ``hosts`` are names as in ``Fingerprint.hosts``, node 0 first, and as many as the case
         needs. Of each there are ``pairs`` runs; the first broken one ends it, and is the last of
@@ -219,7 +219,7 @@ class LaunchMeasurer:
     def _run_interleaved(
         self, candidate: _Launch, control: _Launch, leases: Sequence[Lease], pairs: int
     ) -> tuple[list[Run], list[Run]]:
-        """The runs of both: what drifts meanwhile meets both alike, for the order turns round."""
+        """Run both sides; what drifts meanwhile meets both alike, for the order alternates."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         sides = ((candidate, "what is tested", runs[0]), (control, "accepted software", runs[1]))
         for number in range(1, pairs + 1):
@@ -233,7 +233,7 @@ class LaunchMeasurer:
     def _repeated(
         self, launch: _Launch, leases: Sequence[Lease], turn: _Turn, *, is_first: bool
     ) -> Run:
-        """One run, after the pause between two; again where the system says so, and it is due."""
+        """Run once, after the pause between two runs; again if it failed and the system says so."""
         spec = launch.spec
         pause_s = launch.variables.pause_s
         attempts: list[Run] = []
@@ -305,7 +305,8 @@ class LaunchMeasurer:
             # The last steps may have come between two looks.
             show(Progress(step=steps, steps=steps, throughput=read.throughput, left_s=0.0))
         elif not (outcome.succeeded or outcome.error):
-            outcome = replace(outcome, error=_full_disk(log.parent))
+            # A trainer may have died of it before the watch has seen it.
+            outcome = replace(outcome, error=full_disk(log.parent))
         logs = [place.log for place in places]
         return with_ending(read, outcome, logs)
 
@@ -374,17 +375,6 @@ def _kept(failed: Run, launch: _Launch) -> Run:
     """Put a failed attempt's log out of the way of the next one's."""
     kept = _set_aside(launch.log(failed.run), "attempt")
     return replace(failed, log=readable(str(kept)) if kept else failed.log)
-
-
-def _full_disk(folder: Path) -> str | None:
-    """Say if the disk is full: a trainer may have died of that before the watch has seen it."""
-    try:
-        free = free_bytes(folder)
-    except OSError:
-        return None
-    if free >= MIN_FREE_BYTES:
-        return None
-    return f"the disk is full: {free} bytes are free in {folder}, where the logs of the run lie"
 
 
 def _set_aside(log: Path, why: str) -> Path | None:

@@ -68,9 +68,11 @@ def _ending(outcome: LaunchOutcome) -> tuple[RunStatus, str] | None:
     bad = outcome.first_failed or [
         rank for rank, code in enumerate(outcome.exit_codes) if code != 0
     ]
-    told = [f"{_named(outcome.exit_codes[rank])} on node {rank}" for rank in bad]
-    more = f" and on {len(told) - NODES_SHOWN} more nodes" if len(told) > NODES_SHOWN else ""
-    return RunStatus.FAILED, f"the trainer ended with {', '.join(told[:NODES_SHOWN])}{more}"
+    failures = [f"{_named(outcome.exit_codes[rank])} on node {rank}" for rank in bad]
+    more = (
+        f" and on {len(failures) - NODES_SHOWN} more nodes" if len(failures) > NODES_SHOWN else ""
+    )
+    return RunStatus.FAILED, f"the trainer ended with {', '.join(failures[:NODES_SHOWN])}{more}"
 
 
 def _named(exit_code: int | None) -> str:
@@ -115,5 +117,5 @@ def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
         return []
     if start and len(lines) > 1:
         del lines[0]  # its beginning is not here
-    told = [line.rstrip()[:LINE_SHOWN] for line in lines if line.strip()]
-    return told[-count:]
+    shown = [line.rstrip()[:LINE_SHOWN] for line in lines if line.strip()]
+    return shown[-count:]

@@ -1,4 +1,4 @@
-"""Cases that are measured from logs which exist."""
+"""Measures cases from logs that exist."""
 
 from __future__ import annotations
 
