@@ -59,7 +59,7 @@ def of_metadata(name):
                     return found.group(2)
         raise
     return str(version(name))
-modules, packages = json.loads(sys.argv[1])
+modules, names = json.loads(sys.argv[1])
 found, packages = {}, {}
 for name in modules:
     try:
@@ -70,7 +70,7 @@ for name in modules:
             found[name] = str(getattr(module, "__version__", "no version"))
         except Exception:
             found[name] = None
-for name in packages:
+for name in names:
     try:
         packages[name] = of_metadata(name)
     except Exception:

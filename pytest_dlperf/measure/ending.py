@@ -69,10 +69,10 @@ def _ending(outcome: LaunchOutcome) -> tuple[RunStatus, str] | None:
         rank for rank, code in enumerate(outcome.exit_codes) if code != 0
     ]
     failures = [f"{_named(outcome.exit_codes[rank])} on node {rank}" for rank in bad]
-    more = (
-        f" and on {len(failures) - NODES_SHOWN} more nodes" if len(failures) > NODES_SHOWN else ""
-    )
-    return RunStatus.FAILED, f"the trainer ended with {', '.join(failures[:NODES_SHOWN])}{more}"
+    left_out = len(failures) - NODES_SHOWN
+    more = f" and on {left_out} more nodes" if left_out > 0 else ""
+    reason = f"the trainer ended with {', '.join(failures[:NODES_SHOWN])}{more}"
+    return RunStatus.FAILED, reason
 
 
 def _named(exit_code: int | None) -> str:
