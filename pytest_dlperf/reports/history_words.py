@@ -49,10 +49,8 @@ def accepted(known: AcceptedChange) -> str:
 def noise(known: CaseHistory) -> str | None:
     """Describe how much runs of one night differ, and nights beyond that, where it is known."""
     both = {"runs": known.run_noise_percent, "nights": known.night_noise_percent}
-    known_noise = [
-        f"{name} {numbers.percent(value)}" for name, value in both.items() if value is not None
-    ]
-    return f"noise: {', '.join(known_noise)}" if known_noise else None
+    parts = [f"{name} {numbers.percent(of)}" for name, of in both.items() if of is not None]
+    return f"noise: {', '.join(parts)}" if parts else None
 
 
 def other_machine(known: OtherMachine) -> str:
