@@ -126,7 +126,8 @@ def _coverage(
         if key not in cases:
             name = "-".join(key)
             near = nearest(name, ["-".join(other) for other in cases if other not in baselines])
-            message = f"stale: {file.stem} has no case {name}{near}; delete the entry"
+            remedy = "`pytest-dlperf baselines delete` takes the entry out"
+            message = f"stale: {file.stem} has no case {name}{near}; {remedy}"
             yield Finding(place=baseline.place, message=message)
     missing = [case.id for key, case in cases.items() if key not in baselines]
     if missing:

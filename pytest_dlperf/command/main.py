@@ -26,6 +26,7 @@ MISUSE: Final = 2
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "find mistakes in system files, cluster.yaml and baselines",
+    "baselines": "delete accepted numbers",
     "qualify": "show which losses the gate sees, and how often it is wrong",
     "compare": "hold two results files side by side",
     "history": "fill the database of all sessions, and show what it holds",

@@ -1,0 +1,109 @@
+"""``pytest-dlperf baselines``: delete accepted numbers, so that they can be recorded anew."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.baselines.recording import delete
+from pytest_dlperf.command.main import FINE
+from pytest_dlperf.command.project import read_project
+from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, add_folders, text_argument
+from pytest_dlperf.config.cluster import CLUSTER_FILE, find_cluster
+from pytest_dlperf.config.options import LOCAL_CLUSTER
+from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.model.errors import BrokenError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.model.baseline import Baseline
+
+Entry = tuple[str, str, str]
+"""System, variant and topology."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the subcommand takes."""
+    parser.description = "Look after the accepted numbers of a cluster."
+    actions = parser.add_subparsers(dest="baselines_command", metavar="ACTION", required=True)
+    deleting = actions.add_parser(
+        "delete",
+        help="delete the entries of cases",
+        description="Delete the entries of cases from a cluster's files: of cases that are gone, "
+        "or of numbers that are to be recorded anew with --dlperf-create-baselines. Comments stay.",
+        epilog=PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    deleting.add_argument(
+        "cases",
+        nargs="+",
+        type=text_argument,
+        metavar="CASE",
+        help="cases whose entries go: ids, in which * stands for anything",
+    )
+    deleting.add_argument(
+        "--cluster",
+        type=text_argument,
+        metavar="NAME",
+        help="the cluster (default: that of --dlperf-cluster in the ini file or the environment)",
+    )
+    add_folders(deleting)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Delete the entries that the cases name, all of them or none.
+
+    Raises:
+        UsageError: There is no such cluster or entry, or a file has mistakes.
+        BrokenError: A file cannot be written.
+    """
+    settings = read_project(options).settings
+    name = options.cluster or settings.cluster
+    cluster = find_cluster(settings.baselines_directory, name, local=LOCAL_CLUSTER)
+    chosen = _chosen(_entries(cluster), options.cases, cluster)
+    for system in dict.fromkeys(system for system, *_ in chosen):
+        keys = [(variant, topology) for one, variant, topology in chosen if one == system]
+        try:
+            delete(cluster, system, keys)
+        except OSError as error:
+            file = cluster.directory / f"{system}.yaml"
+            raise BrokenError(f"{file} cannot be written: {error.strerror or error}") from error
+        for variant, topology in keys:
+            entry = chosen[system, variant, topology]
+            case_id = f"{system}-{variant}-{topology}"
+            print(f"deleted: {case_id} ({entry.throughput:g} {entry.unit})")  # noqa: T201
+    return FINE
+
+
+def _entries(cluster: Cluster) -> dict[Entry, Baseline]:
+    files = sorted(cluster.directory.glob("*.yaml"))
+    return {
+        (file.stem, *key): entry
+        for file in files
+        if file.name != CLUSTER_FILE
+        for key, entry in load_baselines(cluster, file.stem).items()
+    }
+
+
+def _chosen(
+    entries: dict[Entry, Baseline], patterns: Sequence[str], cluster: Cluster
+) -> dict[Entry, Baseline]:
+    """The entries that are meant.
+
+    Raises:
+        UsageError: A pattern names none.
+    """
+    ids = {"-".join(entry): entry for entry in entries}
+    for pattern in patterns:
+        if not any(fnmatchcase(case_id, pattern) for case_id in ids):
+            hint = nearest(pattern, ids) or "; * stands for anything, as in *-1n8g"
+            raise UsageError(f"cluster {cluster.name} has no entry {pattern!r}{hint}")
+    return {
+        entry: entries[entry]
+        for case_id, entry in ids.items()
+        if any(fnmatchcase(case_id, pattern) for pattern in patterns)
+    }

@@ -1,0 +1,83 @@
+"""``pytest-dlperf baselines``: entries are deleted by the ids of their cases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.command.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = "system: {name}  # ours\nunit: images/s\nestimator: steady\nentries:\n"
+ENTRIES = """\
+  # the paper's batch
+  fp32-b128:
+    1n1g:
+      throughput: 352.72
+    1n8g:  # eight
+      throughput: 2626
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cluster with the same entries of two systems."""
+    folder = tmp_path / "baselines" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
+    for name in ("a-x", "b-x"):
+        text = HEAD.format(name=name) + ENTRIES
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def delete(*arguments: str) -> int:
+    return main(["baselines", "delete", *arguments, "--cluster", "mine"])
+
+
+def test_an_entry_is_deleted_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert delete("a-x-fp32-b128-1n8g") == 0
+
+    assert capsys.readouterr().out == "deleted: a-x-fp32-b128-1n8g (2626 images/s)\n"
+    kept = ENTRIES.partition("    1n8g")[0]
+    assert (folder / "a-x.yaml").read_text(encoding="utf-8") == HEAD.format(name="a-x") + kept
+    assert (folder / "b-x.yaml").read_text(encoding="utf-8") == HEAD.format(name="b-x") + ENTRIES
+
+
+def test_a_pattern_deletes_the_entries_of_all_systems(folder: Path) -> None:
+    assert delete("*-1n1g", "b-x-fp32-b128-1n8g") == 0
+
+    assert "1n8g" in (folder / "a-x.yaml").read_text(encoding="utf-8")
+    b = (folder / "b-x.yaml").read_text(encoding="utf-8")
+    assert b == HEAD.format(name="b-x") + "  # the paper's batch\n"
+
+
+@pytest.mark.parametrize(
+    ("cases", "message"),
+    [
+        (["a-x-fp32-b128-1n1g", "a-x-fp32-b128-2n8g"], "no entry 'a-x-fp32-b128-2n8g'; did you"),
+        (["*-4n8g"], "no entry '*-4n8g'; * stands for anything"),
+    ],
+)
+def test_a_case_without_entry_is_a_mistake_and_nothing_is_deleted(
+    folder: Path, cases: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert delete(*cases) == 2
+
+    assert f"cluster mine has {message}" in capsys.readouterr().err
+    assert (folder / "a-x.yaml").read_text(encoding="utf-8").endswith(ENTRIES)
+
+
+def test_a_cluster_that_there_is_not_is_a_mistake(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["baselines", "delete", "a", "--cluster", "yours"]) == 2
+
+    assert "there is no cluster 'yours'" in capsys.readouterr().err
+    assert folder.exists()
