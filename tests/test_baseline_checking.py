@@ -120,8 +120,8 @@ FAULTS = {
         "number > 0"
     ),
     ("2026-10-01T03:00:00Z", "2026-13-01T03:00:00Z"): (
-        "19: $.entries.fp32-b128.1n8g.accepted.at: '2026-13-01T03:00:00Z' is no time with its "
-        "zone; write it as in '2026-11-21T03:00:00+00:00'"
+        "19: $.entries.fp32-b128.1n8g.accepted.at: '2026-13-01T03:00:00Z' is not a time with its "
+        "zone, as in '2026-11-21T03:00:00+00:00'"
     ),
 }
 

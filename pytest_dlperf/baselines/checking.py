@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pytest_dlperf.baselines.reading import load_baselines, read_time
+from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.yamlfile import YamlError, nearest
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
+from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -205,5 +206,5 @@ def _dates(baseline: Baseline) -> Iterator[str]:
     times = [("the accepted number", baseline.accepted.at)] if baseline.accepted else []
     times += [("a session", session.at) for session in baseline.sessions]
     for (earlier, before), (later, after) in pairwise(times):
-        if read_time(before) > read_time(after):
+        if parse_time(before) > parse_time(after):
             yield f"{later} of {after} stands behind {earlier} of {before}; the oldest goes first"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from pytest_dlperf.files.shapes import Key, ListOf, MapOf, Number, Record, Scala
 from pytest_dlperf.files.yamlfile import load
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN
+from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,23 +45,6 @@ def read_baselines(
     return load(file, partial(_read, system=system, machine=machine), text=text)
 
 
-def read_time(text: str) -> datetime:
-    """Read a time with its zone, ISO 8601.
-
-    Raises:
-        ValueError: The text is anything else.
-    """
-    try:
-        # Python 3.10 does not know the Z.
-        time = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        msg = f"{text!r} is no time with its zone; write it as in '2026-11-21T03:00:00+00:00'"
-        raise ValueError(msg)
-    return time
-
-
 def _read(root: YamlValue, system: str, machine: Mapping[str, str]) -> Baselines | None:
     head = BASELINES.read(root)
     if head is None:
@@ -80,7 +63,7 @@ def _read(root: YamlValue, system: str, machine: Mapping[str, str]) -> Baselines
 
 
 def _time(text: str) -> str:
-    read_time(text)
+    parse_time(text)
     return text
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, field
-from datetime import timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,13 +58,12 @@ class SessionRows:
 
 
 def seconds_of(started: str) -> float:
-    """Give the seconds of the Unix epoch of a time in ISO 8601; without a zone it is UTC.
+    """Give the seconds of the Unix epoch of a time in ISO 8601.
 
     Raises:
         ValueError: It is no time.
     """
-    moment = parse_time(started)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    return parse_time(started).timestamp()
 
 
 def session_rows(results: Results, source: Source) -> SessionRows:
