@@ -13,7 +13,7 @@ from results_makers import judged, measured_case, unmeasured_case
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.reports.report import TestStatus
-from pytest_dlperf.reports.terminal import status_of
+from pytest_dlperf.reports.terminal import verdict_status
 
 if TYPE_CHECKING:
     from suites import Suite
@@ -116,7 +116,7 @@ SKIPPED = TestStatus("skipped", "s", "SKIPPED")
 def test_a_verdict_has_a_letter_and_a_word_with_the_number(
     given: TestStatus, verdict: Verdict, letter: str, word: str, colour: str | None
 ) -> None:
-    assert status_of(record_of(verdict), given, strict=False) == TestStatus(
+    assert verdict_status(record_of(verdict), given, strict=False) == TestStatus(
         given.category,
         letter,
         f"{word} 380.00 samples/s -5.0 %",
@@ -126,7 +126,7 @@ def test_a_verdict_has_a_letter_and_a_word_with_the_number(
 
 def test_what_has_no_number_is_a_word_alone() -> None:
     broken = record_of(Verdict.INVALID, measured=None)
-    assert status_of(broken, FAILED, strict=False).word == "INVALID"
+    assert verdict_status(broken, FAILED, strict=False).word == "INVALID"
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,19 @@ def test_what_has_no_number_is_a_word_alone() -> None:
     [(Verdict.PASS, "RECORDED", "green"), (Verdict.REGRESSED, "ACCEPTED", "yellow")],
 )
 def test_a_number_that_was_recorded_says_so(verdict: Verdict, word: str, colour: str) -> None:
-    status = status_of(record_of(verdict, recorded=True), PASSED, strict=False)
+    status = verdict_status(record_of(verdict, recorded=True), PASSED, strict=False)
     assert (status.letter, status.word.split()[0], status.markup) == (".", word, (colour,))
 
 
 def test_a_skip_keeps_pytests_words_unless_it_is_a_failure() -> None:
     skipped = record_of(Verdict.SKIPPED, measured=None)
-    assert status_of(skipped, SKIPPED, strict=False) == SKIPPED
-    assert status_of(skipped, FAILED, strict=True).word == "FAILED (skipped)"
+    assert verdict_status(skipped, SKIPPED, strict=False) == SKIPPED
+    assert verdict_status(skipped, FAILED, strict=True).word == "FAILED (skipped)"
 
 
 def test_an_environment_shift_of_a_strict_session_is_red() -> None:
     shifted = record_of(Verdict.ENVIRONMENT_SHIFT)
-    assert status_of(shifted, FAILED, strict=True).markup == ("red",)
+    assert verdict_status(shifted, FAILED, strict=True).markup == ("red",)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_an_environment_shift_of_a_strict_session_is_red() -> None:
     [TestStatus("", "", ""), TestStatus("rerun", "R", "RERUN"), TestStatus("error", "E", "ERROR")],
 )
 def test_words_that_are_not_about_a_verdict_stay(given: TestStatus) -> None:
-    assert status_of(record_of(Verdict.REGRESSED), given, strict=False) is given
+    assert verdict_status(record_of(Verdict.REGRESSED), given, strict=False) is given
 
 
 def printed(result: pytest.RunResult) -> str:

@@ -66,7 +66,7 @@ class CaseStatus(str, Enum):
         return self.is_alarm or (strict and self in not_if_strict)
 
 
-_RANKS: Final = {standing: rank for rank, standing in enumerate(CaseStatus)}
+_RANKS: Final = {status: rank for rank, status in enumerate(CaseStatus)}
 
 # What is said of one case, and of several.
 _SAID: Final = {
@@ -100,10 +100,10 @@ def of_judgement(judgement: Judgement) -> CaseStatus:
     return CaseStatus.EXPECTED if judgement.excused else CaseStatus(judgement.verdict.value)
 
 
-def standing_of(result: CaseResult) -> CaseStatus:
+def status_of(result: CaseResult) -> CaseStatus:
     """How a case stands. What was not measured never stands well, whatever a verdict says."""
-    standings = map(of_judgement, result.judgements.values())
-    worst = min(standings, key=_RANKS.__getitem__, default=CaseStatus.NOT_JUDGED)
+    statuses = map(of_judgement, result.judgements.values())
+    worst = min(statuses, key=_RANKS.__getitem__, default=CaseStatus.NOT_JUDGED)
     if worst.is_good and not is_measured(result):
         worst = CaseStatus.NOT_MEASURED
     if worst.is_alarm:
@@ -120,7 +120,7 @@ def is_measured(result: CaseResult) -> bool:
 
 def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
     """The cases as they are shown; among equals the topologies of a training in a row."""
-    return sorted(results, key=lambda result: (standing_of(result).rank, _place(result.case)))
+    return sorted(results, key=lambda result: (status_of(result).rank, _place(result.case)))
 
 
 def _place(case: Case) -> tuple[str, str, int, tuple[str, ...], Topology]:
@@ -132,8 +132,8 @@ def _place(case: Case) -> tuple[str, str, int, tuple[str, ...], Topology]:
 
 def word_of(judgement: Judgement) -> str:
     """One verdict, and what was done about it."""
-    standing, verdict = of_judgement(judgement), judgement.verdict.value
-    return verdict if standing.value == verdict else f"{verdict}, {standing.value}"
+    status, verdict = of_judgement(judgement), judgement.verdict.value
+    return verdict if status.value == verdict else f"{verdict}, {status.value}"
 
 
 def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
@@ -142,10 +142,10 @@ def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
     The quantity is named where there is another one with another verdict or without one, and
     where no test was about the throughput.
     """
-    standing = standing_of(result)
+    status = status_of(result)
     lost = [] if result.is_whole else [(CaseStatus.LOST.value, CaseStatus.LOST)]
-    if standing in (CaseStatus.LOST, CaseStatus.NOT_MEASURED) or not result.judgements:
-        return lost or [(standing.value, standing)]
+    if status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED) or not result.judgements:
+        return lost or [(status.value, status)]
     never = CaseStatus.NOT_JUDGED
     never_ran = [(f"{quantity.value} {never.value}", never) for quantity in result.unfinished]
     found = [result.judgements[quantity] for quantity in Quantity if quantity in result.judgements]
@@ -161,8 +161,8 @@ def counts(results: Iterable[CaseResult]) -> dict[CaseStatus, int]:
     """How many cases stand how, the worst first; what is no case's is left out."""
     found = dict.fromkeys(CaseStatus, 0)
     for result in results:
-        found[standing_of(result)] += 1
-    return {standing: count for standing, count in found.items() if count}
+        found[status_of(result)] += 1
+    return {status: count for status, count in found.items() if count}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,14 +212,14 @@ def headline(
         return Headline(text=text, nothing_measured=nothing, interrupted=interrupted)
     order = sorted(
         found,
-        key=lambda standing: (
-            standing is not CaseStatus.REGRESSED,
-            not standing.fails(strict=strict),
+        key=lambda status: (
+            status is not CaseStatus.REGRESSED,
+            not status.fails(strict=strict),
         ),
     )
     said = _counted(order, found, strict=strict, so_far=interrupted)
-    alarms = sum(standing.fails(strict=strict) for standing in order)
-    told = alarms or sum(not standing.is_good for standing in order) or len(order)
+    alarms = sum(status.fails(strict=strict) for status in order)
+    told = alarms or sum(not status.is_good for status in order) or len(order)
     return Headline(
         text=", ".join(said[:told]),
         rest=", ".join(said[told:]),
@@ -232,15 +232,15 @@ def _counted(
     order: Sequence[CaseStatus], found: Mapping[CaseStatus, int], *, strict: bool, so_far: bool
 ) -> list[str]:
     total = sum(found.values())
-    said = {standing: _SAID[standing][count > 1] for standing, count in found.items()}
-    for standing in found:
-        if standing.fails(strict=strict) and not standing.is_alarm:
-            said[standing] += " (failed: strict)"
+    said = {status: _SAID[status][count > 1] for status, count in found.items()}
+    for status in found:
+        if status.fails(strict=strict) and not status.is_alarm:
+            said[status] += " (failed: strict)"
     first, *others = order
     if not (others or so_far):
         return [f"the one case {said[first]}" if total == 1 else f"all {total} cases {said[first]}"]
     told = [
         f"{found[first]} of {total} case{'s' * (total > 1)} {said[first]}",
-        *(f"{found[standing]} {said[standing]}" for standing in others),
+        *(f"{found[status]} {said[status]}" for status in others),
     ]
     return [*told[:-1], f"{told[-1]} so far"] if so_far else told

@@ -12,7 +12,7 @@ from pytest_dlperf.reports.case_status import (
     CaseStatus,
     headline,
     of_judgement,
-    standing_of,
+    status_of,
     word_of,
     worst_first,
 )
@@ -106,12 +106,10 @@ def annotation_lines(
     session was ``interrupted`` is a warning in any event.
     """
     results = worst_first(results)
-    errors = [_of_case(result) for result in results if standing_of(result).is_alarm]
+    errors = [_of_case(result) for result in results if status_of(result).is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = [
-        _of_case(result)
-        for result in results
-        if standing_of(result) is CaseStatus.ENVIRONMENT_SHIFT
+        _of_case(result) for result in results if status_of(result) is CaseStatus.ENVIRONMENT_SHIFT
     ]
     absences = list(_absences(results))
     cut_short = []
@@ -128,10 +126,10 @@ def annotation_lines(
 
 def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
     """One annotation for all cases that were not measured for one kind of reason."""
-    for standing in _ABSENCES:
-        cases = [result.case.id for result in results if standing_of(result) is standing]
+    for status in _ABSENCES:
+        cases = [result.case.id for result in results if status_of(result) is status]
         if cases:
-            title = f"{len(cases)} of {len(results)} cases {standing.value}"
+            title = f"{len(cases)} of {len(results)} cases {status.value}"
             yield title, numbers.named(cases, _CASES_NAMED)
 
 
@@ -144,7 +142,7 @@ def _of_case(result: CaseResult) -> tuple[str, str]:
     ]
     if not result.is_whole:
         lines.append("a test of the case was lost with its worker")
-    return f"{standing_of(result).value}: {result.case.id}", "\n".join(dict.fromkeys(lines))
+    return f"{status_of(result).value}: {result.case.id}", "\n".join(dict.fromkeys(lines))
 
 
 def _line(judgement: Judgement, result: CaseResult) -> str:

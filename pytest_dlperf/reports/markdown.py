@@ -20,7 +20,7 @@ from pytest_dlperf.reports.case_status import (
     counts,
     headline,
     of_judgement,
-    standing_of,
+    status_of,
     word_of,
     words_of,
     worst_first,
@@ -140,12 +140,12 @@ def _when(results: Results) -> str:
 def _parts(results: Results) -> Iterator[Part]:
     cases = worst_first(results.cases)
     for result in cases:
-        status = standing_of(result)
+        status = status_of(result)
         # What was lost or skipped stands below, by its reason: there may be many with one.
         if status.fails(strict=results.strict) and status not in _ABSENT:
             yield from _alarm(result, results.unit_of(result), "Regressions and failures")
     for result in cases:
-        if standing_of(result) is CaseStatus.ENVIRONMENT_SHIFT and not results.strict:
+        if status_of(result) is CaseStatus.ENVIRONMENT_SHIFT and not results.strict:
             section = "No slower than the accepted software tonight"
             yield from _alarm(result, results.unit_of(result), section)
     yield from _section("Verdicts", _Weight.COUNTS, _verdicts(results.cases))
@@ -181,7 +181,7 @@ def _absent(cases: Sequence[CaseResult]) -> str:
     """List what was not measured or judged, by reason: one often holds for many cases."""
     by_reason: dict[tuple[str, str], dict[str, str]] = {}
     for result in cases:
-        status = standing_of(result)
+        status = status_of(result)
         if status in _ABSENT:
             reasons = [j.reason for j in result.judgements.values() if j.reason]
             reason = "; ".join(dict.fromkeys(reasons))
@@ -237,7 +237,7 @@ def _alarm(result: CaseResult, unit: str | None, section: str) -> Iterator[Part]
     ]
     remarks = dict.fromkeys(_alarm_remarks(judgements, result.case.id))
     blocks = (
-        f"### {inline(standing_of(result).value)}: {code(result.case.id)}",
+        f"### {inline(status_of(result).value)}: {code(result.case.id)}",
         _without_empty_columns(rows),
         bullets(remarks),
     )
@@ -369,7 +369,7 @@ def _matrix(results: Results) -> Iterator[Part]:
         unit = next(filter(None, map(results.unit_of, members)), None)
         counted_in = f" ({inline(unit)})" if unit else ""
         rows = [*_single_device(members), *map(_matrix_row, members)]
-        all_good = all(standing_of(result).is_good for result in members)
+        all_good = all(status_of(result).is_good for result in members)
         yield Part(
             text=f"### {name}{counted_in}\n\n{table(_MATRIX_HEADINGS, rows, right=' rrrrrrrrr')}",
             weight=_Weight.TABLE if all_good else _Weight.BAD_TABLE,
@@ -389,13 +389,13 @@ def _matrix(results: Results) -> Iterator[Part]:
 def _has_nothing(result: CaseResult) -> bool:
     """Tell cases whose row would be empty."""
     is_absent = result.measurement is None and result.single_device is None
-    return is_absent and standing_of(result) in (CaseStatus.SKIPPED, CaseStatus.NOT_MEASURED)
+    return is_absent and status_of(result) in (CaseStatus.SKIPPED, CaseStatus.NOT_MEASURED)
 
 
 def _topologies(members: Iterable[CaseResult]) -> str:
     by_word: dict[str, list[str]] = {}
     for result in members:
-        by_word.setdefault(standing_of(result).value, []).append(str(result.case.topology))
+        by_word.setdefault(status_of(result).value, []).append(str(result.case.topology))
     return "; ".join(f"{', '.join(topologies)} {word}" for word, topologies in by_word.items())
 
 

@@ -14,7 +14,7 @@ from pytest_dlperf.reports.case_status import (
     CaseStatus,
     counts,
     of_judgement,
-    standing_of,
+    status_of,
     worst_first,
 )
 from pytest_dlperf.reports.figures import (
@@ -69,7 +69,7 @@ class TerminalReport(Report):
 
     def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
         """Return the verdict instead of "passed" or "failed", with ``-v`` the number too."""
-        return status_of(record, given, strict=self._strict)
+        return verdict_status(record, given, strict=self._strict)
 
     def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
         """Return the table of the cases, what is worth saying of all, the notes, the counts."""
@@ -89,7 +89,7 @@ class TerminalReport(Report):
         yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
 
 
-def status_of(record: TestRecord, given: TestStatus, *, strict: bool) -> TestStatus:
+def verdict_status(record: TestRecord, given: TestStatus, *, strict: bool) -> TestStatus:
     """Say a test's verdict. Its category stays what it is, and with it all that pytest counts."""
     if given.category not in _RAN or not given.letter:
         return given  # the setup of a test that goes on, a repetition, what others invent
@@ -161,7 +161,7 @@ def summary_lines(
     is_in_table = strict or verbosity > 0
     shown = worst_first(r for r in judged if is_in_table or not _only_skipped(r))
     if verbosity < 0:
-        shown = [r for r in shown if not standing_of(r).is_good] if verbosity == -1 else []
+        shown = [r for r in shown if not status_of(r).is_good] if verbosity == -1 else []
     if shown:
         references = _references(results) if verbosity >= 0 else []
         yield from _table(shown, references, width=width, verbosity=verbosity, strict=strict)
@@ -209,8 +209,8 @@ def _table(
         yield Line(text, ("bold",))
     for number, ((result, row), texts) in enumerate(zip(rows, table.rows, strict=True)):
         is_reference = number >= len(results)
-        is_good = is_reference or standing_of(result).is_good
-        markup = () if is_reference else (_colour(standing_of(result), strict=strict),)
+        is_good = is_reference or status_of(result).is_good
+        markup = () if is_reference else (_colour(status_of(result), strict=strict),)
         for text in texts:
             yield Line(text, markup)
         if verbosity < 0:
@@ -229,10 +229,10 @@ def _has_broken(result: CaseResult) -> bool:
     return result.measurement is not None and bool(result.measurement.broken_runs)
 
 
-def _colour(standing: CaseStatus, *, strict: bool) -> str:
-    if standing.fails(strict=strict):
+def _colour(status: CaseStatus, *, strict: bool) -> str:
+    if status.fails(strict=strict):
         return "red"
-    return "green" if standing.is_good else "yellow"
+    return "green" if status.is_good else "yellow"
 
 
 def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pytest_dlperf.measure.ending import last_lines
 from pytest_dlperf.model.judgement import Judgement, Quantity
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import of_judgement, standing_of, word_of
+from pytest_dlperf.reports.case_status import of_judgement, status_of, word_of
 from pytest_dlperf.reports.environment import Surroundings, surroundings_of
 from pytest_dlperf.reports.failure import sees
 from pytest_dlperf.reports.figures import (
@@ -107,7 +107,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         number=number,
         case=result.case,
         unit=unit or "",
-        badge=badge_of(standing_of(result), strict=strict),
+        badge=badge_of(status_of(result), strict=strict),
         in_short=_in_short(result),
         median=measured.median if measured else None,
         reference=held_against(result, Quantity.THROUGHPUT),
@@ -231,7 +231,7 @@ class LogTails:
     def of(self, result: CaseResult) -> tuple[LogTail, ...]:
         """Read the logs of a case's broken runs; of a case that is bad otherwise, its last one."""
         chosen = list(_broken(result))[:MAX_TAILS]
-        if not chosen and result.measurement is not None and standing_of(result).is_alarm:
+        if not chosen and result.measurement is not None and status_of(result).is_alarm:
             chosen = [
                 (f"run {run.run}", run) for run in reversed(result.measurement.runs) if run.log
             ][:1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import standing_of
+from pytest_dlperf.reports.case_status import status_of
 from pytest_dlperf.reports.figures import by_training, efficiency_percent, held_against
 from pytest_dlperf.reports.html.drawing import (
     Badge,
@@ -169,7 +169,7 @@ def _row(result: CaseResult) -> ScalingRow:
     devices = result.case.topology.world_size
     return ScalingRow(
         case=result.case,
-        badge=badge_of(standing_of(result)),
+        badge=badge_of(status_of(result)),
         throughput=result.measurement.median if result.measurement else None,
         speedup=result.speedup,
         efficiency_percent=efficiency_percent(result.speedup, devices),
