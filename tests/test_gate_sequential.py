@@ -14,7 +14,6 @@ from pytest_dlperf.gate.noise import (
     INTERVAL,
     StandardError,
     are_unstable,
-    corrected_mad,
     gross_outliers,
     location,
     noise,
@@ -25,7 +24,7 @@ from pytest_dlperf.gate.noise import (
 )
 from pytest_dlperf.gate.sequential import SequentialRule
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.statistics import median
+from pytest_dlperf.model.statistics import mad_deviation, median
 
 # Thirty runs with a deviation of 1.0 % around 1000.
 EVEN = [985.0, 992.0, 1000.0, 1008.0, 1015.0]
@@ -86,7 +85,7 @@ def test_many_equal_runs_do_not_hide_how_much_the_others_differ() -> None:
 def test_the_deviation_from_the_median_is_corrected_for_small_samples(count: int) -> None:
     choose = random.Random(count)  # noqa: S311 - noise
     samples = ([choose.gauss(1000, 10) for _ in range(count)] for _ in range(3000))
-    average = sum(map(corrected_mad, samples)) / 3000
+    average = sum(map(mad_deviation, samples)) / 3000
     assert average == pytest.approx(10, rel=0.04)
 
 

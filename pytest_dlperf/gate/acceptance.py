@@ -46,12 +46,6 @@ class Asked:
     reason: str | None = None
     """Why a lower number is accepted."""
 
-    def asks_control(self, judgement: Judgement) -> bool:
-        """Tell whether the accepted software is to be run beside what was judged."""
-        if judgement.accepted is None or (self.updates and self.reason is not None):
-            return False  # what is slower is accepted, whoever made it so
-        return judgement.verdict in self.control_after
-
 
 def accept(  # noqa: PLR0913 - a judgement, and all that bears on its acceptance
     judgement: Judgement,

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, mean, median, sample_standard_deviation
+from pytest_dlperf.model.statistics import (
+    MAD_TO_DEVIATION,
+    mad_deviation,
+    mean,
+    median,
+    sample_standard_deviation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,18 +45,6 @@ INTERVAL: Final = 1.96
 # In a handful of runs the median deviation is too unsure for a smaller radius.
 _GROSS_RADIUS_MADS: Final = 5.0
 
-# Mean of a normal sample's median absolute deviation, by its size, as Croux and Rousseeuw give it
-# ("Time-efficient algorithms for two highly robust estimators of scale", 1992).
-_MAD_FACTORS: Final = (1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107)
-
-
-def corrected_mad(values: Sequence[float]) -> float:
-    """Median absolute deviation that estimates the standard deviation, for small samples too."""
-    middle = median(values)
-    count = len(values)
-    small = _MAD_FACTORS[count] if count < len(_MAD_FACTORS) else count / (count - 0.8)
-    return MAD_TO_DEVIATION * small * median([abs(value - middle) for value in values])
-
 
 def noise(runs: Sequence[float]) -> float:
     """Relative standard deviation between runs, without those far from the median; 0.002 at least.
@@ -61,7 +55,7 @@ def noise(runs: Sequence[float]) -> float:
     middle = median(runs)
     if middle <= 0:
         raise ValueError(f"throughputs are positive; the median of {list(runs)} is {middle:g}")
-    radius = NOISE_RADIUS_MADS * max(corrected_mad(runs), MIN_NOISE * middle)
+    radius = NOISE_RADIUS_MADS * max(mad_deviation(runs), MIN_NOISE * middle)
     near = [value for value in runs if abs(value - middle) <= radius]
     if len(near) < 2:  # noqa: PLR2004 - one value has no deviation
         return MIN_NOISE

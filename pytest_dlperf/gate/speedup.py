@@ -98,13 +98,13 @@ class SpeedupEnd:
 
 
 def compare_speedups(
-    many: SpeedupEnd, single: SpeedupEnd, speedup: float, accepted: float, terms: Terms
+    many: SpeedupEnd, single: SpeedupEnd, speedup: float, accepted: float, tolerance: float
 ) -> Decision:
     """Decide about tonight's speedup by the rule that both ends allow.
 
-    ``accepted`` is the speedup of the baseline of the many devices.
+    ``accepted`` is the speedup of the baseline of the many devices, ``tolerance`` that of the case
+    in percent.
     """
-    tolerance = terms.tolerance_of(many.baseline)
     if isinstance(many.rule, SequentialRule) and isinstance(single.rule, SequentialRule):
         decision = _sequential(many, single, (many.rule, single.rule), accepted, tolerance)
     else:

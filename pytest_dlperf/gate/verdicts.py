@@ -54,6 +54,17 @@ class Question:
         return Quantity.THROUGHPUT if self.single is None else Quantity.SPEEDUP
 
     @property
+    def measured(self) -> float | None:
+        """The median throughput, or the ratio of two; ``None`` without a run."""
+        own = self.case.measurement
+        return own.median if self.single is None else own.speedup_over(self.single.measurement)
+
+    @property
+    def tolerance_percent(self) -> float:
+        """What the case tolerates."""
+        return self.terms.tolerance_of(self.case.baseline)
+
+    @property
     def ends(self) -> tuple[End, ...]:
         """The case, then its single device if that is asked about."""
         return (self.case,) if self.single is None else (self.case, self.single)
@@ -76,7 +87,7 @@ def settle(
     ``run_control`` runs what is tested and the accepted software, interleaved.
     """
     judgement, control = decide(question), None
-    if asked.asks_control(judgement):
+    if judgement.verdict in asked.control_after:
         control = run_control(question)
         judgement = confirm(judgement, control, [end.baseline for end in question.ends])
     single = None
@@ -89,7 +100,7 @@ def settle(
         question.case.measurement,
         question.case.baseline,
         asked,
-        tolerance_percent=question.terms.tolerance_of(question.case.baseline),
+        tolerance_percent=question.tolerance_percent,
         single_device=single,
     )
     return Settled(question=question, judgement=judgement, control=control)
@@ -107,12 +118,7 @@ def decide(question: Question) -> Judgement:
         if broken is not None:
             return broken
     case, single = question.case, question.single
-    measured = (
-        case.measurement.median
-        if single is None
-        else case.measurement.speedup_over(single.measurement)
-    )
-    baseline = case.baseline
+    measured, baseline = question.measured, case.baseline
     problem = next(filter(None, (end.why_incomparable for end in question.ends)), None)
     accepted = baseline.number(quantity) if baseline is not None else None
     if baseline is not None and accepted is None and problem is None:
@@ -135,7 +141,9 @@ def decide(question: Question) -> Judgement:
             SpeedupEnd.of(end.measurement, end.baseline, question.terms, implied=implied)
             for end in (case, single)
         )
-        decision = compare_speedups(many_end, single_end, measured, accepted, question.terms)
+        decision = compare_speedups(
+            many_end, single_end, measured, accepted, question.tolerance_percent
+        )
         ends = many_end.describe(), single_end.describe()
     return Judgement(
         quantity=quantity,

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 MAD_TO_DEVIATION: Final = 1.4826
 """Standard deviation of a normal distribution, in its median absolute deviations."""
 
+# Mean of a normal sample's median absolute deviation, by its size, as Croux and Rousseeuw give it
+# ("Time-efficient algorithms for two highly robust estimators of scale", 1992).
+_MAD_FACTORS: Final = (1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107)
+
 MANY_RUNS: Final = 20
 """From so many runs on their noise is known well enough without further ones."""
 
@@ -28,6 +32,14 @@ def median(values: Sequence[float]) -> float:
     if len(ordered) % 2:
         return ordered[middle]
     return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def mad_deviation(values: Sequence[float]) -> float:
+    """Standard deviation by the median absolute deviation, for small samples too."""
+    middle = median(values)
+    count = len(values)
+    small = _MAD_FACTORS[count] if count < len(_MAD_FACTORS) else count / (count - 0.8)
+    return MAD_TO_DEVIATION * small * median([abs(value - middle) for value in values])
 
 
 def mean(values: Sequence[float]) -> float:
