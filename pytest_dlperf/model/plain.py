@@ -248,28 +248,23 @@ class _Fields:
 
     def __init__(self, kind: type) -> None:
         self._kind = kind
-        self._fields = [field for field in fields(kind) if field.init]
-        self._names = tuple(field.name for field in self._fields)
+        taken = [field for field in fields(kind) if field.init]
+        self._names = tuple(field.name for field in taken)
         self._values = attrgetter(*self._names, self._names[0])  # one alone would be no tuple
         self._needed = {
             field.name
-            for field in self._fields
+            for field in taken
             if field.default is MISSING and field.default_factory is MISSING
         }
 
     @cached_property
-    def _forms(self) -> list[tuple[str, frozenset[type], Callable[[Any], Any]]]:
-        forms = [(name, _form_of(self._hints[name])) for name in self._names]
-        return [(name, form.leaves, form.read) for name, form in forms]
+    def _forms(self) -> list[tuple[str, _Form]]:
+        hints = get_type_hints(self._kind)
+        return [(name, _form_of(hints[name])) for name in self._names]
 
     @cached_property
     def _writers(self) -> list[tuple[str, Callable[[Any], Any]]]:
-        forms = [(name, _form_of(self._hints[name])) for name in self._names]
-        return [(name, form.write) for name, form in forms if form.write is not None]
-
-    @cached_property
-    def _hints(self) -> dict[str, Any]:
-        return get_type_hints(self._kind)
+        return [(name, form.write) for name, form in self._forms if form.write is not None]
 
     def write(self, value: Any) -> dict[str, Any]:
         plain = dict(zip(self._names, self._values(value), strict=False))
@@ -285,7 +280,7 @@ class _Fields:
         values = {}
         name = ""
         try:
-            for name, leaves, read in self._forms:
+            for name, (_, read, leaves) in self._forms:
                 value = plain.get(name, _ABSENT)
                 if type(value) in leaves:
                     values[name] = value

@@ -77,8 +77,19 @@ class Outcomes:
         # A failure that was announced is no surprise, but strict mode takes no announcements.
         if hasattr(report, "wasxfail") and not self._settings.strict:
             notes.excused()
-        report.dlperf = to_plain(notes.record)  # type: ignore[attr-defined]
+        report.dlperf = notes.record  # type: ignore[attr-defined]
         return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_to_serializable(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+        """Turn the record into builtins where a report leaves the process."""
+        data = yield
+        record = getattr(report, "dlperf", None)
+        if data is not None and isinstance(record, TestRecord):
+            data["dlperf"] = to_plain(record)
+        return data
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -87,10 +98,11 @@ class Outcomes:
         if self.live is not None:
             self.live.clear()
         self._told = None
-        plain = getattr(report, "dlperf", None)
-        if plain is not None and not self._is_worker:
+        record = getattr(report, "dlperf", None)
+        if record is not None and not self._is_worker:
             self.any_report = True
-            record = from_plain(TestRecord, plain)
+            if not isinstance(record, TestRecord):
+                record = from_plain(TestRecord, record)
             self._records.add(record)
             self._keep(record)
             properties = (pair for each in self.reports for pair in each.properties(record))
