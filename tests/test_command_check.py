@@ -225,7 +225,7 @@ def test_findings_are_written_as_json(suite: Suite) -> None:
     assert document["schema"] == 1
     assert document["faults"] == 1
     assert document["clusters"] == ["dlperf-v100"]
-    (fault,) = [finding for finding in document["findings"] if finding["fault"]]
+    (fault,) = [finding for finding in document["findings"] if finding["is_fault"]]
     assert fault["place"].startswith(str(suite.path / PADDLE))
     assert "362.72" in fault["message"]
 

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.checking import DeclaredSystem, Finding, check_cluster
 from pytest_dlperf.baselines.reading import load_baselines
@@ -34,6 +34,7 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.plain import to_plain
 from pytest_dlperf.reports.numbers import counted, in_full, printable
 
 if TYPE_CHECKING:
@@ -65,24 +66,6 @@ class Checked:
     def faults(self) -> int:
         """How many of the findings are faults; the others are worth knowing."""
         return sum(finding.is_fault for finding in self.findings)
-
-    def to_plain(self) -> dict[str, Any]:
-        """The document that ``--json`` writes."""
-        return {
-            "schema": SCHEMA,
-            "system_files": self.system_files,
-            "cases": self.cases,
-            "clusters": list(self.clusters),
-            "faults": self.faults,
-            "findings": [
-                {
-                    "place": finding.place,
-                    "message": finding.message,
-                    "fault": finding.is_fault,
-                }
-                for finding in self.findings
-            ],
-        }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -313,6 +296,7 @@ def _summary(checked: Checked, style: Style) -> str:
 
 def _write(file: Path, checked: Checked) -> None:
     try:
-        write_whole(file, json.dumps(checked.to_plain(), indent=2, allow_nan=False) + "\n")
+        document = {"schema": SCHEMA, "faults": checked.faults, **to_plain(checked)}
+        write_whole(file, json.dumps(document, indent=2, allow_nan=False) + "\n")
     except OSError as error:
         raise UsageError(f"--json: {file}: {error.strerror or error}") from error
