@@ -11,7 +11,7 @@ import pytest
 
 from pytest_dlperf.config.values import HostList
 from pytest_dlperf.launch.choosing import launcher_and_hosts
-from pytest_dlperf.launch.launchers import ADDRESS, Launcher, built_in_launchers
+from pytest_dlperf.launch.launchers import Launcher, built_in_launchers
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,16 +89,3 @@ def test_one_that_cannot_work_is_a_usage_error(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         choose(launcher, more=more)
-
-
-def test_the_address_of_this_machine_is_loopback_unless_it_was_declared() -> None:
-    from pytest_dlperf.launch.hosts import Host
-
-    local = built_in_launchers(["ssh"], "python3")[0]
-    hosts = [
-        Host(name="localhost", address="localhost"),
-        Host(name="localhost", address="10.0.0.1"),
-        Host(name="elsewhere", address="elsewhere"),
-    ]
-    addresses = [host.address for host in local.resolve(hosts)]
-    assert addresses == [ADDRESS, "10.0.0.1", "elsewhere"]

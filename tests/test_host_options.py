@@ -115,22 +115,6 @@ def test_the_launcher_comes_from_the_strongest_source(
     assert planned_hosts(suite) == ["localhost", "localhost"]
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "program"),
-    [("DLPERF_HOSTS", "a,b", "no-such-ssh"), ("SLURM_JOB_NODELIST", "n[1-2]", "scontrol")],
-    ids=["ssh with hosts", "slurm in an allocation"],
-)
-def test_the_launcher_follows_from_where_the_hosts_come_from(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, program: str
-) -> None:
-    """Each of them is told by the program that it begins with, which is not there."""
-    TinySystem(suite)
-    monkeypatch.setenv(variable, value)
-    monkeypatch.setenv("PATH", str(suite.path))
-    result = suite.run(*TWO_NODES, "--dlperf-dry-run", "--dlperf-ssh", "no-such-ssh")
-    result.stdout.fnmatch_lines([f"*cannot be launched: cannot start '{program}'*"])
-
-
 def test_a_plugin_adds_a_launcher_and_is_given_the_python_of_the_cluster(suite: Suite) -> None:
     TinySystem(suite)
     python = suite.path / "own-python"

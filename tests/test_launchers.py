@@ -1,0 +1,117 @@
+"""Each launcher's command and addresses, and the names of the locks on its hosts."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.launch import launchers
+from pytest_dlperf.launch.hosts import Host, parse_hosts
+from pytest_dlperf.launch.launchers import (
+    ADDRESS,
+    LocalLauncher,
+    SlurmLauncher,
+    SshLauncher,
+    lock_scope,
+)
+from pytest_dlperf.model.errors import BrokenError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = ["python3", "-c", "print('a b')", "$HOME"]
+
+
+def hosts(text: str) -> tuple[Host, ...]:
+    return parse_hosts(text, place="a test")
+
+
+def tool(folder: Path, name: str, body: str) -> str:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_the_local_one_runs_the_program_itself() -> None:
+    local = LocalLauncher()
+    assert local.command(hosts("a")[0], PROGRAM) == PROGRAM
+    assert local.python == sys.executable
+
+
+def test_names_of_this_machine_get_its_loopback_address_unless_another_was_declared() -> None:
+    given = [
+        *hosts(f"localhost,{socket.gethostname()},elsewhere"),
+        Host(name="localhost", address="10.0.0.1"),
+    ]
+    resolved = LocalLauncher().resolve(given)
+    assert [host.address for host in resolved] == [ADDRESS, ADDRESS, "elsewhere", "10.0.0.1"]
+
+
+def test_ssh_hands_the_program_to_the_login_shell_as_one_quoted_word() -> None:
+    command = SshLauncher(["ssh", "-F", "mine"]).command(hosts("me@a")[0], PROGRAM)
+    assert command[:3] == ["ssh", "-F", "mine"]
+    assert command[-3:-1] == ["--", "me@a"]
+    assert shlex.split(command[-1]) == PROGRAM
+
+
+def test_ssh_takes_addresses_from_the_configuration_unless_they_were_declared(
+    tmp_path: Path,
+) -> None:
+    client = tool(tmp_path, "ssh", 'echo user me; echo "hostname $3.example.org"')
+    given = [*hosts("a,me@b,10.0.0.1"), Host(name="c", address="c-fast")]
+    addresses = [host.address for host in SshLauncher([client]).resolve(given)]
+    assert addresses == ["a.example.org", "me@b.example.org", "10.0.0.1", "c-fast"]
+
+
+def test_slurm_runs_one_step_on_the_node_alongside_others_only_where_it_does_little() -> None:
+    slurm, [node] = SlurmLauncher(), hosts("n1")
+    command = slurm.command(node, PROGRAM)
+    assert command[0] == "srun"
+    assert "--nodelist=n1" in command
+    assert command[-len(PROGRAM) - 1 :] == ["--", *PROGRAM]
+    assert "--overlap" not in command
+    assert "--overlap" in slurm.command(node, PROGRAM, alongside=True)
+
+
+def test_slurm_takes_addresses_from_its_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(tmp_path, "scontrol", "echo NodeName=n1 Arch=x NodeAddr=10.0.0.7 CPUs=1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    addresses = [host.address for host in SlurmLauncher().resolve(hosts("n1,n2"))]
+    assert addresses == ["10.0.0.7", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (None, "cannot start"),
+        ("echo no such host >&2; exit 255", "no such host"),
+        ("sleep 60", "no answer for 0.2 s"),
+    ],
+    ids=["is not there", "fails", "hangs"],
+)
+def test_a_client_that_does_not_answer_is_told_with_the_option_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str | None, told: str
+) -> None:
+    monkeypatch.setattr(launchers, "RESOLVE_LIMIT_S", 0.2 if body == "sleep 60" else 20.0)
+    client = "no-such-ssh" if body is None else tool(tmp_path, "ssh", body)
+    with pytest.raises(BrokenError, match=rf"{told}.*--dlperf-ssh"):
+        SshLauncher([client]).resolve(hosts("a"))
+
+
+def test_locks_have_one_name_for_a_machine_whoever_gets_there() -> None:
+    """As far as it plays one host only: on loopback, and locally, it plays several."""
+    ssh, local = SshLauncher(), LocalLauncher()
+    for text in ("localhost", socket.gethostname(), ADDRESS):
+        [alone] = local.resolve(hosts(text))
+        assert lock_scope("x", alone, local) == "x/"
+    for text in ("gpu01", "10.0.0.1", ADDRESS):
+        assert lock_scope("x", hosts(text)[0], ssh) == "x/"
+    assert lock_scope("x", hosts("gpu01")[0], local) == "x/gpu01"
+    assert lock_scope("x", hosts("127.0.0.2")[0], ssh) == "x/127.0.0.2"
