@@ -29,7 +29,7 @@ from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher, SshLauncher
-from pytest_dlperf.launch.plan import plan_run, run_directory
+from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.launch.watch import RunWatch
@@ -79,7 +79,7 @@ def run(launcher: Launcher, hosts: Sequence[Host], system: System, folder: Path)
     if spec is None:
         raise RuntimeError("the system has no launch")
     log = folder / "idle.log"
-    logs = [log, *(run_directory(log) / f"node{rank}.log" for rank in range(1, len(hosts)))]
+    logs = [log, *(run_dir(log) / f"node{rank}.log" for rank in range(1, len(hosts)))]
     watch = RunWatch(
         logs=logs,
         case=case,

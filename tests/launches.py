@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
-from pytest_dlperf.launch.plan import plan_run, run_directory
+from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 
@@ -58,7 +58,7 @@ def run_spec(
 ) -> LaunchOutcome:
     """Plan a case and run it to its end."""
     topology = case.topology
-    logs = [run_directory(log) / f"node{rank}.log" for rank in range(1, topology.nodes)]
+    logs = [run_dir(log) / f"node{rank}.log" for rank in range(1, topology.nodes)]
     order = RunOrder(
         places=places(log, *logs, devices=topology.devices_per_node),
         plan=lambda nodes: plan_run(

@@ -57,7 +57,7 @@ class NodeCommand:
     log: Path
 
 
-def run_directory(log: Path) -> Path:
+def run_dir(log: Path) -> Path:
     """Name the folder for a run's own files: the main log's name without ``.log``.
 
     Tools that read ``*/*.log`` so find main logs only.
@@ -73,7 +73,7 @@ def run_directory(log: Path) -> Path:
 def node_log(log: Path, rank: int) -> Path:
     """Name the log of a node, in a run whose main log is ``log``."""
     log = log.absolute()
-    return log if rank == 0 else run_directory(log) / f"node{rank}{LOG_SUFFIX}"
+    return log if rank == 0 else run_dir(log) / f"node{rank}{LOG_SUFFIX}"
 
 
 def scratch_directory(run_id: str, rank: int) -> str:
@@ -107,7 +107,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
     _check(spec, case, nodes, variables)
     topology = case.topology
     log = log.absolute()
-    own_files = run_directory(log)
+    own_files = run_dir(log)
     common: dict[str, object] = {
         **variables.values,
         "python": variables.python or python,

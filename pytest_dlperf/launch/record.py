@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from pytest_dlperf.files.environment import load_average
 from pytest_dlperf.files.locks import make_folder
-from pytest_dlperf.launch.plan import run_directory
+from pytest_dlperf.launch.plan import run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,7 +106,7 @@ class Record:
         """Begin the record of a run that starts now."""
         self._launcher = launcher
         self._commands = commands
-        self._path = run_directory(commands[0].log) / COMMAND_FILE
+        self._path = run_dir(commands[0].log) / COMMAND_FILE
         self._time_limit_s = time_limit_s
         self._started = datetime.now(timezone.utc).astimezone()
         self._load_average = load_average()

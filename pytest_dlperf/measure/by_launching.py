@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.config.variables import needed_paths, resolve
-from pytest_dlperf.launch.plan import plan_run, run_directory
+from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.watch import Progress, RunWatch, full_disk
@@ -383,7 +383,7 @@ def _set_aside(log: Path, why: str) -> Path | None:
     Returns where its log is kept, ``None`` if there was none.
     """
     kept_log = None
-    for left in (log, run_directory(log)):
+    for left in (log, run_dir(log)):
         number = 1
         while left.exists():
             kept = left.with_name(f"{left.name}.{why}{number}")
