@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pytest_dlperf.launch.hosts import Host, parse_hosts
-from pytest_dlperf.launch.leases import Candidate, HostPool
+from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ PARTY: Final = """
 import signal, subprocess, sys
 from pathlib import Path
 from pytest_dlperf.launch.hosts import parse_hosts
-from pytest_dlperf.launch.leases import Candidate, HostPool
+from pytest_dlperf.launch.leases import HostPool
 
 signal.alarm(120)
 folder, names, nodes, devices, exclusive, child = sys.argv[1:]
@@ -38,7 +38,7 @@ def tell(*words):
     print(*words, flush=True)
 
 pool = HostPool(Path(folder), report=lambda text: tell("report", text))
-wanted = [Candidate(host=h, devices=h.devices) for h in parse_hosts(names, place="test")]
+wanted = parse_hosts(names, place="test")
 with pool.leased(
     wanted,
     nodes=int(nodes),
@@ -60,13 +60,13 @@ CROWD: Final = """
 import random, signal, sys, time
 from pathlib import Path
 from pytest_dlperf.launch.hosts import parse_hosts
-from pytest_dlperf.launch.leases import Candidate, HostPool
+from pytest_dlperf.launch.leases import HostPool
 
 signal.alarm(120)
 folder, log, names, times, seed = sys.argv[1:]
 pool = HostPool(Path(folder))
 chance = random.Random(int(seed))
-wanted = [Candidate(host=h, devices=8) for h in parse_hosts(names, place="test")]
+wanted = parse_hosts(names, place="test")
 with open(log, "a", buffering=1) as lines:
     for turn in range(int(times)):
         exclusive = chance.random() < 0.7
@@ -86,12 +86,12 @@ KILLED: Final = """
 import os, signal, sys
 from pathlib import Path
 from pytest_dlperf.launch.hosts import parse_hosts
-from pytest_dlperf.launch.leases import Candidate, HostPool
+from pytest_dlperf.launch.leases import HostPool
 
 signal.alarm(120)
 folder = sys.argv[1]
 pool = HostPool(Path(folder))
-a, b, c = (Candidate(host=h, devices=8) for h in parse_hosts("a,b,c", place="test"))
+a, b, c = parse_hosts("a:8,b:8,c:8", place="test")
 left = None
 
 class Waits(Exception): pass
@@ -131,8 +131,8 @@ print(step, sorted(os.listdir(folder)))
 """
 
 
-def candidates(text: str) -> list[Candidate]:
-    return [Candidate(host=host, devices=host.devices) for host in parse_hosts(text, place="test")]
+def hosts_of(text: str) -> tuple[Host, ...]:
+    return parse_hosts(text, place="test")
 
 
 class Party:
@@ -236,7 +236,7 @@ def overlaps(logs: list[Path], ends: dict[Path, int]) -> list[tuple[object, ...]
 
 
 def test_an_exclusive_lease_takes_the_first_devices_of_the_first_hosts(folder: Path) -> None:
-    with HostPool(folder).leased(candidates("a:8,b:2,c:8,d:8"), nodes=2, devices=4) as leases:
+    with HostPool(folder).leased(hosts_of("a:8,b:2,c:8,d:8"), nodes=2, devices=4) as leases:
         assert [(lease.host.name, lease.device_ids) for lease in leases] == [
             ("a", (0, 1, 2, 3)),
             ("c", (0, 1, 2, 3)),
@@ -245,7 +245,7 @@ def test_an_exclusive_lease_takes_the_first_devices_of_the_first_hosts(folder: P
 
 def test_shared_hosts_give_the_lowest_free_devices(folder: Path) -> None:
     pool = HostPool(folder)
-    hosts = candidates("a:8")
+    hosts = hosts_of("a:8")
     with (
         pool.leased(hosts, nodes=1, devices=2, exclusive=False) as first,
         pool.leased(hosts, nodes=1, devices=3, exclusive=False) as second,
@@ -260,7 +260,7 @@ def test_devices_that_are_given_back_are_given_out_again(
     assert sorted((first.says("got"), second.says("got"))) == ["a=0", "a=1"]
     first.release()
     second.release()
-    with HostPool(folder).leased(candidates("a:4"), nodes=1, devices=2, exclusive=False) as leases:
+    with HostPool(folder).leased(hosts_of("a:4"), nodes=1, devices=2, exclusive=False) as leases:
         assert leases[0].device_ids == (0, 1)
 
 
@@ -284,7 +284,7 @@ def test_who_wants_a_host_alone_waits_for_those_who_share_it(party: Callable[...
 
 def test_hosts_without_a_count_have_as_many_devices_as_are_wanted(folder: Path) -> None:
     pool = HostPool(folder)
-    hosts = candidates("a")
+    hosts = hosts_of("a")
     with (
         pool.leased(hosts, nodes=1, devices=2, exclusive=False),
         pool.leased(hosts, nodes=1, devices=64, exclusive=False) as leases,
@@ -296,14 +296,14 @@ def test_more_than_there_is_is_refused_at_once(folder: Path) -> None:
     pool = HostPool(folder)
     with (
         pytest.raises(BrokenError, match=r"2 host\(s\) with 8 device\(s\).* only 1 of 2"),
-        pool.leased(candidates("a:8,b:4"), nodes=2, devices=8),
+        pool.leased(hosts_of("a:8,b:4"), nodes=2, devices=8),
     ):
         pass
 
 
 def test_the_same_address_twice_is_refused(folder: Path) -> None:
     twice = [
-        Candidate(host=Host(name=name, address=address), devices=1)
+        Host(name=name, address=address, devices=1)
         for name, address in (("a", "HOST"), ("b", "host"))
     ]
     with (
@@ -410,7 +410,7 @@ def test_a_killed_waiter_lets_others_pass(folder: Path, party: Callable[..., Par
 
 def test_a_lease_ends_when_its_block_raises(folder: Path) -> None:
     pool = HostPool(folder)
-    hosts = candidates("a")
+    hosts = hosts_of("a")
 
     def refuse(text: str) -> None:
         raise AssertionError(text)
@@ -434,7 +434,7 @@ def test_who_gives_up_waiting_leaves_the_line(folder: Path, party: Callable[...,
 
     with (
         pytest.raises(TimeoutError),
-        HostPool(folder).leased(candidates("a,b"), nodes=2, devices=8, on_wait=give_up),
+        HostPool(folder).leased(hosts_of("a,b"), nodes=2, devices=8, on_wait=give_up),
     ):
         pass
     party("b").says("got")
@@ -492,7 +492,7 @@ def test_a_broken_state_is_set_aside_and_told(folder: Path, content: bytes) -> N
     folder.mkdir()
     (folder / "hosts.json").write_bytes(content)
     told: list[str] = []
-    with HostPool(folder, report=told.append).leased(candidates("a"), nodes=1, devices=1):
+    with HostPool(folder, report=told.append).leased(hosts_of("a"), nodes=1, devices=1):
         pass
     (kept,) = leftovers(folder)
     assert (folder / kept).read_bytes() == content
@@ -505,7 +505,7 @@ def test_a_broken_state_is_told_on_the_standard_error_by_default(
 ) -> None:
     folder.mkdir()
     (folder / "hosts.json").mkdir()
-    with HostPool(folder).leased(candidates("a"), nodes=1, devices=1):
+    with HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1):
         pass
     assert "hosts.json.broken-" in capsys.readouterr().err
 
@@ -558,7 +558,7 @@ def test_those_in_line_keep_their_places_when_the_state_is_lost(
 
 def test_what_a_killed_process_leaves_is_swept_away(folder: Path) -> None:
     pool = HostPool(folder)
-    hosts = candidates("a")
+    hosts = hosts_of("a")
     with pool.leased(hosts, nodes=1, devices=1):
         state = (folder / "hosts.json").read_bytes()
     (folder / "hosts.json").write_bytes(state)  # a holder that is no more, its lock file gone
@@ -597,7 +597,7 @@ def test_no_device_is_leased_twice_among_eight_processes(folder: Path, tmp_path:
     logs = [tmp_path / f"{number}.log" for number in range(8)]
     # Every other one stands for a session that knows fewer of the hosts.
     processes = [
-        crowd(folder, log, "h[1-4]" if number % 2 else "h[2-3]", 6, number)
+        crowd(folder, log, "h[1-4]:8" if number % 2 else "h[2-3]:8", 6, number)
         for number, log in enumerate(logs)
     ]
     assert [process.wait() for process in processes] == [0] * 8
@@ -630,7 +630,7 @@ def test_no_device_is_leased_twice_while_processes_are_killed_at_random(
         for kill in range(24):
             while len(running) < 4:
                 log = tmp_path / f"{len(processes)}.log"
-                processes[log] = crowd(folder, log, "h[1-3]", 1_000_000, len(processes))
+                processes[log] = crowd(folder, log, "h[1-3]:8", 1_000_000, len(processes))
                 log.touch()
                 running.append(log)
             wanted = len(leases(processes)) + chance.randint(1, 12)
@@ -656,17 +656,17 @@ def test_no_device_is_leased_twice_while_processes_are_killed_at_random(
     def refuse(text: str) -> None:
         raise AssertionError(text)
 
-    hosts = candidates("h[1-3]:8")
+    hosts = hosts_of("h[1-3]:8")
     with HostPool(folder).leased(hosts, nodes=3, devices=8, on_wait=refuse):
         pass
     assert leftovers(folder) == set()
 
 
 def test_the_folder_is_for_its_user_alone(folder: Path) -> None:
-    with HostPool(folder).leased(candidates("a"), nodes=1, devices=1):
+    with HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1):
         assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
-    with HostPool(folder).leased(candidates("a"), nodes=1, devices=1):
+    with HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -678,6 +678,6 @@ def test_what_is_no_folder_of_the_user_is_refused(folder: Path, tmp_path: Path, 
         folder.touch()
     with (
         pytest.raises(BrokenError, match=str(folder)),
-        HostPool(folder).leased(candidates("a"), nodes=1, devices=1),
+        HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1),
     ):
         pass

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, final
 from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
-from pytest_dlperf.launch.leases import Candidate, Lease
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.supervisor_client import Place
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.leases import HostPool
+    from pytest_dlperf.launch.leases import HostPool, Lease
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
@@ -197,7 +196,7 @@ class Fleet:
 
     def _candidates(
         self, case: Case, needs: Sequence[Requirements], only: Sequence[str] | None
-    ) -> list[Candidate]:
+    ) -> list[Host]:
         hosts = self._hosts()
         looks = [self._looked_at(hosts, needed) for needed in needs]
         counted = any(needed.accelerators for needed in needs)
@@ -214,7 +213,7 @@ class Fleet:
         wanted = 1 if self.is_this_machine else case.topology.nodes
         fit = [host for host in _large_enough(known, case) if not faults[host.name]]
         if len(fit) >= wanted:
-            return [Candidate(host=host, devices=host.devices) for host in fit]
+            return fit
         broken = [host for host in known if faults[host.name]]
         if len(fit) + len(broken) < wanted or not broken:
             raise self._not_enough(case, known, accelerators=counted)

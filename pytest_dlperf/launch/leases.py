@@ -47,14 +47,6 @@ _CHECK_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A host that a run could use; ``devices`` is None where it has as many as anybody wants."""
-
-    host: Host
-    devices: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """A host that is this run's for a while, and which of its devices."""
 
@@ -78,7 +70,7 @@ class HostPool:
     @contextmanager
     def leased(  # noqa: PLR0913 - what is wanted, by name
         self,
-        candidates: Sequence[Candidate],
+        hosts: Sequence[Host],
         *,
         nodes: int,
         devices: int,
@@ -86,18 +78,18 @@ class HostPool:
         purpose: str = "",
         on_wait: Callable[[str], None] | None = None,
     ) -> Iterator[tuple[Lease, ...]]:
-        """Hold ``nodes`` of the candidates with ``devices`` devices each for the length of a block.
+        """Hold ``nodes`` of the hosts with ``devices`` devices each for the length of a block.
 
-        The hosts come in the order of the candidates. ``exclusive``: nobody else uses any device of
-        them, and the first ones are taken; otherwise the lowest devices that are free. Who waits
-        comes before who asks later for any of the same hosts. ``purpose`` is what others read who
-        wait for it. ``on_wait`` is called once with what is waited for, if that is not free at
-        once.
+        They come in the order of ``hosts``; one without a number of devices has as many as wanted.
+        ``exclusive``: nobody else uses any device of them, and the first ones are taken; otherwise
+        the lowest devices that are free. Who waits comes before who asks later for any of the same
+        hosts. ``purpose`` is for others who wait for it. If the hosts are not free at once,
+        ``on_wait`` is called once with what is waited for.
 
         Raises:
-            BrokenError: Too few candidates have so many devices, or the pool cannot be written.
+            BrokenError: Too few hosts have so many devices, or the pool cannot be written.
         """
-        usable = _usable(candidates, nodes, devices)
+        usable = _usable(hosts, nodes, devices)
         request = Claim(
             name=f"claim-{os.getpid()}-{secrets.token_hex(8)}.lock",
             pid=os.getpid(),
@@ -107,14 +99,14 @@ class HostPool:
             nodes=nodes,
             devices=devices,
             exclusive=exclusive,
-            candidates={key: candidate.devices for key, candidate in usable.items()},
+            candidates={key: host.devices for key, host in usable.items()},
         )
         claimed = _Claimed(request)
         try:
             granted = self._granted(claimed, on_wait)
             yield tuple(
-                Lease(host=candidate.host, device_ids=granted[key])
-                for key, candidate in usable.items()
+                Lease(host=host, device_ids=granted[key])
+                for key, host in usable.items()
                 if key in granted
             )
         finally:
@@ -262,26 +254,26 @@ class _Claimed:
     over: bool = False
 
 
-def _usable(candidates: Sequence[Candidate], nodes: int, devices: int) -> dict[str, Candidate]:
-    """Pick the candidates with enough devices, by address.
+def _usable(hosts: Sequence[Host], nodes: int, devices: int) -> dict[str, Host]:
+    """Pick the hosts with enough devices, by address.
 
     Raises:
         BrokenError: They are too few, or one is named twice.
     """
     if nodes < 1 or devices < 1:
         raise BrokenError(f"{nodes} host(s) with {devices} device(s) cannot be leased")
-    by_address = {candidate.host.address.lower(): candidate for candidate in candidates}
-    if len(by_address) < len(candidates):
-        raise BrokenError(f"of {len(candidates)} hosts to lease, some have the same address")
+    by_address = {host.address.lower(): host for host in hosts}
+    if len(by_address) < len(hosts):
+        raise BrokenError(f"of {len(hosts)} hosts to lease, some have the same address")
     usable = {
-        address: candidate
-        for address, candidate in by_address.items()
-        if candidate.devices is None or candidate.devices >= devices
+        address: host
+        for address, host in by_address.items()
+        if host.devices is None or host.devices >= devices
     }
     if len(usable) < nodes:
         raise BrokenError(
             f"{nodes} host(s) with {devices} device(s) are wanted, "
-            f"but only {len(usable)} of {len(candidates)} host(s) have as many"
+            f"but only {len(usable)} of {len(hosts)} host(s) have as many"
         )
     return usable
 
