@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from nights import Nights
 
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.model.results import Results
-from pytest_dlperf.reports.publish import publish, summaries
-from pytest_dlperf.reports.report import FileReport, Line, Note, Report
+from pytest_dlperf.reports.publish import Reports
+from pytest_dlperf.reports.report import FileReport, Line, Note, Report, TestStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +60,9 @@ class Failing(Report):
 
 def published(*reports: Report, any_report: bool = True) -> list[Note]:
     """Publish results without a case."""
-    return list(publish(reports, RESULTS, any_report=any_report))
+    notes: list[Note] = []
+    Reports(reports, notes).write(RESULTS, any_report=any_report)
+    return notes
 
 
 @pytest.mark.parametrize("is_required", [True, False])
@@ -109,11 +114,34 @@ def test_a_summary_that_fails_costs_no_other() -> None:
         def summary(self, results: Results, notes: Sequence[Note]) -> list[Line]:
             return [Line(f"{results.cluster}: {len(notes)}")]
 
-    failing = Failing(ValueError("odd"))
-    begun, failed, closed = summaries([failing, Closing()], RESULTS, [Note("a"), Note("b")])
+    reports = Reports([Failing(ValueError("odd")), Closing()], [Note("a"), Note("b")])
+    begun, closed, failed = reports.summary(RESULTS)
     assert begun.text == "begun after 2 notes of c"
-    assert "odd one" in failed.text
     assert closed.text == "c: 2"
+    assert "odd one" in failed.text
+
+
+def test_a_fault_at_each_test_is_noted_once() -> None:
+    class Odd(Report):
+        def properties(self, record: TestRecord) -> list[tuple[str, str]]:
+            raise KeyError(record.case.id)
+
+        def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
+            raise KeyError(record.case.id, given)
+
+    class Team(Report):
+        def properties(self, record: TestRecord) -> list[tuple[str, str]]:
+            return [("team", record.case.model)]
+
+    notes: list[Note] = []
+    reports = Reports([Odd(), Team()], notes)
+    record = TestRecord(case=Case.parse("a-b-fp32-b1-1n1g"), quantity=Quantity.THROUGHPUT)
+    given = TestStatus("passed", ".", "PASSED")
+    for _ in range(3):
+        assert reports.properties(record) == [("team", "b")]
+        assert reports.status(record, given) is given
+    assert len(notes) == 2
+    assert all(note.is_bad for note in notes)
 
 
 CONFTEST = '''

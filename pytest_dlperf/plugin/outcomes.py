@@ -10,15 +10,16 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.plugin.fixtures import SUITE, VerdictError, notes_of
+from pytest_dlperf.reports.report import TestStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.plugin.records import SessionRecords
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
-    from pytest_dlperf.reports.report import Report
+    from pytest_dlperf.reports.publish import Reports
 
 
 class Outcomes:
@@ -42,7 +43,7 @@ class Outcomes:
         """The report that pytest is being told of, and its record."""
         self.any_report = False
         """Whether a test of a case has told anything."""
-        self.reports: Sequence[Report] = ()
+        self.reports: Reports | None = None
         """The session's reports, on the controller."""
         self.live: LiveReport | None = None
         """What is shown while a test runs, where cases are launched."""
@@ -99,14 +100,13 @@ class Outcomes:
             self.live.clear()
         self._told = None
         record = getattr(report, "dlperf", None)
-        if record is not None and not self._is_worker:
+        if record is not None and self.reports is not None:
             self.any_report = True
             if not isinstance(record, TestRecord):
                 record = from_plain(TestRecord, record)
             self._records.add(record)
             self._keep(record)
-            properties = (pair for each in self.reports for pair in each.properties(record))
-            report.user_properties = [*report.user_properties, *properties]
+            report.user_properties = [*report.user_properties, *self.reports.properties(record)]
             if report.when == "teardown":
                 self._records.end(record)
             if report.failed and isinstance(report.longrepr, str):
@@ -128,16 +128,12 @@ class Outcomes:
         Only while the test is told of: pytest asks again for its short summary, whose words stay.
         """
         given = yield
-        if self._told is None or report is not self._told[0]:
+        if self._told is None or report is not self._told[0] or self.reports is None:
             return given
-        from pytest_dlperf.reports.report import TestStatus
-
         category, letter, word = given
-        status = TestStatus(category, letter, word) if isinstance(word, str) else None
-        if status is None:
+        if not isinstance(word, str):
             return given  # another plugin has a word and a colour of its own
-        for each in self.reports:
-            status = each.status(self._told[1], status)
+        status = self.reports.status(self._told[1], TestStatus(category, letter, word))
         markup = dict.fromkeys(status.markup, True)
         word = (status.word, markup) if markup else status.word
         return status.category, status.letter, word

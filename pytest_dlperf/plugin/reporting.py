@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import IgnoredLog, Results
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
+    from pytest_dlperf.reports.publish import Reports
     from pytest_dlperf.reports.report import Report
 
 _TESTS_KEY: Final = "dlperf_tests"
@@ -56,7 +58,7 @@ class Reporting:
         self._outcomes = Outcomes(config, self._records, self._settings, keep=self._keep)
         self._outcomes.live = live
         self._notes = [Note(text) for text in self._settings.unknown_variables]
-        self._reports: list[Report] = []
+        self._reports: Reports | None = None
         self._results: Results | None = None
         self._recorder: Recorder | None = None
 
@@ -67,8 +69,10 @@ class Reporting:
         manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
         manager.register(self._outcomes, "dlperf-outcomes")
         if not self._is_worker:
-            for reports in self._config.hook.pytest_dlperf_reports(config=self._config):
-                self._reports += reports
+            from pytest_dlperf.reports.publish import Reports
+
+            found = self._config.hook.pytest_dlperf_reports(config=self._config)
+            self._reports = Reports(chain.from_iterable(found), self._notes)
             self._outcomes.reports = self._reports
 
     @pytest.hookimpl(optionalhook=True)
@@ -126,7 +130,6 @@ class Reporting:
     def _finish(self, session: pytest.Session) -> None:
         """Write what was asked for, after everything has been judged."""
         from pytest_dlperf.plugin.finish import finish
-        from pytest_dlperf.reports.publish import publish
 
         any_report = self._outcomes.any_report
         self._is_interrupted |= session.exitstatus not in _WHOLE
@@ -141,23 +144,23 @@ class Reporting:
             interrupted=self._is_interrupted,
         )
         self._notes += notes
-        self._notes += publish(self._reports, self._results, any_report=any_report)
+        if self._reports is not None:
+            self._reports.write(self._results, any_report=any_report)
         if self._settings.session_dir.exists() and not self._settings.log_sources:
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what the reports say at the end."""
-        from pytest_dlperf.reports.publish import summaries
         from pytest_dlperf.reports.terminal import note_lines
 
-        if self._results is None or not self._outcomes.any_report:
+        if self._reports is None or self._results is None or not self._outcomes.any_report:
             lines = note_lines(self._notes)
         else:
             cluster = self._suite.cluster
             terminalreporter.write_sep(
                 "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
             )
-            lines = summaries(self._reports, self._results, self._notes)
+            lines = self._reports.summary(self._results)
         for line in lines:
             terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
 

@@ -1,12 +1,9 @@
-"""Have all reports written at a session's end.
-
-A report that cannot be written makes the session fail, unless it only informs; it keeps none of
-the others from being written.
-"""
+"""Have all reports of a session take part in it, without one costing another."""
 
 from __future__ import annotations
 
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,47 +11,78 @@ from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.reports.report import FileReport, Line, Note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
+    from pytest_dlperf.model.records import TestRecord
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.reports.report import Report
+    from pytest_dlperf.reports.report import Report, TestStatus
 
 
-def publish(reports: Iterable[Report], results: Results, *, any_report: bool) -> Iterator[Note]:
-    """Write each report in turn, and yield what to tell of it.
+class Reports:
+    """All reports of a session, in their order.
 
-    ``any_report`` is false when no test of a case ran: then only files that were named are written.
+    One that fails is noted and makes the session fail, unless it only informs; it keeps none of
+    the others from being written.
     """
-    for report in reports:
-        if any_report or not report.needs_tests:
-            yield from _written(report, results)
 
+    def __init__(self, reports: Iterable[Report], notes: list[Note]) -> None:
+        """Take the reports; ``notes``, what the session tells at its end, grows."""
+        self._reports = tuple(reports)
+        self._notes = notes
+        self._noted: set[tuple[Report, str]] = set()
 
-def _written(report: Report, results: Results) -> Iterator[Note]:
-    try:
-        yield from report.write(results)
-    except (OSError, DlperfError) as error:
-        place = report.place if isinstance(report, FileReport) else _file_of(error)
-        to = f" to {place}" if place else ""
-        text = f"the {report.name} could not be written{to}: {_said(error)}"
-        yield Note(text, is_bad=report.is_required)
-    except Exception as error:  # noqa: BLE001 - hours of training must not be lost to a report
-        yield Note(
-            f"the {report.name} could not be made: {fault(error)}", is_bad=report.is_required
-        )
+    def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
+        """Return what pytest prints for a test of a case."""
+        for report in self._reports:
+            with self._faults_noted(report):
+                given = report.status(record, given)
+        return given
 
+    def properties(self, record: TestRecord) -> list[tuple[str, str]]:
+        """Return what stands with a test of a case in JUnit's file."""
+        found: list[tuple[str, str]] = []
+        for report in self._reports:
+            with self._faults_noted(report):
+                found += report.properties(record)
+        return found
 
-def summaries(reports: Iterable[Report], results: Results, notes: Sequence[Note]) -> Iterator[Line]:
-    """Yield what the reports print in the terminal's summary."""
-    for report in reports:
-        yield from _summary(report, results, notes)
+    def write(self, results: Results, *, any_report: bool) -> None:
+        """Write the reports.
 
+        ``any_report`` is false when no test of a case ran: then only files that were named are
+        written.
+        """
+        for report in self._reports:
+            if any_report or not report.needs_tests:
+                with self._faults_noted(report):
+                    self._notes.extend(report.write(results))
 
-def _summary(report: Report, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
-    try:
-        yield from report.summary(results, notes)
-    except Exception as error:  # noqa: BLE001 - as above
-        yield Line(f"the {report.name} could not be made: {fault(error)}", ("red",))
+    def summary(self, results: Results) -> Iterator[Line]:
+        """Yield what the reports print in the terminal's summary."""
+        told = len(self._notes)
+        notes = tuple(self._notes)
+        for report in self._reports:
+            with self._faults_noted(report):
+                yield from report.summary(results, notes)
+        yield from (Line(note.text, ("red",)) for note in self._notes[told:])
+
+    @contextmanager
+    def _faults_noted(self, report: Report) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, DlperfError) as error:
+            place = report.place if isinstance(report, FileReport) else _file_of(error)
+            to = f" to {place}" if place else ""
+            self._note(report, error, f"be written{to}: {_said(error)}")
+        except Exception as error:  # noqa: BLE001 - hours of training must not be lost to a report
+            self._note(report, error, f"be made: {fault(error)}")
+
+    def _note(self, report: Report, error: Exception, said: str) -> None:
+        fault_of = (report, _line_of(error))
+        if fault_of not in self._noted:  # not again for each test
+            self._noted.add(fault_of)
+            text = f"the {report.name} could not {said}"
+            self._notes.append(Note(text, is_bad=report.is_required))
 
 
 def not_written_by_others(error: OSError) -> Note:
