@@ -178,6 +178,7 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-json=file/x"], "'file/x' cannot be written: {path}/file is no folder"),
         (["--dlperf-json=" + "x" * 300], "cannot be written: File name too long"),
         (["--dlperf-reason=x"], "--dlperf-reason says why numbers are accepted; give --dlperf-upd"),
+        (["--dlperf-update-baselines", "--dlperf-reason=TEXT"], "NCCL"),
         (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "holds what cannot be printed"),
         (["--dlperf-gate=sequential", "--dlperf-repeats=2"], "needs 3 runs at least, and 2 were"),
         (["--dlperf-dry-run", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is; leave one"),

@@ -32,6 +32,7 @@ def test_strict_fails_each_skipped_case_with_the_reason(suite: Suite, workers: l
     )
     verdicts = {case["verdict"]["throughput"] for case in results["cases"]}
     assert verdicts == {"skipped"}
+    result.stdout.fnmatch_lines(["no case of *paddle-resnet50* can be run here: *"])
 
 
 def test_strict_also_fails_what_a_mark_skips(suite: Suite) -> None:

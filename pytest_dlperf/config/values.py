@@ -136,9 +136,11 @@ def reason(given: Given) -> str:
     """Read a line of plain text.
 
     Raises:
-        UsageError: It holds what cannot be printed.
+        UsageError: It holds what cannot be printed, or is the word that stands for it in the help.
     """
     line = " ".join(given.text.split())
+    if line == "TEXT":
+        raise given.error("is no reason; say what has changed, such as 'NCCL 2.19'")
     if not line.isprintable():
         raise given.error("holds what cannot be printed; write a line of plain text")
     return line

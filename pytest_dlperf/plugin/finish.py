@@ -66,6 +66,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     if green_so_far and records.bad_cases:
         cases = ", ".join(records.bad_cases)
         notes.append(Note(f"a test passed in spite of its verdict: {cases}", is_bad=True))
+    if settings.strict and suite.cluster.systems is None:
+        notes += _systems_not_run(results, suite.cluster.directory / "cluster.yaml")
     changes: list[BaselineChange] = []
     if settings.records_baselines and any_report:
         if interrupted:
@@ -93,6 +95,19 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         baseline_changes=tuple(changes),
     )
     return whole, notes
+
+
+def _systems_not_run(results: Iterable[CaseResult], file: Path) -> Iterator[Note]:
+    """Say how a strict session leaves out systems of which not one case could be run."""
+    skipped: dict[str, bool] = {}
+    for result in results:
+        all_skipped = all(j.verdict is Verdict.SKIPPED for j in result.judgements.values())
+        skipped[result.case.system] = skipped.get(result.case.system, True) and all_skipped
+    if names := ", ".join(name for name, every in skipped.items() if every):
+        yield Note(
+            f"no case of {names} can be run here: if that is so for good, name the systems that "
+            f"this cluster runs under 'systems' in {file}"
+        )
 
 
 def _change_baselines(
