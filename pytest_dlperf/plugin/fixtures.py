@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.model.case import SINGLE_DEVICE, Case
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.plugin.cases import SUITE, case_of
 from pytest_dlperf.plugin.records import TestNotes
 
 if TYPE_CHECKING:
@@ -17,31 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.plugin.suite import Suite
 
-SUITE: Final = pytest.StashKey["Suite"]()
 _NOTES: Final = pytest.StashKey[TestNotes]()
-
-CASE_FIXTURES: Final = {
-    "dlperf_case": Quantity.THROUGHPUT,
-    "dlperf_multi_device_case": Quantity.SPEEDUP,
-}
-"""The parametrised fixtures, and which quantity a test that asks for one is about."""
-
-
-def is_about(fixture: str, case: Case) -> bool:
-    """Whether a parametrised fixture takes this case: one device has no speedup over itself."""
-    return CASE_FIXTURES[fixture] is Quantity.THROUGHPUT or case.topology != SINGLE_DEVICE
-
-
-def case_of(item: pytest.Item) -> tuple[Case, Quantity] | None:
-    """The case that a test is parametrised with, and what the test is about."""
-    callspec = getattr(item, "callspec", None)
-    if callspec is None:
-        return None
-    for fixture, quantity in CASE_FIXTURES.items():
-        case = callspec.params.get(fixture)
-        if isinstance(case, Case):
-            return case, quantity
-    return None
 
 
 def notes_of(item: pytest.Item) -> TestNotes | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_dlperf.model.judgement import Quantity
-from pytest_dlperf.plugin.fixtures import case_of
+from pytest_dlperf.plugin.cases import case_of
 from pytest_dlperf.plugin.outcomes import Outcomes
 from pytest_dlperf.plugin.records import SessionRecords
 from pytest_dlperf.reports.report import Note

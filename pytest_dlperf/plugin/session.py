@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +16,7 @@ import pytest
 from pytest_dlperf.config.option_checks import check_places
 from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.judgement import Quantity
-from pytest_dlperf.plugin.fixtures import SUITE, case_of, is_about
+from pytest_dlperf.plugin.cases import SUITE, case_of, is_about, packed, parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,6 +77,7 @@ class DlperfSession:
             self._settings,
             more_files=_flat(hook.pytest_dlperf_system_files(config=self._config)),
             more_formats=_flat(hook.pytest_dlperf_log_formats(config=self._config)),
+            lazily=self._only_looks,
         )
         if not self._only_looks:
             if not self._is_worker:
@@ -187,7 +186,7 @@ class DlperfSession:
         if not self._parameters:
             for name in {mark for system in suite.systems.values() for mark in system.marks}:
                 self._config.addinivalue_line("markers", f"{name}: set by a system file")
-            self._parameters = _parameters(suite)
+            self._parameters = parameters_of(suite)
         return [parameter for case, parameter in self._parameters if is_about(fixture, case)]
 
     def end_rest(self) -> None:
@@ -202,21 +201,10 @@ class DlperfSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put the largest gangs first, where cases are launched on hosts: that packs them best.
-
-        Speedups come behind all throughputs: by then what they need has mostly been measured.
-        """
-        if self._suite is None or not self._suite.launches_on_hosts:
-            return
-        items.sort(key=_launch_order)
-        workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
-        # Each worker is given two tests to begin with: its first is to be one of the largest.
-        items[: 2 * workers] = [
-            item
-            for pair in zip_longest(items[:workers], items[workers : 2 * workers])
-            for item in pair
-            if item is not None
-        ]
+        """Put tests in the order that packs hosts best, where cases are launched on hosts."""
+        if self._suite is not None and self._suite.launches_on_hosts:
+            workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
+            items[:] = packed(items, workers)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -230,7 +218,7 @@ class DlperfSession:
         for item in session.items:
             if (about := case_of(item)) is not None:
                 case, quantity = about
-                cases += [case, case.single_device] if quantity is Quantity.SPEEDUP else [case]
+                cases += [case, case.single_device] if quantity.value == "speedup" else [case]
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.write_line(f"dlperf: launched {suite.launch_description}")
@@ -291,30 +279,6 @@ class DlperfSession:
             suite.cluster,
         ):
             terminalreporter.write_line(text, yellow=True)
-
-
-def _parameters(suite: Suite) -> list[tuple[Case, Any]]:
-    """Each case with its id and marks; kept lean, for there may be ten thousand of them."""
-    mark = pytest.mark.dlperf
-    of_system = {
-        system.id: [getattr(pytest.mark, name) for name in system.marks]
-        for system in suite.systems.values()
-    }
-    return [
-        (
-            case,
-            pytest.param(case, id=case.id, marks=[mark(**case.axes()), *of_system[case.system]]),
-        )
-        for case in suite.cases
-    ]
-
-
-def _launch_order(item: pytest.Item) -> tuple[int, int]:
-    about = case_of(item)
-    if about is None:
-        return (0, 0)
-    case, quantity = about
-    return (1 + (quantity is Quantity.SPEEDUP), -case.topology.nodes)
 
 
 def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launcher]:

@@ -122,7 +122,7 @@ def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
             config.stash[_MISTAKE] = str(error)
     if session is None and hasattr(config, "workerinput"):
         raise pytest.Collector.CollectError(config.stash[_MISTAKE])
-    from pytest_dlperf.plugin.fixtures import CASE_FIXTURES
+    from pytest_dlperf.plugin.cases import CASE_FIXTURES
 
     for fixture in CASE_FIXTURES:
         if fixture in asked:

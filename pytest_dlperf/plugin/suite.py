@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import (
     UnknownClusterError,
     find_cluster,
@@ -13,14 +12,10 @@ from pytest_dlperf.config.cluster import (
 from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
 from pytest_dlperf.config.systems import System, load_systems, system_files
 from pytest_dlperf.config.values import ControlArm
-from pytest_dlperf.config.variables import VariableError, check_assignments
 from pytest_dlperf.files.yamlfile import YamlError, nearest
 from pytest_dlperf.logs.formats import merged_formats
-from pytest_dlperf.logs.tree import LogIndex, index_logs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,12 +29,12 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.tree import LogSource
+    from pytest_dlperf.logs.tree import LogIndex, LogSource
     from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
     from pytest_dlperf.measure.from_logs import LogMeasurer
     from pytest_dlperf.measure.once import Measurements
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import Repeats
+    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Repeats
 
 
 MIN_PAIRS: Final = 4
@@ -62,8 +57,11 @@ class Suite:
         *,
         more_files: Iterable[Path] = (),
         more_formats: Iterable[LogFormat] = (),
+        lazily: bool = False,
     ) -> None:
         """Read the system files and the cluster's own file.
+
+        ``lazily`` leaves what only running needs: how cases are launched.
 
         Raises:
             SuiteError: With all mistakes of the system files, or the cluster's.
@@ -75,7 +73,7 @@ class Suite:
             raise SuiteError(str(error)) from error
         try:
             files = [*system_files(settings.systems_directories), *more_files]
-            self.systems = load_systems(files, formats)
+            self.systems = load_systems(files, formats, lazily=lazily)
             self.cluster = find_cluster(
                 settings.baselines_directory, settings.cluster, local=LOCAL_CLUSTER
             )
@@ -97,11 +95,17 @@ class Suite:
             raise SuiteError(f"{self.cluster.directory / 'cluster.yaml'} {message}")
 
     def _check_assignments(self) -> None:
-        specs = {name: system.launch for name, system in self.systems.items()}
+        sets = [(self.settings.assignments, self.cluster.assignments)]
+        if self.cluster.control is not None:
+            sets.append((self.cluster.control.assignments, ()))
+        if not any(any(pair) for pair in sets):
+            return  # without reading how systems are launched
+        from pytest_dlperf.config.variables import VariableError, check_assignments
+
         try:
-            check_assignments(specs, (self.settings.assignments, self.cluster.assignments))
-            if self.cluster.control is not None:
-                check_assignments(specs, (self.cluster.control.assignments,))
+            specs = {name: system.launch for name, system in self.systems.items()}
+            for pair in sets:
+                check_assignments(specs, pair)
         except VariableError as error:
             raise SuiteError(str(error)) from error
 
@@ -135,12 +139,16 @@ class Suite:
         Raises:
             SuiteError: A system, its options or a folder is not there, or holds no log at all.
         """
+        from pytest_dlperf.logs.tree import LogIndex
+
         index = LogIndex()
         for source in self.settings.log_sources:
             index.merge(self._index(source))
         return index
 
     def _index(self, source: LogSource) -> LogIndex:
+        from pytest_dlperf.logs.tree import index_logs
+
         given = f"--dlperf-logs {source.system}"
         system = self.systems.get(source.system)
         if system is None:
@@ -273,9 +281,11 @@ class Suite:
 
     def _repeats_of_logs(self, case: Case) -> Repeats:
         """How many logs of a case are read: all of them, unless the rule decides earlier."""
+        from pytest_dlperf.gate.rules import repeats_for
+        from pytest_dlperf.model.measurement import FixedRepeats
+
         if self.settings.records_baselines:
             return FixedRepeats(None)
-        from pytest_dlperf.gate.rules import repeats_for
 
         return repeats_for(self.baseline(case), self.terms(case))
 
@@ -312,6 +322,8 @@ class Suite:
             CannotMeasureError: The case cannot be measured here.
             BrokenError: What it needs is here, and broken.
         """
+        from pytest_dlperf.model.measurement import Measurement
+
         measurer, measurements = self._measurer, self._measurements
         if measurer is None or measurements is None:
             raise AssertionError("it is not said how to measure")
@@ -323,6 +335,7 @@ class Suite:
     def asked(self) -> Asked:
         """What the session is asked to do with its verdicts."""
         from pytest_dlperf.gate.acceptance import Asked
+        from pytest_dlperf.model.judgement import Verdict
 
         settings = self.settings
         after = {
@@ -347,6 +360,8 @@ class Suite:
             CannotMeasureError: The accepted software cannot be launched here.
             BrokenError: What it needs is here, and broken.
         """
+        from pytest_dlperf.model.measurement import InterleavedRuns
+
         launching, measurements, control = (
             self._launching,
             self._measurements,
@@ -412,6 +427,8 @@ class Suite:
             SuiteError: The file has mistakes.
         """
         if case.system not in self._baselines:
+            from pytest_dlperf.baselines.reading import load_baselines
+
             try:
                 self._baselines[case.system] = load_baselines(self.cluster, case.system)
             except YamlError as error:
