@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.plugin.cases import SUITE, case_of
 from pytest_dlperf.plugin.records import TestNotes
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_dlperf.gate.verdicts import Settled
+    from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.plugin.suite import Suite
 
