@@ -9,7 +9,8 @@ import pytest
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.model.records import TestRecord
-from pytest_dlperf.plugin.fixtures import SUITE, VerdictError, notes_of
+from pytest_dlperf.plugin.cases import SUITE
+from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
 from pytest_dlperf.reports.report import TestStatus
 
 if TYPE_CHECKING:
