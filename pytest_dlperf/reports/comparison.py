@@ -197,10 +197,6 @@ def _ends(ends: tuple[float, float]) -> str:
     return f"{_ratio(ends[0])} to {_ratio(ends[1])}"
 
 
-def _counted(count: int) -> str:
-    return "1 case" if count == 1 else f"{count} cases"
-
-
 def _found(comparison: Comparison) -> str:
     """Count the cases per conclusion: ``4 cases compared: 1 faster, 3 slower``."""
     counts = [
@@ -208,15 +204,17 @@ def _found(comparison: Comparison) -> str:
         for difference in Difference
         if (count := comparison.count(difference))
     ]
-    return f"{_counted(len(comparison.cases))} compared: {', '.join(counts)}"
+    cases = numbers.counted(len(comparison.cases), "case")
+    return f"{cases} compared: {', '.join(counts)}"
 
 
 def _mean(comparison: Comparison) -> str | None:
     mean = comparison.mean_ratio
     if mean is None:
         return None
+    cases = numbers.counted(mean.cases, "case")
     return (
-        f"B/A is {_ratio(mean.ratio)} in the geometric mean of {_counted(mean.cases)}, "
+        f"B/A is {_ratio(mean.ratio)} in the geometric mean of {cases}, "
         f"95 % interval {_ends(mean.interval)}"
     )
 
@@ -287,4 +285,4 @@ def _not_compared(comparison: Comparison) -> Iterator[tuple[str, tuple[str, ...]
     groups |= {"only in A": [*comparison.only_first], "only in B": [*comparison.only_second]}
     for why, case_ids in groups.items():
         if case_ids:
-            yield f"{_counted(len(case_ids))} {why}", tuple(case_ids)
+            yield f"{numbers.counted(len(case_ids), 'case')} {why}", tuple(case_ids)

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.reports.figures import detectable_losses
 from pytest_dlperf.reports.numbers import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import timedelta
 
     from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,32 @@ def _acceptance(result: CaseResult) -> str:
     return "; ".join(parts)
 
 
-def session_facts(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def session_facts(results: Results) -> list[tuple[str, str]]:
+    """Name what a session is and what it could find."""
+    facts = [
+        ("cluster", results.cluster),
+        ("estimator", results.estimator.value),
+        ("started", results.started.replace("T", " ")),
+    ]
+    took = results.elapsed
+    if took is not None:
+        facts.append(("took", _duration(took)))
+    losses = detectable_losses(results.cases)
+    if losses is not None:
+        facts.append(("minimum detectable change", losses))
+    facts.append(("session", results.session))
+    return facts
+
+
+def _duration(taken: timedelta) -> str:
+    minutes, seconds = divmod(round(taken.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def environment_facts(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Name what the session ran on, and say it in text, whatever the results file holds."""
     for name, value in environment.items():
         if isinstance(value, Mapping):

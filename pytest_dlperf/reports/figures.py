@@ -129,6 +129,33 @@ def efficiency_percent(speedup: float | None, devices: int) -> float | None:
     return None if speedup is None else 100 * speedup / devices
 
 
+def case_cells(result: CaseResult) -> dict[str, str]:
+    """Write the numbers of a case, by the headings of all tables that show them."""
+    measured = result.measurement
+    by_throughput = result.judgements.get(Quantity.THROUGHPUT)
+    by_speedup = result.judgements.get(Quantity.SPEEDUP)
+    efficiency = efficiency_percent(result.speedup, result.case.topology.world_size)
+    return {
+        "unit": measured.unit if measured else numbers.ABSENT,
+        "median": numbers.throughput(measured.median if measured else None),
+        "reference": numbers.throughput(held_against(result, Quantity.THROUGHPUT)),
+        "diff": numbers.signed_percent(difference_percent(by_throughput)),
+        "sees": _sees(by_throughput),
+        "spread": numbers.spread(measured.spread if measured else None),
+        "mean": numbers.throughput(measured.mean if measured else None),
+        "runs": run_count(measured),
+        "speedup": numbers.speedup(result.speedup),
+        "of ideal": numbers.percent(efficiency),
+        "speedup reference": numbers.speedup(held_against(result, Quantity.SPEEDUP)),
+        "speedup diff": numbers.signed_percent(difference_percent(by_speedup)),
+        "speedup sees": _sees(by_speedup),
+    }
+
+
+def _sees(judgement: Judgement | None) -> str:
+    return numbers.detectable_loss(judgement.min_detectable_percent if judgement else None)
+
+
 def run_count(measurement: Measurement | None) -> str:
     """How many runs were taken, as ``4/5`` where some are broken."""
     if measurement is None:

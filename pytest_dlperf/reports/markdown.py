@@ -12,7 +12,6 @@ from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.records import CaseResult
-from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
     INTERRUPTED,
@@ -25,21 +24,18 @@ from pytest_dlperf.reports.case_status import (
     words_of,
     worst_first,
 )
-from pytest_dlperf.reports.environment import measured_facts, session_facts
+from pytest_dlperf.reports.environment import environment_facts, measured_facts, session_facts
 from pytest_dlperf.reports.figures import (
     CHANGE_HEADINGS,
     accepted,
     alike,
     by_training,
+    case_cells,
     change_row,
-    detectable_losses,
     difference_percent,
-    efficiency_percent,
-    held_against,
     interleaved_arms,
     named_runs,
     rule_view,
-    run_count,
     summed_up,
 )
 from pytest_dlperf.reports.markdown_text import (
@@ -78,9 +74,8 @@ _ALARM_HEADINGS: Final = (
     "", "measured", "reference", "diff", "accepted", "95 % interval", "gate sees", "verdict",
 )  # fmt: skip
 _ALWAYS_SHOWN: Final = ("", "measured", "reference", "diff", "verdict")
-_MATRIX_HEADINGS: Final = (
-    "topology", "devices", "runs", "median", "spread", "reference", "diff", "sees", "speedup",
-    "of ideal", "verdict",
+_MATRIX_CELLS: Final = (
+    "runs", "median", "spread", "reference", "diff", "sees", "speedup", "of ideal",
 )  # fmt: skip
 
 
@@ -111,30 +106,14 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
 
 def _head(results: Results) -> str:
     said = headline(results.cases, strict=results.strict, interrupted=results.interrupted)
-    losses = detectable_losses(results.cases)
-    seen = "" if losses is None else f" Minimum detectable change: {losses}."
     return "\n\n".join(
         [
             f"# dlperf: cluster {inline(results.cluster)}",
-            f"**{said.whole}.**{seen}",
+            f"**{said.whole}.**",
             *([f"**{INTERRUPTED}**"] if results.interrupted else []),
-            _when(results),
+            ", ".join(f"{name} {code(fact)}" for name, fact in session_facts(results)),
         ]
     )
-
-
-def _when(results: Results) -> str:
-    text = f"Estimator {results.estimator.value}, started"
-    try:
-        started = parse_time(results.started)
-    except ValueError:
-        return f"{text} {inline(results.started)}."
-    text = f"{text} {started:%Y-%m-%d %H:%M:%S}, UTC{started:%z}"
-    took = results.elapsed
-    if took is None:
-        return f"{text}."
-    minutes, seconds = divmod(round(took.total_seconds()), 60)
-    return f"{text}; it took {minutes // 60} h {minutes % 60} min {seconds} s."
 
 
 def _parts(results: Results) -> Iterator[Part]:
@@ -192,10 +171,8 @@ def _absent(cases: Sequence[CaseResult]) -> str:
         first, *others = dict.fromkeys(reasons_of.values())
         like_it = f"; and {len(others)} more like it" if others else ""
         why = f" ({inline(first)}{like_it})" if first else ""
-        more = len(reasons_of) - CASES_SHOWN
-        named = ", ".join(map(code, list(reasons_of)[:CASES_SHOWN]))
-        rest = f" and {more} more" if more > 0 else ""
-        lines.append(f"**{status_name}**{why}: {named}{rest}")
+        named = numbers.named(list(map(code, reasons_of)), CASES_SHOWN)
+        lines.append(f"**{status_name}**{why}: {named}")
     return _some(lines, REASONS_SHOWN)
 
 
@@ -213,7 +190,7 @@ def _ignored(results: Results) -> str:
 
 
 def _environment(results: Results) -> str:
-    facts = [*session_facts(results.environment), *measured_facts(results.cases)]
+    facts = [*environment_facts(results.environment), *measured_facts(results.cases)]
     return table(("fact", "value"), [(inline(name), inline(fact)) for name, fact in facts])
 
 
@@ -358,6 +335,7 @@ def _matrix(results: Results) -> Iterator[Part]:
 
     Those of which nothing was measured share one that is folded.
     """
+    headings = ("topology", "devices", *_MATRIX_CELLS, "verdict")
     unmeasured = []
     for members in by_training(results.cases).values():
         case = members[0].case
@@ -371,13 +349,13 @@ def _matrix(results: Results) -> Iterator[Part]:
         rows = [*_single_device(members), *map(_matrix_row, members)]
         all_good = all(status_of(result).is_good for result in members)
         yield Part(
-            text=f"### {name}{counted_in}\n\n{table(_MATRIX_HEADINGS, rows, right=' rrrrrrrrr')}",
+            text=f"### {name}{counted_in}\n\n{table(headings, rows, right=' rrrrrrrrr')}",
             weight=_Weight.TABLE if all_good else _Weight.BAD_TABLE,
             section="Matrix",
             name="tables of the matrix",
         )
     if unmeasured:
-        trainings = "1 training" if len(unmeasured) == 1 else f"{len(unmeasured)} trainings"
+        trainings = numbers.counted(len(unmeasured), "training")
         yield Part(
             text=details(f"Nothing was measured of {trainings}", bullets(unmeasured)),
             weight=_Weight.ABSENT,
@@ -409,18 +387,7 @@ def _single_device(members: Sequence[CaseResult]) -> Iterator[Sequence[str]]:
 
 
 def _matrix_row(result: CaseResult) -> Sequence[str]:
-    measurement, case = result.measurement, result.case
-    judgement = result.judgements.get(Quantity.THROUGHPUT)
-    return (
-        str(case.topology),
-        str(case.topology.world_size),
-        run_count(measurement),
-        numbers.throughput(measurement.median if measurement else None),
-        numbers.spread(measurement.spread if measurement else None),
-        numbers.throughput(held_against(result, Quantity.THROUGHPUT)),
-        numbers.signed_percent(difference_percent(judgement)),
-        numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
-        numbers.speedup(result.speedup),
-        numbers.percent(efficiency_percent(result.speedup, case.topology.world_size)),
-        ", ".join(_emphasized(word, status) for word, status in words_of(result)),
-    )
+    topology, cells = result.case.topology, case_cells(result)
+    verdicts = ", ".join(_emphasized(word, status) for word, status in words_of(result))
+    numbers_of = (cells[name] for name in _MATRIX_CELLS)
+    return str(topology), str(topology.world_size), *numbers_of, verdicts

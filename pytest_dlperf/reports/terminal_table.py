@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, words_of
 from pytest_dlperf.reports.figures import (
     by_training,
-    difference_percent,
+    case_cells,
     efficiency_percent,
-    held_against,
-    run_count,
 )
 from pytest_dlperf.reports.tables import listed, stacked
 
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.case import Topology
-    from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.records import CaseResult
 
 _OF_SPEEDUP: Final = "speedup "
@@ -59,30 +55,10 @@ class Row:
 
 def row_of(result: CaseResult, *, is_reference: bool = False) -> Row:
     """Fill the cells of a case; ``is_reference``: it was measured without being selected."""
-    measured = result.measurement
-    by_throughput = result.judgements.get(Quantity.THROUGHPUT)
-    by_speedup = result.judgements.get(Quantity.SPEEDUP)
-    has_speedup = result.case != result.case.single_device
-    held_speedup = held_against(result, Quantity.SPEEDUP) if has_speedup else None
-    cells = {
-        "unit": measured.unit if measured else numbers.ABSENT,
-        "median": numbers.throughput(measured.median if measured else None),
-        "reference": numbers.throughput(held_against(result, Quantity.THROUGHPUT)),
-        "diff": numbers.signed_percent(difference_percent(by_throughput)),
-        "sees": _sees(by_throughput),
-        "spread": numbers.spread(measured.spread if measured else None),
-        "mean": numbers.throughput(measured.mean if measured else None),
-        "runs": run_count(measured),
-        "speedup": numbers.speedup(result.speedup if has_speedup else None),
-        "speedup reference": numbers.speedup(held_speedup),
-        "speedup diff": numbers.signed_percent(difference_percent(by_speedup)),
-        "speedup sees": _sees(by_speedup),
-    }
+    cells = {name: cell for name, cell in case_cells(result).items() if name != "of ideal"}
+    if result.case == result.case.single_device:
+        cells |= {"speedup": numbers.ABSENT, "speedup reference": numbers.ABSENT}
     return Row(result.case.id, cells, ("for speedups",) if is_reference else _verdicts(result))
-
-
-def _sees(judgement: Judgement | None) -> str:
-    return numbers.detectable_loss(judgement.min_detectable_percent if judgement else None)
 
 
 def _verdicts(result: CaseResult) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.rows import LOST
 from pytest_dlperf.model.results import parse_time
-from pytest_dlperf.reports import history_words
+from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.case_status import CaseStatus
 from pytest_dlperf.reports.html.drawing import (
     Chart,
@@ -261,7 +261,7 @@ def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
     points = history.nights
     count = len(points)
     since = "" if count == 1 else f" since {points[0].started[:10]}"
-    yield f"{count} {'session' if count == 1 else 'sessions'}{since}"
+    yield f"{numbers.counted(count, 'session')}{since}"
     if merged > 1:
         yield f"each point stands for {merged} sessions: median of medians, slowest and fastest run"
     noise = history_words.noise(history)
@@ -275,8 +275,7 @@ def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
     elif not history.change_points:
         yield "no change point"
     if beyond:
-        points_are = "1 point" if beyond == 1 else f"{beyond} points"
-        yield f"runs of {points_are} lie beyond the chart"
+        yield f"runs of {numbers.counted(beyond, 'point')} lie beyond the chart"
 
 
 def _change(change: ChangePoint) -> str:

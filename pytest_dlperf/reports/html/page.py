@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.case_status import INTERRUPTED, counts, headline, worst_first
-from pytest_dlperf.reports.environment import session_facts
-from pytest_dlperf.reports.figures import change_row, detectable_losses
+from pytest_dlperf.reports.environment import environment_facts, session_facts
+from pytest_dlperf.reports.figures import change_row
 from pytest_dlperf.reports.html.case_view import CaseView, LogTails, case_view
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.history_chart import FRAME
@@ -57,7 +57,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
         headline=headline(results.cases, strict=results.strict, interrupted=results.interrupted),
         headline_style=_style(results),
         interrupted=INTERRUPTED if results.interrupted else "",
-        facts=_session(results),
+        facts=session_facts(results),
         counts=list(_counts(results, cases)),
         cases=cases,
         worst=[case for case in cases if case.badge.is_bad][:WORST_SHOWN],
@@ -66,7 +66,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
         scaling=scaling_charts(results.cases),
         has_history=bool(histories),
         plot=FRAME,
-        environment=list(session_facts(results.environment)),
+        environment=list(environment_facts(results.environment)),
         changes=list(map(change_row, results.baseline_changes)),
     )
 
@@ -109,34 +109,6 @@ def _drift(histories: Iterable[CaseHistory]) -> Iterator[str]:
     for history in histories:
         if history.drift is not None:
             yield f"{history.case_id} {history_words.drift(history.drift)}"
-
-
-def _session(results: Results) -> list[tuple[str, str]]:
-    facts = [
-        ("cluster", results.cluster),
-        ("estimator", results.estimator.value),
-        ("started", _readable(results.started)),
-    ]
-    took = results.elapsed
-    if took is not None:
-        facts.append(("took", _duration(took)))
-    losses = detectable_losses(results.cases)
-    if losses is not None:
-        facts.append(("minimum detectable change", losses))
-    facts.append(("session", results.session))
-    return facts
-
-
-def _readable(at: str) -> str:
-    return at.replace("T", " ")
-
-
-def _duration(taken: timedelta) -> str:
-    minutes, seconds = divmod(round(taken.total_seconds()), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
 
 
 def _style(results: Results) -> str:

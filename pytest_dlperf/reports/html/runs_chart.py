@@ -136,8 +136,7 @@ def _of_rule(
 
 
 def _median_key(measured: Measurement) -> str:
-    count = len(measured.throughputs)
-    runs = "1 run" if count == 1 else f"{count} runs"
+    runs = numbers.counted(len(measured.throughputs), "run")
     return f"median of {runs}: {numbers.throughput(measured.median)} {measured.unit}"
 
 
