@@ -331,7 +331,7 @@ def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed() -> None:
 def test_both_ends_are_shown_beside_every_speedup() -> None:
     for single in (SINGLE, None):
         ends = "\n".join(speedup_of(7900, 990, single_accepted=single).ends)
-        assert "1n8g: 7900.00 images/s, -1.2 % from its baseline 8000.00" in ends
+        assert "1n8g: 7900.00 images/s, -1.2 % from its reference 8000.00" in ends
         assert "1n1g: 990.00 images/s, -1.0 % from" in ends
 
 

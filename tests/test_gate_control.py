@@ -82,7 +82,7 @@ def test_a_loss_that_the_accepted_software_has_too_is_the_environment() -> None:
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert (found.reason or "").startswith(
         "not confirmed by the control arm: tonight the accepted software is as slow: -4.0 % from "
-        "its baseline; the candidate is 0.0 % faster in turn"
+        "its reference; the candidate is 0.0 % faster in turn"
     )
 
 
@@ -313,7 +313,7 @@ def test_a_speedup_tells_whether_the_accepted_software_scales_as_badly() -> None
     )
     single = interleaved(1000, 1000, name=SINGLE)
     for level, told in (
-        (7600, "tonight the accepted software is scaled no better: -5.0 % from its baseline"),
+        (7600, "tonight the accepted software is scaled no better: -5.0 % from its reference"),
         (8000, "the loss was gone when both were run again"),
     ):
         arms = interleaved(level, level)

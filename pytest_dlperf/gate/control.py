@@ -207,7 +207,7 @@ def _why_gone(judgement: Judgement, ends: tuple[_Arms, ...]) -> str:
     if difference > lost / 2:
         return "the loss was gone when both were run again"
     shown = wording.signed_percent(difference)
-    return f"tonight the accepted software is {what}: {shown} from its baseline"
+    return f"tonight the accepted software is {what}: {shown} from its reference"
 
 
 def _seen(loss: float, threshold: float, ends: tuple[_Arms, ...]) -> str:

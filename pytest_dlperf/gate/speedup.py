@@ -90,7 +90,7 @@ class SpeedupEnd:
         """Tell both numbers of this end."""
         held = self.decision.reference if self.decision is not None else self.accepted
         difference = wording.signed_percent(100 * (self.median / held - 1))
-        of = "its baseline" if self.rule is not None else "what the accepted speedup says"
+        of = "its reference" if self.rule is not None else "what the accepted speedup says"
         return (
             f"{self.name}: {wording.number(self.median, self.measurement.unit)}, {difference} from "
             f"{of} {wording.number(held)}"
@@ -192,7 +192,7 @@ def _whose_gain(decision: Decision, many: SpeedupEnd, single: SpeedupEnd) -> Dec
     if math.log(many.change) >= math.log(gain) / 2:
         return decision
     both = " and ".join(
-        f"{end.name} is {wording.signed_percent(100 * (end.change - 1))} from its baseline with "
+        f"{end.name} is {wording.signed_percent(100 * (end.change - 1))} from its reference with "
         f"{wording.number(end.median, end.measurement.unit)}"
         for end in (many, single)
     )
