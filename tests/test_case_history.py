@@ -264,6 +264,16 @@ def test_drift_is_told_once(file: Path, seed: str, calm: int) -> None:
     assert history.change_points == ()
 
 
+@pytest.mark.parametrize("seed", ["a", "b", "c"])
+def test_a_drift_of_more_than_the_days_that_show_it_is_told_once(file: Path, seed: str) -> None:
+    levels = [400.0] * 150 + [400.0 * (1 - 0.002 * k) for k in range(120)]
+    last = fill(file, drawn(levels, noise=0.002, seed=seed))
+    history = histories_of(file, last)[CASE]
+    assert history.drift is not None
+    assert history.drift.nights == 90
+    assert history.change_points == ()
+
+
 def test_a_change_before_drift_keeps_its_date(file: Path) -> None:
     levels = [420.0] * 40 + [400.0] * 40 + [400.0 * (1 - 0.002 * k) for k in range(30)]
     history = histories_of(file, fill(file, drawn(levels, noise=0.006)))[CASE]

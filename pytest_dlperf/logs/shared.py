@@ -144,13 +144,9 @@ class SharedSteps:
     def _shift_of(self, epoch: int, offset: int) -> int:
         shift = self._shifts.get(epoch)
         if shift is None:
-            known = self._numbers.epoch
             self._numbers.turn(epoch, self._step, offset)
             shift = self._shifts[epoch] = self._numbers.shift
-            if self._step >= self._span.last:
-                # In what order epochs come behind the window changes nothing.
-                self._numbers.epoch = known
-            elif self._offset is not None:
+            if self._offset is not None and self._step < self._span.last:
                 self._turns.add(self._step + 1)
         return shift
 
