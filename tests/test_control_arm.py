@@ -51,7 +51,7 @@ def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(
     assert case["verdict"]["throughput"] == "regressed"
     assert "confirmed by the control arm" in case["gate"]["throughput"]["reason"]
     assert [len(case["interleaved"][arm]["runs"]) for arm in ("candidate", "control")] == [4, 4]
-    result.stdout.fnmatch_lines(["  the accepted software, in turn: median 400.00, *"])
+    result.stdout.fnmatch_lines(["  accepted software, interleaved: median 400.00, *"])
 
 
 def test_what_the_whole_night_does_is_no_regression(suite: Suite, workers: list[str]) -> None:

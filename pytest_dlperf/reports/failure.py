@@ -10,6 +10,7 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import (
     difference_percent,
+    interleaved_arms,
     log_folder,
     named_runs,
     rule_view,
@@ -77,10 +78,8 @@ def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
     lines += _way_out(judgement)
     for measured in filter(None, (measurement, single_device)):
         lines += _runs(measured, measured.case_id, told=judgement.reason or "")
-        both = interleaved.get(measured.case_id)
-        if both is not None:
-            lines += _runs(both.candidate, "what is tested, in turn", told="")
-            lines += _runs(both.control, "the accepted software, in turn", told="")
+        for name, arm in interleaved_arms(interleaved.get(measured.case_id)):
+            lines += _runs(arm, name, told="")
     return "\n".join(lines)
 
 
