@@ -107,7 +107,7 @@ def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
     head, row, legend = lines(seen, verbosity=0)
     assert head.split()[4] == "sees"
     assert "5.3 %" in row
-    assert legend == "in images/s; sees: the smallest loss that the gate finds, 9 times out of 10"
+    assert legend == "in images/s; sees: the minimum detectable change, found 9 times out of 10"
 
 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])

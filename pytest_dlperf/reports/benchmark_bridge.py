@@ -88,7 +88,7 @@ def hand_over(
 
 
 def _keep_the_end(session: Any, tell: Callable[[Note], None]) -> None:
-    """Have its comparison, and the reports that come after it, whether or not it can save."""
+    """Keep its comparison, and the reports that come after it, where it cannot save."""
     save = getattr(session, "handle_saving", None)
     if save is None:
         return  # whatever it raises ends it, and is told
@@ -105,12 +105,12 @@ def _keep_the_end(session: Any, tell: Callable[[Note], None]) -> None:
 
 
 def _option(config: Any, name: str) -> Any:
-    """The value of an option of pytest-benchmark, ``None`` where it is not loaded."""
+    """Return an option of pytest-benchmark, ``None`` where it is not loaded."""
     return getattr(config.option, f"benchmark_{name}", None)
 
 
 def _fault(measurement: Measurement) -> str | None:
-    """Why a measurement has no seconds per step that could stand beside those of other nights."""
+    """Say why a measurement has no seconds per step to compare with those of other nights."""
     broken = measurement.broken_runs
     if broken:
         return f"run {broken[0].run} {broken[0].status.value}"
@@ -147,7 +147,7 @@ class _Axes(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fixture:
-    """What ``Metadata`` takes from the fixture of a test.
+    """Stand in for the fixture of a test, as far as ``Metadata`` reads it.
 
     Saved runs are joined by ``fullname``. Numbers of two clusters or estimators are not compared,
     so both stand there; the test that measured the case does not, for any test may.
@@ -186,7 +186,7 @@ def _benchmark(result: CaseResult, measurement: Measurement, cluster: str) -> An
 
 
 def _extra_info(result: CaseResult, measurement: Measurement, cluster: str) -> dict[str, Any]:
-    """What seconds per step do not say, named as in the results file."""
+    """Return what seconds per step do not say, named as in the results file."""
     verdicts = {quantity.value: result.verdict(quantity) for quantity in Quantity}
     accepted = result.accepted
     return {

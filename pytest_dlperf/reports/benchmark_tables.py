@@ -72,7 +72,7 @@ def write_tables(folder: Path, results: Results) -> None:
 
 
 def _rows(members: Sequence[CaseResult]) -> list[_Row]:
-    """The topologies of a training that runs were taken of, in their order."""
+    """Return the measured topologies of a training, in their order."""
     rows = {
         result.case.topology: _row(result.case.topology, result.measurement, result.speedup)
         for result in members
@@ -101,7 +101,7 @@ def _row(topology: Topology, measurement: Measurement, speedup: float | None) ->
 
 
 def _rounded(value: float | None) -> float | None:
-    """Two decimals, as in the original; more where little would be left of the number."""
+    """Round to two decimals as the original does, or to more where little would be left."""
     if value is None:
         return None
     if abs(value) < 1:

@@ -1,4 +1,4 @@
-"""How a case stands at the end of a session, in one word, and all cases in one line."""
+"""The status of a case at the end of a session, in one word, and all cases in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERRUPTED: Final = "The session was interrupted: it says nothing of what is mi
 
 
 class CaseStatus(str, Enum):
-    """What became of a case, over all that was judged of it, the worst first.
+    """The status of a case over all that was judged of it, the worst first.
 
     The value is the word that every report has for it.
     """
@@ -52,16 +52,16 @@ class CaseStatus(str, Enum):
 
     @property
     def is_alarm(self) -> bool:
-        """Whether a test of the case failed, and somebody has to look."""
+        """Tell whether a test of the case failed, and somebody has to look."""
         return self.rank <= CaseStatus.LOST.rank
 
     @property
     def is_good(self) -> bool:
-        """Whether the case was measured and all that was judged of it is in order."""
+        """Tell whether the case was measured and all that was judged of it is in order."""
         return self.rank >= CaseStatus.ACCEPTED.rank
 
     def fails(self, *, strict: bool) -> bool:
-        """Whether a test of the case failed; in a ``strict`` session some more do."""
+        """Tell whether a test of the case failed; in a ``strict`` session more do."""
         not_if_strict = (CaseStatus.ENVIRONMENT_SHIFT, CaseStatus.SKIPPED)
         return self.is_alarm or (strict and self in not_if_strict)
 
@@ -93,7 +93,7 @@ _SAID: Final = {
 
 
 def of_judgement(judgement: Judgement) -> CaseStatus:
-    """How a case stands by one judgement; what is accepted is none to worry about any more."""
+    """Return the status by one judgement; what is accepted is nothing to worry about any more."""
     if judgement.recorded:
         is_first = judgement.verdict is Verdict.PASS
         return CaseStatus.RECORDED if is_first else CaseStatus.ACCEPTED
@@ -101,7 +101,7 @@ def of_judgement(judgement: Judgement) -> CaseStatus:
 
 
 def status_of(result: CaseResult) -> CaseStatus:
-    """How a case stands. What was not measured never stands well, whatever a verdict says."""
+    """Return the status of a case. What was not measured is never good, whatever a verdict says."""
     statuses = map(of_judgement, result.judgements.values())
     worst = min(statuses, key=_RANKS.__getitem__, default=CaseStatus.NOT_JUDGED)
     if worst.is_good and not is_measured(result):
@@ -114,12 +114,12 @@ def status_of(result: CaseResult) -> CaseStatus:
 
 
 def is_measured(result: CaseResult) -> bool:
-    """Whether there is a throughput of the case."""
+    """Tell whether there is a throughput of the case."""
     return result.measurement is not None and bool(result.measurement.throughputs)
 
 
 def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
-    """The cases as they are shown; among equals the topologies of a training in a row."""
+    """Sort the cases as they are shown; among equals the topologies of a training in a row."""
     return sorted(results, key=lambda result: (status_of(result).rank, _place(result.case)))
 
 
@@ -131,13 +131,13 @@ def _place(case: Case) -> tuple[str, str, int, tuple[str, ...], Topology]:
 
 
 def word_of(judgement: Judgement) -> str:
-    """One verdict, and what was done about it."""
+    """Say one verdict, and what was done about it."""
     status, verdict = of_judgement(judgement), judgement.verdict.value
     return verdict if status.value == verdict else f"{verdict}, {status.value}"
 
 
 def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
-    """All verdicts of a case, each with how the case stands by it, the worst first.
+    """Say all verdicts of a case, each with its status, the worst first.
 
     The quantity is named where there is another one with another verdict or without one, and
     where no test was about the throughput.
@@ -158,7 +158,7 @@ def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
 
 
 def counts(results: Iterable[CaseResult]) -> dict[CaseStatus, int]:
-    """How many cases stand how, the worst first; what is no case's is left out."""
+    """Count the cases per status, the worst first, without zeros."""
     found = dict.fromkeys(CaseStatus, 0)
     for result in results:
         found[status_of(result)] += 1
@@ -201,7 +201,7 @@ class Headline:
 def headline(
     results: Sequence[CaseResult], *, strict: bool = False, interrupted: bool = False
 ) -> Headline:
-    """All cases in one line; regressions come first, for a release depends on them.
+    """Say all cases in one line; regressions come first, for a release depends on them.
 
     An ``interrupted`` session says of no case more than that it stands so until then.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Crash:
-    """What pytest's short summary, JUnit and annotations take a failure's place and text from."""
+    """The place and text of a failure, for pytest's short summary, JUnit and annotations."""
 
     path: str
     lineno: int
@@ -47,7 +47,7 @@ class FailureText:
         self.reprcrash = _Crash(path, (line or 0) + 1, text.partition("\n")[0])
 
     def __str__(self) -> str:
-        """The whole message."""
+        """Return the whole message."""
         return self._text
 
     def toterminal(self, writer: Any) -> None:
@@ -67,7 +67,7 @@ def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
     other_clusters: Sequence[str],
     interleaved: Mapping[str, InterleavedRuns],
 ) -> str:
-    """All that a reader needs to act on a verdict, without ``-vv`` and without other files."""
+    """Say all that a reader needs to act on a verdict, without ``-vv`` or another file."""
     subject = f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"
     lines = [subject]
     if judgement.reason:
@@ -107,7 +107,7 @@ def _comparison(
 def _judged(
     judgement: Judgement, written: Callable[[float], str], unit: str, cluster: str
 ) -> Iterator[str]:
-    """What was compared with what, and how well this can be seen."""
+    """Say what was compared with what, and how small a change is found."""
     accepted, reference = judgement.accepted, judgement.reference
     if accepted is None or reference is None or judgement.measured is None:
         return
@@ -130,7 +130,7 @@ def _judged(
 
 
 def sees(judgement: Judgement) -> str:
-    """The smallest loss that the gate finds."""
+    """Say the minimum detectable change."""
     visible = judgement.min_detectable_percent
     if visible is None:
         return "what it sees cannot be said from so few runs"
@@ -140,7 +140,7 @@ def sees(judgement: Judgement) -> str:
 
 
 def _way_out(judgement: Judgement) -> Iterator[str]:
-    """How a number that is right is accepted."""
+    """Say how to accept a number that is right."""
     is_lower = (judgement.difference_percent or 0.0) < 0
     if is_lower and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
         yield (
@@ -150,7 +150,7 @@ def _way_out(judgement: Judgement) -> Iterator[str]:
 
 
 def _runs(measurement: Measurement, name: str, *, told: str) -> Iterator[str]:
-    """The runs with their logs; a reason that was told above is not told again."""
+    """List the runs with their logs; a reason that stands above is not repeated."""
     yield f"  {name}: {summed_up(measurement)}"
     folder = log_folder(measurement)
     if folder:

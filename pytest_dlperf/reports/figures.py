@@ -38,7 +38,7 @@ def alike(reason: str, case: Case) -> str:
 
 
 def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
-    """The cases that differ by their topology alone, by the name of what they train."""
+    """Group the cases that differ by their topology alone, by the name of what they train."""
     found: dict[str, list[CaseResult]] = {}
     for result in results:
         found.setdefault(f"{result.case.system}-{result.case.variant}", []).append(result)
@@ -55,7 +55,7 @@ def decisive(record: TestRecord) -> Judgement | None:
 
 
 def held_against(result: CaseResult, quantity: Quantity) -> float | None:
-    """What a difference is taken from: the last accepted sessions, or the accepted number."""
+    """Return what a difference is taken from: the pooled last sessions, or the accepted number."""
     judgement, accepted = result.judgements.get(quantity), result.accepted
     if judgement is not None and judgement.reference is not None:
         return judgement.reference
@@ -65,14 +65,14 @@ def held_against(result: CaseResult, quantity: Quantity) -> float | None:
 
 
 def accepted(judgement: Judgement | None) -> float | None:
-    """The accepted number, where tonight was held against another one."""
+    """Return the accepted number, where tonight was held against another one."""
     if judgement is None or judgement.reference == judgement.accepted:
         return None
     return judgement.accepted
 
 
 def difference_percent(judgement: Judgement | None) -> float | None:
-    """How far the number that is shown lies above the reference that is shown beside it.
+    """Return how far the number that is shown lies above the reference shown beside it.
 
     The rule may have gone by another number than the median: see ``rule_view``. ``None`` where
     nothing was compared.
@@ -86,7 +86,7 @@ def difference_percent(judgement: Judgement | None) -> float | None:
 
 
 def rule_view(judgement: Judgement) -> str | None:
-    """What the rule went by, where that is not simply the median.
+    """Say what the rule went by, where that is not simply the median.
 
     ``the runs that count lie at 399.01: -0.2 % (95 %: -0.9 to +0.5 %)``; ``None`` otherwise.
     """
@@ -102,7 +102,7 @@ def rule_view(judgement: Judgement) -> str | None:
 
 
 def detectable_losses(results: Iterable[CaseResult]) -> str | None:
-    """The smallest losses that the gate sees, from the best case to the worst.
+    """Say the minimum detectable changes, from the best case to the worst.
 
     ``2.1 to 66.0 %``; ``None`` where nothing tells.
     """
@@ -125,7 +125,7 @@ def detectable_losses(results: Iterable[CaseResult]) -> str | None:
 
 
 def efficiency_percent(speedup: float | None, devices: int) -> float | None:
-    """Scaling efficiency: how much of the ideal a speedup is."""
+    """Return the scaling efficiency: how much of the ideal a speedup is."""
     return None if speedup is None else 100 * speedup / devices
 
 
@@ -157,7 +157,7 @@ def _sees(judgement: Judgement | None) -> str:
 
 
 def run_count(measurement: Measurement | None) -> str:
-    """How many runs were taken, as ``4/5`` where some are broken."""
+    """Count the runs, as ``4/5`` where some are broken."""
     if measurement is None:
         return numbers.ABSENT
     usable, taken = len(measurement.throughputs), len(measurement.runs)
@@ -165,7 +165,7 @@ def run_count(measurement: Measurement | None) -> str:
 
 
 def summed_up(measurement: Measurement) -> str:
-    """Median, mean and spread in a line."""
+    """Say median, mean and spread in a line."""
     return (
         f"median {numbers.throughput(measurement.median)}, "
         f"mean {numbers.throughput(measurement.mean)} {measurement.unit}, "
@@ -174,7 +174,7 @@ def summed_up(measurement: Measurement) -> str:
 
 
 def named_runs(measurement: Measurement) -> Iterator[tuple[str, Run]]:
-    """Each run by its number, after the attempts at it that failed."""
+    """Yield each run by its number, after the attempts at it that failed."""
     for run in measurement.runs:
         for number, attempt in enumerate(run.failed_attempts, start=1):
             yield f"{run.run}, attempt {number}", attempt
@@ -182,7 +182,7 @@ def named_runs(measurement: Measurement) -> Iterator[tuple[str, Run]]:
 
 
 def log_folder(measurement: Measurement) -> str:
-    """The folder that all of several logs lie in, with the stroke behind it, else nothing."""
+    """Return the common folder of several logs, a slash at its end; else nothing."""
     logs = [run.log for _, run in named_runs(measurement) if run.log]
     folders = {log.rpartition("/")[0] for log in logs}
     several = len(logs) > 1 and len(folders) == 1
@@ -190,7 +190,7 @@ def log_folder(measurement: Measurement) -> str:
 
 
 def interleaved_arms(both: InterleavedRuns | None) -> tuple[tuple[str, Measurement], ...]:
-    """Name the measurements that were taken in turn, where there are any."""
+    """Name the interleaved measurements, where there are any."""
     if both is None:
         return ()
     return (

@@ -1,4 +1,4 @@
-"""What GitHub Actions shows: a summary of the step, and annotations of the run."""
+"""Reports for GitHub Actions: the summary of the step, and annotations of the run."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def annotation_lines(
     strict: bool = False,
     interrupted: bool = False,
 ) -> Iterator[str]:
-    """Workflow commands that annotate the run with what failed, the worst first.
+    """Yield workflow commands that annotate the run with what failed, the worst first.
 
     A bad note is an error too. In a ``strict`` session so is what otherwise is a warning. That a
     session was ``interrupted`` is a warning in any event.
@@ -125,7 +125,7 @@ def annotation_lines(
 
 
 def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
-    """One annotation for all cases that were not measured for one kind of reason."""
+    """Yield one annotation for all cases of each status that lacks a measurement."""
     for status in _ABSENCES:
         cases = [result.case.id for result in results if status_of(result) is status]
         if cases:
@@ -134,7 +134,7 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
 
 
 def _of_case(result: CaseResult) -> tuple[str, str]:
-    """Title and message of a case: one line for each of its quantities that is not well."""
+    """Return title and message of a case: a line for each quantity that is not good."""
     lines = [
         _line(result.judgements[quantity], result)
         for quantity in Quantity
@@ -167,7 +167,7 @@ def _line(judgement: Judgement, result: CaseResult) -> str:
 def _annotations(
     kind: str, told: Sequence[tuple[str, str]], *, room: int = ANNOTATIONS
 ) -> Iterator[str]:
-    """As many as GitHub shows; the last of them sums up the others where there are more."""
+    """Yield as many as GitHub shows; where there are more, the last sums up the others."""
     shown = len(told) if len(told) <= room else max(room - 1, 0)
     for title, message in told[:shown]:
         yield _command(kind, title, message)
@@ -177,7 +177,7 @@ def _annotations(
 
 
 def _command(kind: str, title: str, message: str) -> str:
-    """A workflow command in one line, which nothing in its texts can end or add to."""
+    """Write a workflow command in one line, which nothing in its texts can end or add to."""
     text = "\n".join(map(numbers.printable, message.split("\n")))
     if len(text) > MESSAGE_LENGTH:
         text = f"{text[:MESSAGE_LENGTH]}…"

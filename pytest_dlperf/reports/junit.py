@@ -1,4 +1,4 @@
-"""What stands with a test in JUnit's XML: flat properties, each only where it is known."""
+"""Properties of a test in JUnit's XML: flat, each only where it is known."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JUnitReport(Report):
 
 
 def properties(record: TestRecord, *, cluster: str | None = None) -> Iterator[tuple[str, str]]:
-    """Name and value of each property, ``dlperf.`` before each name.
+    """Yield name and value of each property, ``dlperf.`` before each name.
 
     Values are one printable line: names and reasons come from logs. Numbers are written with a
     dot, throughputs in the unit per second, what ends in ``percent`` in percent. Where a test was

@@ -1,4 +1,4 @@
-"""What is told while a test runs: how far a run has come, and what it waits for."""
+"""Progress while a test runs: how far a run has come, and what it waits for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE_INTERVAL_S: Final = 10.0
 
 
 def progress_line(progress: RunProgress) -> str:
-    """One run: case, which of its repeats, how many steps, how fast, how long to go."""
+    """Describe a run: case, which of its repeats, how many steps, how fast, how long to go."""
     now = progress.progress
     at_most = "at most " if progress.may_be_fewer else ""
     arm = f" of {progress.arm}" if progress.arm else ""

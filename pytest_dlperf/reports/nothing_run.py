@@ -1,4 +1,4 @@
-"""What pytest prints where no test runs: the plans of a dry run, and why nothing was selected."""
+"""Lines for a session that runs no test: the plans of a dry run, and why nothing was selected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MARKER: Final = re.compile(r"\bdlperf\s*\(([^)]*)\)")
 def dry_run_lines(
     cases: Sequence[Case], planned: Callable[[Case], Sequence[NodeCommand]]
 ) -> Iterator[str]:
-    """Each case, and one line for each of its nodes; values that look like secrets are masked."""
+    """Yield each case, and a line for each of its nodes; what looks like a secret is masked."""
     launched = 0
     for case in cases:
         yield case.id
@@ -65,7 +65,7 @@ def selection_lines(
     is_known: Callable[[str], bool],
     cluster: Cluster,
 ) -> Iterator[str]:
-    """Which words of ``-k`` and which values of ``-m "dlperf(…)"`` no test has, and what is near.
+    """Yield the words of ``-k`` and values of ``-m "dlperf(…)"`` that no test has, and near ones.
 
     ``is_known`` says whether a word stands in the name of any test. An expression whose words are
     all known, and which nothing fits as a whole, gets the cases that have the most of them.
@@ -87,7 +87,7 @@ def selection_lines(
 
 
 def _runs(cluster: Cluster) -> str:
-    """Which systems the cluster names, where it does not run all."""
+    """Name the systems of the cluster, where it does not run all."""
     if cluster.systems is None:
         return ""
     shown = numbers.named(cluster.systems, _VALUES_SHOWN)
@@ -95,7 +95,7 @@ def _runs(cluster: Cluster) -> str:
 
 
 def _parts(case: Case) -> Iterable[str]:
-    """The words that people select a case by."""
+    """Return the words that people select a case by."""
     batch = f"b{case.batch_per_device}"
     names = (case.framework, case.model, case.precision, batch, str(case.topology))
     pieces = (piece for name in names for piece in name.split("_"))
@@ -108,7 +108,7 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 def _nearest(words: Sequence[str], ids: Iterable[str]) -> list[str]:
-    """The ids that have the most of the words, where they have more than one."""
+    """Return the ids that have the most of the words, where they have more than one."""
 
     def found(case_id: str) -> int:
         return sum(word.lower() in case_id for word in words)

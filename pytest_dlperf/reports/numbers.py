@@ -1,4 +1,4 @@
-"""How numbers and names are written for people."""
+"""Write numbers, and names and texts of others, for people."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _WORKFLOW_COMMAND: Final = re.compile(r"^([^\S\n]*)(?=::)|(?<=#)(?=#\[)", re.MUL
 
 
 def throughput(value: float | None) -> str:
-    """Two decimals as the benchmark prints them, four significant digits below 10."""
+    """Write two decimals as the benchmark prints them, four significant digits below 10."""
     return ABSENT if value is None else wording.number(value)
 
 
 def speedup(value: float | None) -> str:
-    """Two decimals."""
+    """Write two decimals."""
     if value is None:
         return ABSENT
     return f"{value:.2f}" if abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - as above
 
 
 def signed_percent(value: float | None) -> str:
-    """One decimal with its sign; what rounds to nothing has a plus."""
+    """Write one decimal with its sign; what rounds to nothing has a plus."""
     return ABSENT if value is None else wording.signed_percent(value)
 
 
 def interval(ends: tuple[float, float] | None) -> str:
-    """Both ends of an interval in percent, with their signs."""
+    """Write both ends of an interval in percent, with their signs."""
     if ends is None:
         return ABSENT
     low, high = map(wording.signed_percent, ends)
@@ -43,30 +43,30 @@ def interval(ends: tuple[float, float] | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """One decimal without a sign."""
+    """Write one decimal without a sign."""
     if value is None:
         return ABSENT
     return f"{value:.1f} %" if abs(value) < 1e9 else f"{value:.4g} %"  # noqa: PLR2004 - as above
 
 
 def detectable_loss(value: float | None) -> str:
-    """The smallest loss that is seen, in percent: nobody can lose more than all."""
+    """Write a minimum detectable change in percent: nobody can lose more than all."""
     return percent(value) if value is None or value < 100 else "no loss"  # noqa: PLR2004 - percent
 
 
 def spread(value: float | None) -> str:
-    """A coefficient of variation in percent."""
+    """Write a coefficient of variation in percent."""
     return ABSENT if value is None else f"{value * 100:.1f} %"
 
 
 def in_short(reason: str) -> str:
-    """A reason in one line: of the last lines of a log, which stand below it, the very last."""
+    """Write a reason in one line: of the end of a log, which stands below it, the last line."""
     head, *below = reason.split("\n")
     return printable(f"{head} {below[-1].strip()}" if below else head)
 
 
 def in_full(reason: str, indent: int) -> str:
-    """A reason as it is, the lines below the first one indented."""
+    """Write a reason as it is, the lines below the first one indented."""
     head, *below = map(printable, reason.split("\n"))
     return "\n".join([head, *(f"{' ' * indent}{line}" for line in below)])
 
@@ -83,14 +83,14 @@ def named(names: Sequence[str], most: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from file names and logs, safe for one line of a terminal."""
+    """Make text of file names and logs safe for one line of a terminal."""
     if not text.isprintable():
         text = text.encode("unicode_escape").decode("ascii")
     return inert(text)
 
 
 def inert(text: str) -> str:
-    """The lines of a text, none of which is a command to what runs the session.
+    """Keep the lines of a text from being commands to what runs the session.
 
     ``::error::…`` and ``##[error]…`` of a log would be one to GitHub Actions. A backslash stands
     before what makes it one.
@@ -101,7 +101,7 @@ def inert(text: str) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a printable text takes: some characters take two or none."""
+    """Count the columns of a terminal that a text takes: some characters take two or none."""
     if text.isascii():
         return len(text)
     return sum(map(_character_columns, text))
@@ -114,7 +114,7 @@ def _character_columns(character: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    """The beginning of a printable text, with dots where it does not fit."""
+    """Cut a printable text to its beginning, with dots where it does not fit."""
     if columns(text) <= room:
         return text
     room -= len("...")

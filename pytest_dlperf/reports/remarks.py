@@ -1,4 +1,4 @@
-"""What only all cases together show: where a loss comes from, odd scaling, alarms to expect."""
+"""Remarks that only all cases together allow: where a loss is, odd scaling, alarms to expect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
-    """One line for each thing worth saying of a whole session."""
+    """Yield a line for each thing worth saying of a whole session."""
     results = list(results)
     whole = (r for r in results if r.measurement is not None and not r.measurement.broken_runs)
     for name, members in by_training(whole).items():
@@ -51,7 +51,7 @@ def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
 
 
 def _alarms(results: Iterable[CaseResult]) -> Iterator[str]:
-    """How many alarms such a session gives where nothing has changed."""
+    """Say how many alarms such a session gives where nothing has changed."""
     expected = expected_false_alarms(
         judgement for result in results for judgement in result.judgements.values()
     )

@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TestStatus:
-    """What pytest prints for one test: ``letter`` by default, ``word`` with ``-v``.
+    """The status that pytest prints for a test: ``letter`` by default, ``word`` with ``-v``.
 
     ``category`` is what pytest counts the test as; ``markup`` colours both.
     """
@@ -45,7 +45,7 @@ class TestStatus:
 
 
 class Report:
-    """What one reader is given of a session. Override the moments that the report takes part in.
+    """A report of a session. Override the moments that it takes part in.
 
     The methods are called in the order in which they stand here, on xdist's controller only.
     Import what is expensive inside them: a session that ends early never needs it.

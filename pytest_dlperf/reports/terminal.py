@@ -150,7 +150,7 @@ def summary_lines(
     verbosity: int = 0,
     strict: bool = False,
 ) -> Iterator[Line]:
-    """The table of the measured cases, how they scale, what the others lack, the logs left out.
+    """Yield the table of the measured cases, their scaling, what others lack, the logs left out.
 
     ``verbosity`` -1 has the cases that are not good, in a line each; 0 every measured case, with
     the runs of those that are not good; 1 everything; -2 nothing. Where all were skipped, -1 tells
@@ -180,7 +180,7 @@ def _only_skipped(result: CaseResult) -> bool:
 
 
 def _references(results: Sequence[CaseResult]) -> list[CaseResult]:
-    """Single devices that speedups were taken over without having been selected."""
+    """Return single devices that speedups were taken over without having been selected."""
     selected = {result.case.id for result in results}
     found = {
         result.case.single_device.id: CaseResult(
@@ -236,7 +236,7 @@ def _colour(status: CaseStatus, *, strict: bool) -> str:
 
 
 def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str]:
-    """The single runs, and what is worth knowing of them."""
+    """Yield the single runs, and what is worth knowing of them."""
     if result.measurement is not None:
         if with_runs:
             yield from _runs(result.measurement.unit, result, width)
@@ -262,7 +262,7 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
 
 
 def _rule(judgement: Judgement) -> Iterator[str]:
-    """The rule's own number where the table shows another, and the accepted one."""
+    """Yield the rule's own number where the table shows another, and the accepted one."""
     written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
     number = accepted(judgement)
     told = [view] if (view := rule_view(judgement)) else []
@@ -281,7 +281,7 @@ def _runs(unit: str, result: CaseResult, width: int) -> Iterator[str]:
 
 
 def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> Iterator[Line]:
-    """Why cases were skipped: a reason that differs by the case alone is told once."""
+    """Say why cases were skipped; a reason that differs by the case alone stands once."""
     told = _by_reason(skipped)
     for members in told if with_all else told[:REASONS_SHOWN]:
         case_id, reason = next(iter(members.items()))
@@ -297,7 +297,7 @@ def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> It
 
 
 def _by_reason(skipped: Iterable[CaseResult]) -> list[dict[str, str]]:
-    """The reasons by case, those together that differ by the case alone; the most cases first."""
+    """Group reasons that differ by the case alone; the most cases first."""
     found: dict[str, dict[str, str]] = {}
     for result in skipped:
         for judgement in result.judgements.values():
@@ -308,7 +308,7 @@ def _by_reason(skipped: Iterable[CaseResult]) -> list[dict[str, str]]:
 
 
 def _in_pieces(text: str, width: int) -> Iterator[str]:
-    """A reason in lines; where one has no room for it, each thing that it lists begins one."""
+    """Break a reason into lines; where one has no room, each thing that it lists begins one."""
     if numbers.columns(text) <= width:
         yield text
         return

@@ -41,7 +41,7 @@ _VERDICT_ROOM: Final = 20
 """Verdicts that are wider together stand in a line each."""
 _MIN_TOPOLOGIES: Final = 2
 """With fewer the table says it all."""
-_LEGEND: Final = "sees: the smallest loss that the gate finds, 9 times out of 10"
+_LEGEND: Final = "sees: the minimum detectable change, found 9 times out of 10"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class CaseTable:
 
 
 def speedup_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]:
-    """For each training with several topologies its speedups, in lines of ``width`` columns."""
+    """Yield the speedups of trainings with several topologies, in lines of ``width`` columns."""
     for name, members in by_training(results).items():
         speedups = {
             result.case.topology: result.speedup
