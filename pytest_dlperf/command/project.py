@@ -14,7 +14,7 @@ from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.config.values import Given
 from pytest_dlperf.logs.formats import merged_formats
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.start import pytest_usage_errors
+from pytest_dlperf.plugin.errors import ending_session
 
 if TYPE_CHECKING:
     import argparse
@@ -122,7 +122,7 @@ class _Reader:
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
         """Read settings and what plugins add, instead of running a session."""
         hook = config.hook
-        with pytest_usage_errors():
+        with ending_session():
             settings = read_settings(config)
         self.project = Project(
             settings=settings,

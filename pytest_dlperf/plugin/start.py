@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
 from pytest_dlperf.config.option_reading import is_any_given, read_settings
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.plugin.errors import ending_session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -18,17 +19,8 @@ if TYPE_CHECKING:
 
 _SETTINGS: Final = pytest.StashKey["Settings"]()
 _SESSION: Final = pytest.StashKey["DlperfSession"]()
-_MISTAKE: Final = pytest.StashKey[str]()
+_MISTAKE: Final = pytest.StashKey[UsageError]()
 """Why a session that tests asked for cannot be."""
-
-
-@contextmanager
-def pytest_usage_errors() -> Iterator[None]:
-    """Have pytest end for a mistake of the user, before it runs anything."""
-    try:
-        yield
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from error
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -97,14 +89,14 @@ def start_early(config: pytest.Config) -> None:
     finds wrong is told when a worker's tests turn out to want it.
     """
     if is_any_given(config):
-        with pytest_usage_errors():
+        with ending_session():
             start(config)
     elif config.pluginmanager.has_plugin("dsession"):
         try:
             if may_have_suite(config):
                 start(config)
         except UsageError as error:
-            config.pluginmanager.register(_Mistake(str(error)), "dlperf-mistake")
+            config.pluginmanager.register(_Mistake(error), "dlperf-mistake")
 
 
 def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
@@ -119,9 +111,9 @@ def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
         try:
             session = start(config)
         except UsageError as error:
-            config.stash[_MISTAKE] = str(error)
+            config.stash[_MISTAKE] = error
     if session is None and hasattr(config, "workerinput"):
-        raise pytest.Collector.CollectError(config.stash[_MISTAKE])
+        raise pytest.Collector.CollectError(str(config.stash[_MISTAKE]))
     from pytest_dlperf.plugin.cases import CASE_FIXTURES
 
     for fixture in CASE_FIXTURES:
@@ -140,25 +132,26 @@ def collecting(config: pytest.Config) -> Iterator[None]:
         if _MISTAKE in config.stash and not hasattr(config, "workerinput"):
             mistake = _Mistake(config.stash[_MISTAKE])
             config.pluginmanager.register(mistake, "dlperf-mistake")
-            raise mistake.error()
+            mistake.tell()
 
 
 class _Mistake:
     """A mistake that ends the session, once it is known that tests of ours were to run."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, error: UsageError) -> None:
+        self._error = error
         self._is_told = False
 
-    def error(self) -> pytest.UsageError:
-        """Return what is to be raised."""
+    def tell(self) -> NoReturn:
+        """End the session."""
         self._is_told = True
-        return pytest.UsageError(self._text)
+        with ending_session():
+            raise self._error
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Tell it on the controller when it is why a worker has collected nothing."""
-        if report.failed and self._text in report.longreprtext:
-            raise self.error()
+        if report.failed and str(self._error) in report.longreprtext:
+            self.tell()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
