@@ -523,6 +523,20 @@ def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
     assert [signal.getsignal(number) for number in numbers] == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_was_ignored_from_the_start_ends_no_run(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """As in the background of a script, or below nohup; the supervisor ignores it too."""
+    code = f"import os\nfor pid in (os.getppid(), {os.getpid()}): os.kill(pid, {number})"
+    previous = signal.signal(number, signal.SIG_IGN)
+    try:
+        outcome = run(nodes(tmp_path, python(code)))
+    finally:
+        signal.signal(number, previous)
+    assert (outcome.exit_codes, outcome.error) == ((0,), None)
+
+
 def test_a_run_may_be_started_outside_the_main_thread(tmp_path: Path) -> None:
     outcomes: list[LaunchOutcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(run(nodes(tmp_path, python("")))))
