@@ -30,7 +30,7 @@ from pytest_dlperf.gate.verdicts import End, Question, decide
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import RuleName, Verdict
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
-from pytest_dlperf.plugin.suite import MIN_PAIRS
+from pytest_dlperf.plugin.measuring import MIN_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

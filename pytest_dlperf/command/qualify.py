@@ -28,7 +28,7 @@ from pytest_dlperf.gate.qualification import MIN_RUNS, qualify
 from pytest_dlperf.gate.rules import rule_maker
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import RuleName
-from pytest_dlperf.plugin.suite import Suite
+from pytest_dlperf.plugin.suite import Suite, load_suite
 from pytest_dlperf.reports.numbers import counted
 from pytest_dlperf.reports.tables import wrapped
 
@@ -153,7 +153,7 @@ def _suite(options: argparse.Namespace) -> Suite:
         cluster=options.cluster or project.settings.cluster,
         control=ControlArm.NEVER,  # nothing is run, so no cluster needs one
     )
-    suite = Suite(settings, more_files=project.more_files, more_formats=project.more_formats)
+    suite = load_suite(settings, more_files=project.more_files, more_formats=project.more_formats)
     if not suite.cases:
         folders = ", ".join(map(str, settings.systems_directories))
         raise UsageError(

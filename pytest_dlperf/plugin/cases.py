@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pytest_dlperf.model.judgement import Quantity
+    from pytest_dlperf.plugin.measuring import Measuring  # noqa: F401 - of a key, in quotes
     from pytest_dlperf.plugin.suite import Suite
 
 SUITE: Final = pytest.StashKey["Suite"]()
+MEASURING: Final = pytest.StashKey["Measuring"]()
+"""Not there where pytest only looks at tests."""
 
 CASE_FIXTURES: Final = {"dlperf_case": "throughput", "dlperf_multi_device_case": "speedup"}
 """The parametrised fixtures, and which quantity a test that asks for one is about."""

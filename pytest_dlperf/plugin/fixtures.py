@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
-from pytest_dlperf.plugin.cases import SUITE, case_of
+from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of
 from pytest_dlperf.plugin.records import TestNotes
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.gate.verdicts import Settled
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.plugin.suite import Suite
 
 _NOTES: Final = pytest.StashKey[TestNotes]()
 
@@ -33,25 +32,25 @@ def notes_of(item: pytest.Item) -> TestNotes | None:
 
 def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
     """Return what measures cases for a test, and notes in its record what it measured."""
-    from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
-    from pytest_dlperf.plugin.suite import SuiteError
+    from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 
-    suite = _suite(request)
+    _check_suite(request)
 
     def measure(case: Case) -> Measurement:
         notes = notes_of(request.node) or TestNotes(case, Quantity.THROUGHPUT)
+        measuring = request.config.stash[MEASURING]
         problem: Exception
         try:
             # A baseline that cannot be read is told before hours of training, not after.
-            suite.baseline(case)
-            measurement = suite.measure(case)
-        except (CannotMeasureError, BrokenError, SuiteError) as error:
+            measuring.suite.baseline(case)
+            measurement = measuring.measure(case)
+        except (CannotMeasureError, BrokenError, UsageError) as error:
             problem = error
         else:
             notes.measured(measurement)
             return measurement
         finally:
-            for fault in suite.host_faults:
+            for fault in measuring.host_faults:
                 notes.found_host_fault(fault.host, fault.fault)
         # Outside the block above, or the exception would be told as the cause once more.
         if notes.lacks_single_device(case):
@@ -71,26 +70,25 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]
 
 def gate_for(request: pytest.FixtureRequest) -> Gate:
     """Return what judges the measurements of a test, and notes the verdicts in its record."""
-    return Gate(_suite(request), notes_of(request.node))
+    _check_suite(request)
+    return Gate(request.config, notes_of(request.node))
 
 
-def _suite(request: pytest.FixtureRequest) -> Suite:
-    suite = request.config.stash.get(SUITE, None)
-    if suite is None:
+def _check_suite(request: pytest.FixtureRequest) -> None:
+    if SUITE not in request.config.stash:
         pytest.fail(
             "there are no system files here; --dlperf-systems or the ini key dlperf_systems "
             "names their folder",
             pytrace=False,
         )
-    return suite
 
 
 class Gate:
     """Judges what a test has measured. Each method fails the test unless the verdict passes."""
 
-    def __init__(self, suite: Suite, notes: TestNotes | None) -> None:
+    def __init__(self, config: pytest.Config, notes: TestNotes | None) -> None:
         """Judge by the suite's baselines and note the verdicts in the test's record."""
-        self._suite = suite
+        self._config = config
         self._notes = notes
 
     def throughput(self, measurement: Measurement) -> Judgement:
@@ -115,11 +113,12 @@ class Gate:
         from pytest_dlperf.gate.verdicts import settle
 
         about = self._notes.record.case if self._notes is not None else None
-        question = self._suite.question(measurement, single_device, about=about)
-        settled = settle(question, self._suite.asked, self._suite.control_runs)
+        measuring = self._config.stash[MEASURING]
+        question = measuring.question(measurement, single_device, about=about)
+        settled = settle(question, measuring.asked, measuring.control_runs)
         if self._notes is not None:
             self._notes.settled(settled)
-        if not settled.judgement.passes(strict=self._suite.settings.strict):
+        if not settled.judgement.passes(strict=measuring.suite.settings.strict):
             raise VerdictError(settled)
         return settled.judgement
 

@@ -16,7 +16,7 @@ import pytest
 from pytest_dlperf.config.option_checks import check_places
 from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.cases import SUITE, case_of, is_about, packed, parameters_of
+from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of, is_about, packed, parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.plugin.measuring import Launching, Measuring
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
 
@@ -57,13 +58,23 @@ class DlperfSession:
     def _suite(self) -> Suite | None:
         return self._config.stash.get(SUITE, None)
 
+    @property
+    def _launching(self) -> Launching | None:
+        """What launches cases; ``None`` with logs, and where pytest only looks at tests."""
+        measuring = self._config.stash.get(MEASURING, None)
+        if measuring is None:
+            return None  # without the imports that measuring costs
+        from pytest_dlperf.plugin.measuring import Launching
+
+        return measuring if isinstance(measuring, Launching) else None
+
     def open(self) -> None:
         """Read what the suite declares, and get ready to measure.
 
         Raises:
             UsageError: There are mistakes in it, or in what the user asked for.
         """
-        from pytest_dlperf.plugin.suite import Suite
+        from pytest_dlperf.plugin.suite import load_suite
 
         if self._from_controller is not None:
             folder = Path(os.fsdecode(self._from_controller["session_dir"]))
@@ -73,7 +84,7 @@ class DlperfSession:
         self._collector_rests = gc.isenabled()
         gc.disable()
         hook = self._config.hook
-        suite = Suite(
+        suite = load_suite(
             self._settings,
             more_files=_flat(hook.pytest_dlperf_system_files(config=self._config)),
             more_formats=_flat(hook.pytest_dlperf_log_formats(config=self._config)),
@@ -83,7 +94,7 @@ class DlperfSession:
             if not self._is_worker:
                 check_places(self._settings, files_of_others(self._config), suite.systems)
                 self._check_history()
-            self._prepare(suite)
+            self._config.stash[MEASURING] = self._prepare(suite)
         self._config.stash[SUITE] = suite
 
     def register(self) -> None:
@@ -113,8 +124,9 @@ class DlperfSession:
         if fault is not None:
             raise UsageError(f"{place}: {file} {fault}; move it away, or name another file")
 
-    def _prepare(self, suite: Suite) -> None:
+    def _prepare(self, suite: Suite) -> Measuring:
         from pytest_dlperf.measure.once import Measurements
+        from pytest_dlperf.plugin.measuring import launching, measuring_from_logs
 
         measurements = Measurements(None)
         if self._from_controller is not None:
@@ -125,10 +137,10 @@ class DlperfSession:
         elif not self._settings.dry_run:
             suite.claim_session_dir()
         if self._index is not None:
-            suite.measure_from_logs(self._index, measurements)
-            return
+            return measuring_from_logs(suite, self._index, measurements)
         live = self._live = self._live_report()
-        suite.measure_by_launching(
+        return launching(
+            suite,
             measurements,
             launchers=launchers_of(self._config, suite.cluster.python),
             say=live.say,
@@ -149,11 +161,11 @@ class DlperfSession:
     def _announcement(self) -> Iterator[str]:
         for text in self._settings.unknown_variables:
             yield f"dlperf: {text}"
-        suite = self._suite
-        if suite is not None and suite.launches_on_hosts and not self._settings.dry_run:
+        launching = self._launching
+        if launching is not None and launching.launches_on_hosts and not self._settings.dry_run:
             from pytest_dlperf.reports.live import FILE
 
-            yield f"dlperf: launched {suite.launch_description}"
+            yield f"dlperf: launched {launching.description}"
             yield f"dlperf: progress without a terminal: {self._settings.session_dir / FILE}"
 
     def _live_report(self) -> LiveReport:
@@ -202,15 +214,15 @@ class DlperfSession:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Put tests in the order that packs hosts best, where cases are launched on hosts."""
-        if self._suite is not None and self._suite.launches_on_hosts:
+        if self._launching is not None and self._launching.launches_on_hosts:
             workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
             items[:] = packed(items, workers)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Print plans instead of running tests, if that is what was asked for."""
-        suite = self._suite
-        if not self._settings.dry_run or suite is None or self._only_looks:
+        launching = self._launching
+        if not self._settings.dry_run or launching is None:
             return None
         from pytest_dlperf.reports.nothing_run import dry_run_lines
 
@@ -221,8 +233,8 @@ class DlperfSession:
                 cases += [case, case.single_device] if quantity.value == "speedup" else [case]
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
-            reporter.write_line(f"dlperf: launched {suite.launch_description}")
-            for line in dry_run_lines(list(dict.fromkeys(cases)), suite.planned):
+            reporter.write_line(f"dlperf: launched {launching.description}")
+            for line in dry_run_lines(list(dict.fromkeys(cases)), launching.planned):
                 reporter.write_line(line)
         return True
 

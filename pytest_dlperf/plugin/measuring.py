@@ -1,0 +1,233 @@
+"""How a session takes its measurements: by reading logs, or by launching."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.baselines.accepting import ADDED_RUNS
+from pytest_dlperf.config.values import ControlArm
+from pytest_dlperf.gate.acceptance import Asked
+from pytest_dlperf.gate.control import ControlRuns
+from pytest_dlperf.gate.rules import repeats_for
+from pytest_dlperf.gate.verdicts import End, Question
+from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pytest_dlperf.config.cluster import Control
+    from pytest_dlperf.launch.fleet import Fleet, HostFault
+    from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.logs.tree import LogIndex
+    from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
+    from pytest_dlperf.measure.from_logs import LogMeasurer
+    from pytest_dlperf.measure.once import Measurements
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Repeats
+    from pytest_dlperf.plugin.suite import Suite
+
+MIN_PAIRS: Final = 4
+"""Runs of the accepted software at least, and as many beside them of what is tested. The number is
+even: then what gets slower and slower in A B B A weighs on both alike."""
+
+_CONTROL_AFTER: Final = {
+    ControlArm.ALWAYS: frozenset({Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED}),
+    ControlArm.ON_REGRESSION: frozenset({Verdict.REGRESSED}),
+    ControlArm.NEVER: frozenset[Verdict](),
+}
+
+
+class Measuring:
+    """Takes each measurement of a session once, here from logs that exist."""
+
+    launches_on_hosts = False
+    """Whether cases are launched, and on hosts that were named."""
+    host_faults: Sequence[HostFault] = ()
+    """What is wrong with hosts, as far as it is known."""
+
+    def __init__(
+        self, suite: Suite, measurer: LogMeasurer | LaunchMeasurer, measurements: Measurements
+    ) -> None:
+        """Measure by ``measurer``, and keep what it measures in ``measurements``."""
+        self.suite = suite
+        self._measurer = measurer
+        self._measurements = measurements
+        self._cases: dict[str, Case] = {}
+
+    @property
+    def asked(self) -> Asked:
+        """What the session is asked to do with its verdicts."""
+        settings = self.suite.settings
+        return Asked(
+            creates=settings.create_baselines,
+            updates=settings.update_baselines,
+            reason=settings.reason,
+        )
+
+    def measure(self, case: Case) -> Measurement:
+        """Return the case's measurement, taken once per session.
+
+        Raises:
+            CannotMeasureError: The case cannot be measured here.
+            BrokenError: What it needs is here, and broken.
+        """
+        self._cases[case.id] = case
+        return self._measurements.once(Measurement, case.id, lambda: self._measurer.measure(case))
+
+    def question(
+        self, measurement: Measurement, single_device: Measurement | None, *, about: Case | None
+    ) -> Question:
+        """Ask about a throughput, or about the speedup over a single device.
+
+        Raises:
+            ValueError: The measurements are not those of the case that the test is ``about``.
+        """
+        case = about or self._cases.get(measurement.case_id)
+        if case is None:
+            raise ValueError(f"{measurement.case_id} was not measured in this session")
+        if measurement.case_id != case.id:
+            raise ValueError(f"a test of {case.id} cannot judge {measurement.case_id}")
+        suite, single = self.suite, None
+        if single_device is not None:
+            over = case.single_device
+            if single_device.case_id != over.id:
+                raise ValueError(
+                    f"the speedup of {case.id} is taken over {over.id}, "
+                    f"not over {single_device.case_id}"
+                )
+            single = End(single_device, suite.baseline(over))
+        return Question(End(measurement, suite.baseline(case)), suite.terms(case), single)
+
+    def control_runs(self, question: Question) -> ControlRuns:
+        """Run what is asked about and the accepted software, interleaved: with logs, nothing."""
+        case_id = question.case.measurement.case_id
+        return ControlRuns(problem=f"nothing can be run beside the logs of {case_id}")
+
+
+class Launching(Measuring):
+    """Takes measurements by launching, on hosts that the user named, or here."""
+
+    _measurer: LaunchMeasurer
+
+    def __init__(
+        self, suite: Suite, measurer: LaunchMeasurer, measurements: Measurements, fleet: Fleet
+    ) -> None:
+        """Launch on a fleet."""
+        super().__init__(suite, measurer, measurements)
+        self._fleet = fleet
+        self.launches_on_hosts = not fleet.is_this_machine
+
+    @property
+    def description(self) -> str:
+        """Where and how cases are launched, for people."""
+        return self._fleet.description
+
+    @property
+    def host_faults(self) -> Sequence[HostFault]:  # type: ignore[override] # known later
+        """What is wrong with hosts, as far as it is known."""
+        return self._fleet.faults
+
+    @property
+    def asked(self) -> Asked:
+        """What the session is asked to do with its verdicts."""
+        settings = self.suite.settings
+        # What is slower is accepted with a reason, whoever made it so.
+        is_moot = settings.update_baselines and settings.reason is not None
+        if is_moot or self.suite.cluster.control is None:
+            return super().asked
+        return replace(super().asked, control_after=_CONTROL_AFTER[settings.control])
+
+    def planned(self, case: Case) -> tuple[NodeCommand, ...]:
+        """Return what the first run of a case would execute.
+
+        Raises:
+            CannotMeasureError: The case cannot be launched here.
+            BrokenError: What it needs is here, and broken.
+        """
+        return self._measurer.plan(case)
+
+    def control_runs(self, question: Question) -> ControlRuns:
+        """Run what is asked about and the accepted software, interleaved, as far as that can be."""
+        control = self.suite.cluster.control
+        if control is None:
+            return super().control_runs(question)
+        taken: list[InterleavedRuns] = []
+        problem = None
+        try:
+            taken += (self._interleaved(end.measurement, control) for end in question.ends)
+        except (CannotMeasureError, BrokenError) as error:
+            problem = f"the accepted software could not be run beside it: {error}"
+        return ControlRuns(interleaved=tuple(taken), problem=problem)
+
+    def _interleaved(self, measurement: Measurement, control: Control) -> InterleavedRuns:
+        """Run a measured case and the accepted software interleaved, once per session."""
+        taken_on = measurement.fingerprint
+        return self._measurements.once(
+            InterleavedRuns,
+            measurement.case_id,
+            lambda: self._measurer.interleaved(
+                self._cases[measurement.case_id],
+                hosts=taken_on.hosts if taken_on else (),
+                pairs=max(MIN_PAIRS, len(measurement.runs) + len(measurement.runs) % 2),
+                control=control.assignments,
+            ),
+        )
+
+
+def measuring_from_logs(suite: Suite, index: LogIndex, measurements: Measurements) -> Measuring:
+    """Measure from the logs in ``index``."""
+    # Reading and launching cost imports that a session which only collects can do without.
+    from pytest_dlperf.measure.from_logs import LogMeasurer
+
+    def repeats(case: Case) -> Repeats:
+        """Read all logs of a case, unless the rule decides earlier."""
+        if suite.settings.records_baselines:
+            return FixedRepeats(None)
+        return repeats_for(suite.baseline(case), suite.terms(case))
+
+    measurer = LogMeasurer(index, suite.systems, suite.cluster.estimator, repeats=repeats)
+    return Measuring(suite, measurer, measurements)
+
+
+def launching(
+    suite: Suite,
+    measurements: Measurements,
+    *,
+    launchers: Iterable[Launcher],
+    say: Callable[[str], None],
+    show: Callable[[RunProgress], None],
+) -> Launching:
+    """Measure by launching: ``say`` tells what a run waits for, ``show`` how far it has come.
+
+    Raises:
+        UsageError: Hosts, launcher or what was set for systems is wrong.
+    """
+    from pytest_dlperf.launch.choosing import fleet_of
+    from pytest_dlperf.measure.by_launching import LaunchMeasurer
+
+    def repeats(case: Case) -> Repeats:
+        """Launch as many runs as the rule says that will judge them."""
+        terms, baseline = suite.terms(case), suite.baseline(case)
+        # Where the tolerance is the rule for good, more runs would be for nothing.
+        may_extend = terms.tolerance_of(baseline) <= MAX_TOLERANCE_PERCENT
+        records = settings.records_baselines
+        return repeats_for(baseline, terms, at_least=ADDED_RUNS if records and may_extend else None)
+
+    settings, cluster = suite.settings, suite.cluster
+    fleet = fleet_of(settings, cluster, launchers, shared_folder=measurements.folder, say=say)
+    measurer = LaunchMeasurer(
+        fleet,
+        suite.systems,
+        cluster.estimator,
+        assignments=(settings.assignments, cluster.assignments),
+        session_dir=settings.session_dir,
+        repeats=repeats,
+        say=say,
+        show=show,
+    )
+    return Launching(suite, measurer, measurements, fleet)
