@@ -191,7 +191,6 @@ class Label:
     y: int
     text: str
     style: str = ""
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
