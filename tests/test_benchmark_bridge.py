@@ -195,7 +195,10 @@ def test_the_commands_of_pytest_benchmark_read_the_files(nights: Nights) -> None
         ("fullfunc", ["'local/steady::step': 2 tests"]),
         ("param", [f"'{ONE}': 1 tests", f"'{TWO}': 1 tests"]),
         ("param:topology", ["'topology=1n1g': 1 tests", "'topology=1n2g': 1 tests"]),
-        ("group,param:devices", ["'tiny-mlp-fp32 devices=1': 1 tests", "*devices=2': 1 tests"]),
+        (
+            "group,param:devices_per_node",
+            ["'tiny-mlp-fp32 devices_per_node=1': 1 tests", "*=2': 1 tests"],
+        ),
         ("param:size", ["'size=None': 2 tests"]),
     ],
 )

@@ -80,7 +80,8 @@ def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: li
     told = {name.removeprefix("dlperf."): value for name, value in throughput.items()}
     assert told.items() >= {
         "case": TWO, "system": "tiny-mlp", "framework": "tiny", "model": "mlp",
-        "precision": "fp32", "batch": "4", "topology": "1n2g", "nodes": "1", "devices": "2",
+        "precision": "fp32", "batch_per_device": "4", "topology": "1n2g", "nodes": "1",
+        "devices_per_node": "2",
         "quantity": "throughput", "verdict": "regressed", "unit": "samples/s",
         "estimator": "steady", "cluster": "local", "runs": "5", "rule": "tolerance",
         "tolerance_percent": "5",

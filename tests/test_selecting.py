@@ -51,8 +51,12 @@ def test_a_corner_is_picked_by_words(suite: Suite) -> None:
         ("dlperf(framework='paddle', topology='4n8g')", 5, {"framework": "paddle"}),
         ("dlperf(model='bert_base', topology='4n8g')", 11, {"model": "bert_base"}),
         ("dlperf(precision='fp16', nodes=2)", 8, {"precision": "fp16"}),
-        ("dlperf(batch=96)", 12, {"batch_per_device": 96}),
-        ("dlperf(system='ngc_pytorch-resnet50', devices=8)", 1, {"system": "ngc_pytorch-resnet50"}),
+        ("dlperf(batch_per_device=96)", 12, {"batch_per_device": 96}),
+        (
+            "dlperf(system='ngc_pytorch-resnet50', devices_per_node=8)",
+            1,
+            {"framework": "ngc_pytorch"},
+        ),
     ],
 )
 def test_a_corner_is_picked_by_exact_values(

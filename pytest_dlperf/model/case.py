@@ -155,17 +155,17 @@ class Case:
         return replace(self, topology=SINGLE_DEVICE)
 
     def axes(self) -> dict[str, Any]:
-        """The case's values by name, as builtins: what the marker carries."""
+        """Give what the id says by name: what the marker, the results file and others carry."""
         return {
             "system": self.system,
             "framework": self.framework,
             "model": self.model,
             "precision": self.precision,
-            "batch": self.batch_per_device,
+            "batch_per_device": self.batch_per_device,
+            "options": "+".join(self.options),
             "topology": str(self.topology),
             "nodes": self.topology.nodes,
-            "devices": self.topology.devices_per_node,
-            "options": "+".join(self.options),
+            "devices_per_node": self.topology.devices_per_node,
         }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.measurement import (
     Fingerprint,
@@ -42,7 +42,7 @@ class CaseEntry:
     precision: str
     batch_per_device: int
     options: tuple[str, ...]
-    topology: Topology
+    topology: str
     nodes: int
     devices_per_node: int
     unit: str | None
@@ -69,14 +69,4 @@ class CaseEntries:
 
 def axes(case: Case) -> dict[str, Any]:
     """Split the id of a case into the keys of its entry."""
-    return {
-        "system": case.system,
-        "framework": case.framework,
-        "model": case.model,
-        "precision": case.precision,
-        "batch_per_device": case.batch_per_device,
-        "options": case.options,
-        "topology": case.topology,
-        "nodes": case.topology.nodes,
-        "devices_per_node": case.topology.devices_per_node,
-    }
+    return {**case.axes(), "options": case.options}
