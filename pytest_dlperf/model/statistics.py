@@ -1,4 +1,7 @@
-"""The few sums that measurements need, in plain Python: they are over a handful of runs."""
+"""The few sums that measurements need, in plain Python: they are over a handful of runs.
+
+Published figures alone are rounded with NumPy, whose import waits for the first of them.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +61,10 @@ def sample_standard_deviation(values: Sequence[float]) -> float:
 
 
 def rounded(value: float, decimals: int) -> float:
-    """Round as NumPy does, with which the original benchmark rounded: half to even, scaled.
+    """Round with NumPy, as the original benchmark did: scale, round half to even, scale back.
 
     Python's own ``round`` goes by the exact value of the float and comes out different.
     """
-    scale = 10.0**decimals
-    scaled = value * scale
-    return round(scaled) / scale if math.isfinite(scaled) else value
+    import numpy as np
+
+    return float(np.round(value, decimals))
