@@ -40,7 +40,7 @@ from histories import CASE, session
 from pytest_dlperf.history.store import History
 name, count = sys.argv[2], int(sys.argv[3])
 for number in range(count):
-    with History.open(Path(sys.argv[1])) as history:
+    with History.open(Path(sys.argv[1]), busy_s=60) as history:
         runs = [400.0 + number] * 50
         history.add(session(number, {CASE: runs}, session=f"{name}-{number}"))
     print(number, flush=True)
@@ -358,7 +358,7 @@ def test_sessions_write_at_once_while_others_read(file: Path) -> None:
     wait_until(file.exists, what="the database", limit_s=30)
     counts = []
     while any(process.poll() is None for process in writers):
-        with History.read(file) as history:
+        with History.read(file, busy_s=60) as history:
             counts.append(history.rows("SELECT count(*) AS n FROM sessions")[0]["n"])
     assert [process.wait() for process in writers] == [0, 0, 0]
     assert counts == sorted(counts)
