@@ -55,35 +55,33 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a case.
-
-    ``throughput`` is in the system's unit per second over all devices, ``None`` unless the
-    status is ok. ``reason`` says what was wrong or, on an ok run, what is worth knowing.
-    ``steps`` is the number of steps that the throughput rests on. ``failed_attempts`` are those
-    before it that failed or hung, where the system allows that a run is repeated.
-    """
+    """One run of a case."""
 
     run: int
+    """Its number, as in the name of its log."""
     throughput: float | None
+    """In the system's unit per second over all devices; ``None`` unless the status is ok."""
     status: RunStatus
     reason: str | None = None
+    """What was wrong or, on an ok run, what is worth knowing."""
     log: str | None = None
+    """Path of the main log."""
     steps: int | None = None
+    """The number of steps that the throughput rests on."""
     failed_attempts: tuple[Run, ...] = ()
+    """Attempts before it that failed or hung, where the system allows that a run is repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """The machines and the software that a case was measured on.
-
-    ``machine`` has the keys of ``MACHINE_FACTS`` as far as they are known. ``software`` are
-    versions by name (``driver``, ``cuda``, ``nccl``, packages of the trainer's Python). ``hosts``
-    are names, node 0 first. Clocks and load are no part of it.
-    """
+    """The machines and the software that a case was measured on; without clocks and load."""
 
     machine: Mapping[str, str] = field(default_factory=dict)
+    """The ``MACHINE_FACTS`` that are known."""
     software: Mapping[str, str] = field(default_factory=dict)
+    """Versions by name: ``driver``, ``cuda``, ``nccl``, packages of the trainer's Python."""
     hosts: tuple[str, ...] = ()
+    """Names, node 0 first."""
 
 
 def differences(
@@ -99,19 +97,17 @@ def differences(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """All runs of one case under one estimator.
-
-    ``fingerprint`` is what it was taken on, ``None`` where nobody could look: logs that exist may
-    be of any machine. ``available_runs`` is how many runs there were to be had, ``None`` for as
-    many as wanted: where runs are launched.
-    """
+    """All runs of one case under one estimator."""
 
     case_id: str
     unit: str
+    """What throughput counts per second, such as ``images/s``."""
     estimator: Estimator
     runs: tuple[Run, ...]
     fingerprint: Fingerprint | None = None
+    """``None`` where nobody could look: logs that exist may be of any machine."""
     available_runs: int | None = None
+    """How many runs could be had; ``None`` for as many as wanted, where runs are launched."""
 
     @property
     def throughputs(self) -> tuple[float, ...]:

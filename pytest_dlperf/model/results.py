@@ -26,15 +26,13 @@ class IgnoredLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineChange:
-    """One number of one case that was accepted.
-
-    ``old`` and ``new`` are in ``unit``; ``old`` is ``None`` where there was no number.
-    """
+    """One number of one case that the session accepted."""
 
     case_id: str
     quantity: str
     unit: str
     old: float | None
+    """The accepted number so far, in ``unit``; ``None`` where there was none."""
     new: float
     why: str
 
@@ -46,27 +44,27 @@ class BaselineChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """A session's results.
-
-    ``session`` tells it from all others, wherever its file is read; ``started`` and ``ended`` are
-    ISO 8601 with their zone; ``units`` are the units per second by system, also of cases that were
-    not measured; ``strict`` says that a skipped case and an ``environment_shift`` failed their
-    tests; ``unfit_hosts`` are faults by host. ``log_names`` are the first
-    parts of logs' names by system; no results file has them.
-    """
+    """A session's results."""
 
     session: str
+    """An id that no other session has, wherever its file is read."""
     cluster: str
     estimator: Estimator
     started: str
+    """ISO 8601 with its zone, like ``ended``."""
     ended: str | None = None
     interrupted: bool = False
     strict: bool = False
+    """Whether skipped cases and an ``environment_shift`` failed their tests."""
     environment: Mapping[str, Any] = field(default_factory=dict)
+    """The machine that pytest ran on."""
     units: Mapping[str, str] = field(default_factory=dict)
+    """Units of throughput by system, also of cases that were not measured."""
     log_names: Mapping[str, str] = field(default_factory=dict)
+    """First parts of logs' names by system; no results file has them."""
     cases: tuple[CaseResult, ...] = ()
     unfit_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Faults by host."""
     ignored_logs: tuple[IgnoredLog, ...] = ()
     baseline_changes: tuple[BaselineChange, ...] = ()
 

@@ -65,10 +65,13 @@ def decode(plain: dict[str, Any]) -> Results:
     units = {}
     measured: dict[str, Measurement | None] = {}
     for index, entry in enumerate(entries.cases):
-        _check(entry, "cases", index)
         if entry.id.id in measured:
             raise _twice(entry.id.id, "cases", index, "id")
-        measured[entry.id.id] = _measurement(entry, results.estimator)
+        try:
+            _check_axes(entry)
+            measured[entry.id.id] = _measurement(entry, results.estimator)
+        except FormError as error:
+            raise FormError(error.problem, "cases", index, *error.path) from error
         if entry.unit is not None:
             units[entry.id.system] = entry.unit
     for index, single in enumerate(entries.single_devices):
@@ -83,25 +86,20 @@ def _twice(case_id: str, *path: str | int) -> FormError:
     return FormError(f"{shown(case_id)} stands in the file twice; each case has one entry", *path)
 
 
-def _check(entry: CaseEntry, *path: str | int) -> None:
-    """Refuse an entry that contradicts itself."""
+def _check_axes(entry: CaseEntry) -> None:
     for key, own in axes(entry.id).items():
         found = getattr(entry, key)
         if found != own:
             raise FormError(
-                f"found {shown(found)}, but by its id {entry.id} it is {shown(own)}", *path, key
+                f"found {shown(found)}, but by its id {entry.id} it is {shown(own)}", key
             )
-    if entry.unit is None and _is_measured(entry):
-        raise FormError("found null; a case with runs has a unit", *path, "unit")
-
-
-def _is_measured(entry: CaseEntry) -> bool:
-    return bool(entry.runs or entry.fingerprint) or entry.available_runs is not None
 
 
 def _measurement(entry: CaseEntry, estimator: Estimator) -> Measurement | None:
-    if entry.unit is None or not _is_measured(entry):
+    if not entry.runs and entry.fingerprint is None and entry.available_runs is None:
         return None
+    if entry.unit is None:
+        raise FormError("found null; a case with runs has a unit", "unit")
     return Measurement(
         case_id=entry.id.id,
         unit=entry.unit,
