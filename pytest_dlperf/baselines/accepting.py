@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.recording import Change, ChangeKind, significant
-from pytest_dlperf.gate.acceptance import is_outside, scatter_problem
-from pytest_dlperf.gate.verdicts import End, Question, decide
+from pytest_dlperf.gate.verdicts import End, Question, decide, is_outside, scatter_problem
 from pytest_dlperf.logs.reader import digest_of_logs
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import SINGLE_DEVICE

@@ -11,12 +11,12 @@ from pytest_dlperf.baselines.recording import Change, ChangeKind, record
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.gate.acceptance import ALL_PERCENT, detectable_percent, is_outside, withdraw
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
     MIN_BASELINE_RUNS,
     MIN_BASELINE_SESSIONS,
 )
+from pytest_dlperf.gate.verdicts import ALL_PERCENT, detectable_percent, is_outside, withdraw
 from pytest_dlperf.model.baseline import ROLLING_SESSIONS
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.results import BaselineChange, Results

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.gate.verdicts import Settled
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.plugin.measuring import Measuring
 
 _NOTES: Final = pytest.StashKey[TestNotes]()
 
@@ -113,7 +114,7 @@ class Gate:
         from pytest_dlperf.gate.verdicts import settle
 
         about = self._notes.record.case if self._notes is not None else None
-        measuring = self._config.stash[MEASURING]
+        measuring: Measuring = self._config.stash[MEASURING]
         question = measuring.question(measurement, single_device, about=about)
         settled = settle(question, measuring.asked, measuring.control_runs)
         if self._notes is not None:

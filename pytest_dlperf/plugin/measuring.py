@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.accepting import ADDED_RUNS
 from pytest_dlperf.config.values import ControlArm
-from pytest_dlperf.gate.acceptance import Asked
 from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.rules import repeats_for
-from pytest_dlperf.gate.verdicts import End, Question
+from pytest_dlperf.gate.verdicts import Asked, End, Question
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.judgement import Verdict
