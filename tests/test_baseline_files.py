@@ -176,7 +176,7 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
         ("node: 8", "node: 0", "2: $.devices_per_node: found '0', a number; allowed: an integer"),
         ("/usr/bin/python3.6", "3.6", "3: $.python: found '3.6', a number; allowed: a Python int"),
         ("b c'\"", 'b c"', "5: $.vars.*.extra_args: the arguments cannot be told apart"),
-        ("pause_s: 20", "pause_s: -2", "5: $.vars.*.pause_s: pause_s is a number of seconds from"),
+        ("pause_s: 20", "pause_s: -2", "5: $.vars.*.pause_s: pause_s must be a number of seconds"),
         ("checkout: /models", "checkout: [a]", "7: $.vars.paddle-resnet50.checkout: found a list"),
         ("[--a, b c, 1]", "[--a, {b: c}]", "9: $.vars.paddle-resnet50.extra_args[1]: found a ma"),
         ("NCCL_DEBUG: I", "A=B: I", "11: $.vars.paddle-resnet50.env.A=B: 'A=B' is no name of an"),

@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.config.assignments import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.conditions import Condition
-from pytest_dlperf.config.launch_spec import EVERY_SYSTEM_TAKES, LaunchSpec, Variable
+from pytest_dlperf.config.launch_spec import LaunchSpec, Variable
 from pytest_dlperf.config.systems import (
     DEFAULT_REPEATS,
     DEFAULT_TOLERANCE_PERCENT,

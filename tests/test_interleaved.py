@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from trainers import CASES, SYSTEM, TinySystem, measurer, slower_by
 
-from pytest_dlperf.config.variables import Assignment
+from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.logs.tree import CONTROL_ARM, LogSource, index_logs

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_dlperf.config.assignments import Assignment, parse_assignment
 from pytest_dlperf.config.conditions import Condition
 from pytest_dlperf.config.launch_spec import (
     ConditionalArguments,
@@ -19,14 +20,12 @@ from pytest_dlperf.config.launch_spec import (
     VariableKind,
 )
 from pytest_dlperf.config.variables import (
-    Assignment,
     LaunchVariables,
     MissingVariableError,
     NeededPath,
     VariableError,
     check_assignments,
     needed_paths,
-    parse_assignment,
     resolve,
 )
 from pytest_dlperf.model.case import Case
@@ -90,12 +89,12 @@ def test_an_assignment_is_a_system_a_name_and_a_value(
         (".data=/x", "sets nothing"),
         ("a-b.=/x", "sets nothing"),
         ("a-b.data.x=1", "sets nothing"),
-        ("a-b.env=1", "no name of an environment variable; write env.NAME=value"),
-        ("a-b.env.=1", "no name of an environment variable"),
+        ("a-b.env=1", "not the name of an environment variable; write env.NAME=value"),
+        ("a-b.env.=1", "not the name of an environment variable"),
         ("a-b.extra_args='x", "the arguments cannot be told apart: No closing quotation"),
-        ("a-b.pause_s=long", "pause_s is a number of seconds from zero on, not 'long'"),
-        ("a-b.pause_s=-1", "pause_s is a number"),
-        ("a-b.pause_s=nan", "pause_s is a number"),
+        ("a-b.pause_s=long", "pause_s must be a number of seconds ≥ 0, not 'long'"),
+        ("a-b.pause_s=-1", "pause_s must be a number"),
+        ("a-b.pause_s=nan", "pause_s must be a number"),
         ("a-b.python=", "python is empty"),
         ("a-b.data=x\0y", "NUL"),
         ("a-b.env.A\0=x", "NUL"),
@@ -184,7 +183,7 @@ def test_a_relative_path_is_refused_with_its_place() -> None:
         str(told_before.value)
         == str(caught.value)
         == (
-            "--dlperf-set paddle-resnet50.checkout: 'models' is no absolute path of a folder; "
+            "--dlperf-set paddle-resnet50.checkout: 'models' is not the absolute path of a folder; "
             "paddle-resnet50.checkout is: the trainer's folder"
         )
     )

@@ -274,7 +274,9 @@ def test_structure_and_meaning_are_both_checked(tmp_path: Path) -> None:
     """A good structure whose meaning is none is told by the reader, with its place."""
     text = TEXT.replace("2026-11-01T03", "2026-02-31T03")
     assert oracle(text, "baselines") == []
-    with pytest.raises(YamlError, match=r"sessions\[0\]\.at: '2026-02-31T03:00:00\+00:00' is no t"):
+    with pytest.raises(
+        YamlError, match=r"sessions\[0\]\.at: '2026-02-31T03:00:00\+00:00' is not a t"
+    ):
         read_baselines(FILE, "paddle-resnet50", {}, text=text)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "cluster.yaml").write_text(

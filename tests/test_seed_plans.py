@@ -10,14 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.config.launch_spec import Devices, StartOn
 from pytest_dlperf.config.systems import System, load_systems
-from pytest_dlperf.config.variables import (
-    MissingVariableError,
-    needed_paths,
-    parse_assignment,
-    resolve,
-)
+from pytest_dlperf.config.variables import MissingVariableError, needed_paths, resolve
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case, Topology

@@ -96,8 +96,8 @@ def test_the_shipped_files_are_sound() -> None:
             "[1n1g, 4n8g]",
             "[1n1g, 4x8]",
             (
-                "13: $.cases[0].topologies[1]: '4x8' is no topology; write nodes and devices per "
-                "node as in '4n8g'"
+                "13: $.cases[0].topologies[1]: '4x8' is not a topology; write nodes and "
+                "devices per node as in '4n8g'"
             ),
         ),
         (
@@ -310,6 +310,17 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             "14: $.launch.variables.nodes: has the name 'nodes', which has a meaning already",
         ),
         (
+            "    data: {meaning",
+            "    A b: {meaning: x}\n    data: {meaning",
+            "14: $.launch.variables.A b: 'A b' is not a name; write lower-case letters",
+        ),
+        (
+            "    FAST:",
+            "    A=B: 1\n    FAST:",
+            "32: $.launch.environment.A=B: 'A=B' is not the name of an environment variable",
+        ),
+        ("step_limit_s: 6.5", "step_limit_s: .inf", "36: $.launch.step_limit_s: found '.inf'"),
+        (
             "option: dali, p",
             "option: dal, p",
             (
@@ -335,7 +346,11 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             ),
         ),
         ("[2, 4]", "[2, 4+]", "21: $.launch.values.threads[1].when.world_size[1]: 'at least so"),
-        ("[2, 4]", "[2, 0]", "21: $.launch.values.threads[1].when.world_size[1]: '0' is no count"),
+        (
+            "[2, 4]",
+            "[2, 0]",
+            "21: $.launch.values.threads[1].when.world_size[1]: '0' is not a count",
+        ),
         (
             '"{shards}"',
             '"{shard}"',
@@ -366,7 +381,7 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
                 "placeholder {batch_per_nod/1000}; did you mean {batch_per_node}?"
             ),
         ),
-        ("nodes: 2+", "nodes: two", "26: $.launch.command[2].when.nodes: 'two' is no count"),
+        ("nodes: 2+", "nodes: two", "26: $.launch.command[2].when.nodes: 'two' is not a count"),
         (
             "[-H, ",
             '["{batch}", ',

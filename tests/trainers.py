@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.config.variables import Assignment
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.leases import HostPool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
@@ -16,29 +16,17 @@ from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.config.systems import System
     from pytest_dlperf.files.yamlfile import Problem
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.case import Case
 
 _NAMES_SHOWN: Final = 5
 # What a number exactly between two digits may be off beside.
 _FLOATING_POINT: Final = 1.0001
-
-
-class DeclaredSystem(Protocol):
-    """What is needed of a system: its cases, and the unit of its throughput."""
-
-    @property
-    def cases(self) -> Sequence[Case]:
-        """The cases that it declares."""
-
-    @property
-    def unit(self) -> str:
-        """What its throughput counts, per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +52,24 @@ class Finding:
         )
 
 
-def check_cluster(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> list[Finding]:
+def check_cluster(
+    cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool = True
+) -> Iterator[Finding]:
     """Check all baselines of a cluster against the systems that are declared.
 
     A case without baseline is a fault where the cluster says that it runs the system, or has a
-    file of it; else one finding for each system tells that it has none.
+    file of it; else one finding for each system tells that it has none. Unless ``all_are_read``,
+    a name that no system has may be that of one whose file has mistakes.
     """
-    return list(_findings(cluster, systems))
-
-
-def _findings(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> Iterator[Finding]:
     cluster_file = cluster.directory / CLUSTER_FILE
     place = f"{cluster_file}:1" if cluster_file.exists() else str(cluster.directory)
     listed = cluster.systems
-    for message in undeclared_systems(cluster, systems):
+    for message in undeclared_systems(cluster, systems) if all_are_read else ():
         yield Finding(place=place, message=message)
     files = {file.stem: file for file in sorted(cluster.directory.glob("*.yaml"))}
     files.pop(cluster_file.stem, None)
     for file in files.values():
-        yield from _file(file, cluster, systems)
+        yield from _file(file, cluster, systems, all_are_read=all_are_read)
     for name in systems if listed is None else listed:
         if name in systems and name not in files:
             count = len(systems[name].cases)
@@ -93,7 +80,9 @@ def _findings(cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> Iterat
             )
 
 
-def _file(file: Path, cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -> Iterator[Finding]:
+def _file(
+    file: Path, cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool
+) -> Iterator[Finding]:
     """What is wrong with the baselines of one system."""
     name = file.stem
     try:
@@ -101,13 +90,13 @@ def _file(file: Path, cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -
     except YamlError as error:
         yield from map(Finding.of, error.problems)
         return
-    if name not in systems:
+    if name not in systems and all_are_read:
         message = f"no system file declares {name!r}{nearest(name, systems)}"
         yield Finding(place=f"{file}:1", message=f"{message}; delete it if there is none any more")
-    else:
-        if cluster.systems is not None and name not in cluster.systems:
-            message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
-            yield Finding(place=f"{file}:1", message=message)
+    elif cluster.systems is not None and name not in cluster.systems:
+        message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
+        yield Finding(place=f"{file}:1", message=message)
+    if name in systems:
         yield from _coverage(file, cluster, systems[name], baselines)
     for (variant, topology), baseline in baselines.items():
         for message, is_fault in _entry(baseline):
@@ -118,7 +107,7 @@ def _file(file: Path, cluster: Cluster, systems: Mapping[str, DeclaredSystem]) -
 def _coverage(
     file: Path,
     cluster: Cluster,
-    system: DeclaredSystem,
+    system: System,
     baselines: Mapping[tuple[str, str], Baseline],
 ) -> Iterator[Finding]:
     """What a file has too much, what it lacks, and what can never be compared."""

@@ -81,7 +81,7 @@ _RUNS = MapOf(
     _THROUGHPUT,
     "a mapping of run numbers to throughputs",
     names="[1-9][0-9]*",
-    refused="is no run number",
+    refused="is not a run number",
 ).parsed(_by_number)
 
 _SESSION: Final = Record(
@@ -167,7 +167,7 @@ BASELINES: Final = Record(
                 _ENTRY,
                 "a mapping of topologies such as 4n8g",
                 names=TOPOLOGY_PATTERN,
-                refused="is no topology; write nodes and devices per node as in '4n8g'",
+                refused="is not a topology; write nodes and devices per node as in '4n8g'",
                 may_be_empty=True,
             ),
             "a mapping of cases",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.checking import DeclaredSystem, Finding, check_cluster
+from pytest_dlperf.baselines.checking import Finding, check_cluster
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.project import read_project
@@ -31,7 +31,6 @@ from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.variables import VariableError, check_assignments
 from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.plain import to_plain
@@ -189,9 +188,8 @@ def _cluster(
             Finding(place=str(directory / name), message=message, is_fault=True),
             *_unreadable_baselines(directory / name),
         ]
-    if not all_are_read:
-        return check_cluster(*_with_unread(cluster, systems))
-    return check_cluster(cluster, systems) + _assignments(cluster, systems)
+    findings = list(check_cluster(cluster, systems, all_are_read=all_are_read))
+    return findings + _assignments(cluster, systems) if all_are_read else findings
 
 
 def _unreadable_baselines(folder: Path) -> list[Finding]:
@@ -217,43 +215,6 @@ def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Findin
     except VariableError as error:
         return [Finding(place=problem.place, message=problem.message) for problem in error.problems]
     return []
-
-
-# ------------------------------------------------------- systems that cannot be read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _UnreadSystem:
-    """Stand-in for a system whose file is broken: it declares what its baselines have."""
-
-    cases: tuple[Case, ...]
-    unit: str
-
-
-def _with_unread(
-    cluster: Cluster, systems: Mapping[str, DeclaredSystem]
-) -> tuple[Cluster, dict[str, DeclaredSystem]]:
-    """Imagine the cluster and the systems once the broken system files can be read.
-
-    Any name that no file declares by now may be that of a broken one.
-    """
-    files = {file.stem for file in cluster.directory.glob("*.yaml") if file.name != CLUSTER_FILE}
-    unread = {name: _standing_in(cluster, name) for name in sorted(files - systems.keys())}
-    known = {**systems, **unread}
-    if cluster.systems is not None:
-        cluster = replace(cluster, systems=tuple(name for name in cluster.systems if name in known))
-    return cluster, known
-
-
-def _standing_in(cluster: Cluster, name: str) -> _UnreadSystem:
-    try:
-        baselines = load_baselines(cluster, name)
-        cases = tuple(Case.parse(f"{name}-{variant}-{topology}") for variant, topology in baselines)
-    except (YamlError, ValueError):
-        # The mistakes are told by whoever reads the file next; what is no case id has no case.
-        return _UnreadSystem(cases=(), unit="")
-    units = {baseline.unit for baseline in baselines.values()}
-    return _UnreadSystem(cases=cases, unit=min(units, default=""))
 
 
 # ----------------------------------------------------------------------------- telling

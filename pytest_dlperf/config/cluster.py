@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.config.variables import VARS
+from pytest_dlperf.config.assignments import VARS
 from pytest_dlperf.files.shapes import Integer, Key, ListOf, MapOf, Record, Scalar, Text, one_of
 from pytest_dlperf.files.yamlfile import load, nearest
 from pytest_dlperf.model.errors import UsageError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from pytest_dlperf.config.variables import Assignment
+    from pytest_dlperf.config.assignments import Assignment
 
 CLUSTER_FILE: Final = "cluster.yaml"
 

@@ -38,7 +38,7 @@ class Counts:
         match = _COUNTS.fullmatch(text)
         if match is None:
             raise ValueError(
-                f"{text!r} is no count; write a whole number above 0, or with a plus behind it, "
+                f"{text!r} is not a count; write an integer ≥ 1, or one with a plus behind it, "
                 "as in '2+', for at least so many"
             )
         number = int(match[1])

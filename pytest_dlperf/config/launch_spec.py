@@ -7,12 +7,11 @@ conditions on the case; what differs between runs and nodes stands as ``{field}`
 from __future__ import annotations
 
 import importlib.util
-import math
-import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.config.assignments import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.conditions import (
     CHOICES,
     CONDITION,
@@ -46,11 +45,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
-EVERY_SYSTEM_TAKES: Final = ("extra_args", "env", "python", "pause_s")
-"""What the user can set for any system, beside the system's own variables."""
-
 _RESERVED: Final = (*EVERY_SYSTEM_TAKES, EXTRA_ARGUMENTS.strip("{}"))
-_NAME = re.compile(NAME_PATTERN)
 
 
 class Devices(Enum):
@@ -225,12 +220,8 @@ class LaunchSpec:
             yield "command", "names no program; the first word is the program to start"
         if self.command.count(EXTRA_ARGUMENTS) > 1:
             yield "command", f"has {EXTRA_ARGUMENTS} twice; the user's arguments go to one place"
-        for name in self.environment:
-            if not name or "=" in name or "\0" in name:
-                yield "environment", f"has the name {name!r}, which no variable can have"
         yield from self._name_problems()
         yield from self._template_problems()
-        yield from self._number_problems()
 
     def _template_problems(self) -> Iterator[tuple[str, str]]:
         fields_and_variables = (*FIELDS, *self.variables)
@@ -245,29 +236,11 @@ class LaunchSpec:
             if not isinstance(value, str):
                 yield from unreachable(f"environment.{name}", value)
 
-    def _number_problems(self) -> Iterator[tuple[str, str]]:
-        for name in ("time_limit_s", "first_step_limit_s", "step_limit_s"):
-            seconds = getattr(self, name)
-            if not (math.isfinite(seconds) and seconds > 0):
-                yield name, f"is a number of seconds above zero, not {seconds!r}"
-        if not (math.isfinite(self.pause_s) and self.pause_s >= 0):
-            yield "pause_s", f"is a number of seconds from zero on, not {self.pause_s!r}"
-        if self.retries < 0:
-            yield "retries", f"is a whole number from zero on, not {self.retries!r}"
-
     def _name_problems(self) -> Iterator[tuple[str, str]]:
         for kind, names in (("variables", self.variables), ("values", self.values)):
             for name in names:
                 path = f"{kind}.{name}"
-                if not _NAME.fullmatch(name):
-                    yield (
-                        path,
-                        (
-                            f"has the name {name!r}; allowed are lower-case letters, digits and "
-                            "underscores, a letter first"
-                        ),
-                    )
-                elif name in FIELDS or name in _RESERVED:
+                if name in FIELDS or name in _RESERVED:
                     yield path, f"has the name {name!r}, which has a meaning already; use another"
                 elif kind == "values" and name in self.variables:
                     yield path, f"has the name {name!r} of a variable; use another"
@@ -306,7 +279,7 @@ def value_problem(variable: Variable, value: str) -> str | None:
     if "\0" in value:
         return f"{value!r} holds a NUL character, which no program can be given"
     if variable.kind.is_path and not value.startswith("/"):
-        return f"{value!r} is no absolute path of a {variable.kind.value}"
+        return f"{value!r} is not the absolute path of a {variable.kind.value}"
     return None
 
 
@@ -325,6 +298,8 @@ def _is_importable(name: str) -> bool:
 
 # Stands for a text that is a mistake, so that those behind it keep their places in the list.
 _STAND_IN: Final = "-"
+
+_NO_NAME: Final = "is not a name; write lower-case letters, digits and underscores, a letter first"
 
 _SECONDS = Number(unit="seconds")
 
@@ -364,18 +339,31 @@ LAUNCH: Final = Record(
                 Key("default", Scalar(), "Its value where the user says nothing."),
             ),
             "a mapping of names to what they mean",
+            names=NAME_PATTERN,
+            refused=_NO_NAME,
             stand_in=Variable(meaning=_STAND_IN),
         ),
         "What the user has to say before the trainer can start, by name.",
     ),
     Key(
         "values",
-        MapOf(CHOICES, "a mapping of names to lists of choices", stand_in=(Choice(value="-"),)),
+        MapOf(
+            CHOICES,
+            "a mapping of names to lists of choices",
+            names=NAME_PATTERN,
+            refused=_NO_NAME,
+            stand_in=(Choice(value=_STAND_IN),),
+        ),
         "Values that differ between cases, by name: the first choice that holds is taken.",
     ),
     Key(
         "environment",
-        MapOf(ByKind(scalar=Scalar(), sequence=CHOICES), "a mapping of names to values"),
+        MapOf(
+            ByKind(scalar=Scalar(), sequence=CHOICES),
+            "a mapping of names to values",
+            names="[^=]+",
+            refused="is not the name of an environment variable, which holds no '='",
+        ),
         "Environment variables, beside those that the node has: values, or lists of choices.",
     ),
     Key("working_directory", Text("a folder"), "The folder that the command starts in."),

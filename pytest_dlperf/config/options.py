@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.values import ControlArm, HostList
-    from pytest_dlperf.config.variables import Assignment
     from pytest_dlperf.logs.tree import LogSource
     from pytest_dlperf.model.judgement import RuleName
 

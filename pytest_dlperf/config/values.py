@@ -16,7 +16,7 @@ from pytest_dlperf.model.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_dlperf.config.variables import Assignment
+    from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.logs.tree import LogSource
     from pytest_dlperf.model.judgement import RuleName
 
@@ -184,7 +184,7 @@ def assignment(given: Given) -> Assignment:
     """
     from dataclasses import replace
 
-    from pytest_dlperf.config.variables import parse_assignment
+    from pytest_dlperf.config.assignments import parse_assignment
 
     try:
         parsed = parse_assignment(given.text)

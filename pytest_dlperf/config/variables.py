@@ -1,40 +1,22 @@
-"""What the user sets for a system's launches: its variables, extra arguments and environment.
-
-Said on the command line (``--dlperf-set SYSTEM.name=value``) or by a cluster (``vars`` in its
-``cluster.yaml``). Values reach the trainer as they are: no shell reads them and nothing is split,
-but for the text of ``extra_args``.
-"""
+"""What holds for a system's launches: its variables, extra arguments and environment."""
 
 from __future__ import annotations
 
-import math
-import re
-import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.config.launch_spec import (
-    EVERY_SYSTEM_TAKES,
-    LaunchSpec,
-    VariableKind,
-    value_problem,
-)
-from pytest_dlperf.files.shapes import ByKind, Key, ListOf, MapOf, Record, Scalar, Shape
+from pytest_dlperf.config.assignments import EVERY_SYSTEM_TAKES, parse_pause, split_arguments
+from pytest_dlperf.config.launch_spec import LaunchSpec, VariableKind, value_problem
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.files.yamlfile import YamlValue
+    from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.model.case import Case
 
-    _Given = tuple[str | tuple[str, ...], YamlValue]
-
 ALL_SYSTEMS: Final = "*"
-_ASSIGNMENT = re.compile(
-    r"(?P<system>[^.=]+)\.(?P<name>[^.=]+)(?:\.(?P<key>[^=]*))?=(?P<text>.*)", re.DOTALL
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,44 +45,6 @@ class MissingVariableError(CannotMeasureError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """One thing that the user set for one system, or for all (``system`` is ``*``).
-
-    ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``; with ``env`` the ``key`` is the
-    environment variable. ``value`` is one text, with ``extra_args`` the arguments. ``place`` is
-    where it was said, for messages; they never hold the value of an environment variable.
-    ``key_path`` is where in a file, empty where it was said elsewhere.
-    """
-
-    system: str
-    name: str
-    key: str = ""
-    value: str | tuple[str, ...]
-    place: str
-    key_path: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse what no launch could use.
-
-        Raises:
-            ValueError: The value holds a NUL character, the key is no name of an environment
-                variable, or the pause is no number.
-        """
-        texts = (self.value,) if isinstance(self.value, str) else self.value
-        for text in (*texts, self.key):
-            if "\0" in text:
-                raise ValueError("it holds a NUL character, which no program can be given")
-        if self.name == "env" and (not self.key or "=" in self.key):
-            raise ValueError(
-                f"{self.key!r} is no name of an environment variable; write env.NAME=value"
-            )
-        if self.name == "pause_s":
-            _pause(self.value)
-        if self.name == "python" and not self.value:
-            raise ValueError("python is empty; it is the path or name of an interpreter")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchVariables:
     """All that the user, or a default, says about the launches of one system.
 
@@ -121,46 +65,6 @@ class NeededPath:
     name: str
     kind: VariableKind
     path: str
-
-
-def parse_assignment(text: str) -> Assignment:
-    """Read ``SYSTEM.name=value``, ``SYSTEM.env.NAME=value`` or the same with ``*`` as the system.
-
-    Raises:
-        ValueError: The text is anything else, or its value cannot be used.
-    """
-    match = _ASSIGNMENT.fullmatch(text)
-    # Never the value: it may be a password.
-    said = text.partition("=")[0]
-    if match is None or (match["key"] is not None and match["name"] != "env"):
-        raise ValueError(
-            f"{said!r} sets nothing; write SYSTEM.name=value (SYSTEM may be *), or "
-            "SYSTEM.env.NAME=value for the environment"
-        )
-    name = match["name"]
-    try:
-        return Assignment(
-            system=match["system"],
-            name=name,
-            key=match["key"] or "",
-            value=split_arguments(match["text"]) if name == "extra_args" else match["text"],
-            place=f"--dlperf-set {said}",
-        )
-    except ValueError as error:
-        raise ValueError(f"{said}: {error}") from error
-
-
-def split_arguments(text: str) -> tuple[str, ...]:
-    """Split arguments as a shell does, and do nothing else that a shell does.
-
-    Raises:
-        ValueError: A quotation is not closed.
-    """
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        # The text may hold a secret.
-        raise ValueError(f"the arguments cannot be told apart: {error}") from error
 
 
 def check_assignments(
@@ -252,7 +156,7 @@ def resolve(
             key: _text(given) for (name, key), given in sorted(strongest.items()) if name == "env"
         },
         python=None if python is None else _text(python),
-        pause_s=None if pause is None else _pause(pause.value),
+        pause_s=None if pause is None else parse_pause(pause.value),
     )
 
 
@@ -301,16 +205,6 @@ def _texts(given: Assignment) -> tuple[str, ...]:
     return split_arguments(given.value) if isinstance(given.value, str) else given.value
 
 
-def _pause(value: str | tuple[str, ...]) -> float:
-    try:
-        seconds = float(value) if isinstance(value, str) else math.nan
-    except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f"pause_s is a number of seconds from zero on, not {value!r}")
-    return seconds
-
-
 def _unknown_name(given: Assignment, known: Sequence[str]) -> VariableProblem:
     allowed = ", ".join(dict.fromkeys(known))
     return _problem(
@@ -329,70 +223,3 @@ def _missing(spec: LaunchSpec, who: str, system_id: str, names: Sequence[str]) -
     return (
         f"{who} needs {'; '.join(lines)}; or under vars, {system_id} in the cluster's cluster.yaml"
     )
-
-
-# ------------------------------------------------------------------------- in cluster.yaml
-
-
-def _given(value: str | tuple[str, ...], place: YamlValue) -> _Given:
-    return value, place
-
-
-def _one_value(name: str = "") -> Shape[_Given]:
-    return Scalar(f"text or a number{f' ({name} is one value)' if name else ''}").placed(_given)
-
-
-def _assignments(given: Mapping[str, Mapping[str, Any]], _: YamlValue) -> tuple[Assignment, ...]:
-    found = (
-        _assignment(system, name, key, one)
-        for system, names in given.items()
-        for name, value in names.items()
-        for key, one in (value if name == "env" else {"": value}).items()
-    )
-    return tuple(assignment for assignment in found if assignment is not None)
-
-
-def _assignment(system: str, name: str, key: str, given: _Given) -> Assignment | None:
-    value, place = given
-    said_at = f"{place.file}:{place.line}"
-    try:
-        return Assignment(
-            system=system, name=name, key=key, value=value, place=said_at, key_path=place.path
-        )
-    except ValueError as error:
-        place.fault(str(error))
-        return None
-
-
-VARS: Final = MapOf(
-    Record(
-        dict[str, Any],
-        Key(
-            "env",
-            MapOf(
-                _one_value(),
-                "a mapping of names to values",
-                names="[^=]+",
-                refused="is no name of an environment variable; it holds no '='",
-            ),
-            "Environment variables of the trainer.",
-        ),
-        Key(
-            "extra_args",
-            ByKind(
-                scalar=Scalar("a list of arguments, or text that is split as by a shell").parsed(
-                    split_arguments
-                ),
-                sequence=ListOf(Scalar(), "a list of arguments"),
-            ).placed(_given),
-            "Arguments behind those of the system: a list, or text that is split as by a shell.",
-        ),
-        Key("python", _one_value("python"), "The trainer's Python."),
-        Key("pause_s", _one_value("pause_s"), "Seconds between two runs."),
-        allowed="a mapping of names to values",
-        others=_one_value(),
-    ),
-    "a mapping of system ids, or '*', to what is set",
-).placed(_assignments)
-"""What is set for launches, by system id or ``*``. Which systems and variables there are is not
-known here: see ``check_assignments``."""

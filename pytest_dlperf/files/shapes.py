@@ -431,18 +431,6 @@ class ByKind(Shape[T]):
         return {"anyOf": [shape.json_schema() for shape in self._shapes.values() if shape]}
 
 
-class Kept(Shape[YamlValue]):
-    """Whatever stands there: the place itself, to be read later."""
-
-    allowed = "anything"
-
-    def _read(self, value: YamlValue) -> YamlValue:
-        return value
-
-    def _schema(self) -> dict[str, Any]:
-        return {}
-
-
 def schema_text(shape: Shape[Any], *, title: str, description: str) -> str:
     """Write the JSON Schema of a file whose root has this shape."""
     whole = {

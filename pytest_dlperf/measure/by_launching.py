@@ -25,9 +25,10 @@ from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, R
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.config.variables import Assignment, LaunchVariables
+    from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import Node, NodeCommand

@@ -1,0 +1,189 @@
+"""What the user sets for launches: on the command line, or under ``vars`` in a ``cluster.yaml``.
+
+Values reach the trainer as they are: no shell reads them and nothing is split, but for the text of
+``extra_args``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.files.shapes import ByKind, Key, ListOf, MapOf, Record, Scalar, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.files.yamlfile import YamlValue
+
+    _Given = tuple[str | tuple[str, ...], YamlValue]
+
+EVERY_SYSTEM_TAKES: Final = ("extra_args", "env", "python", "pause_s")
+"""What the user can set for any system, beside the system's own variables."""
+
+_ASSIGNMENT = re.compile(
+    r"(?P<system>[^.=]+)\.(?P<name>[^.=]+)(?:\.(?P<key>[^=]*))?=(?P<text>.*)", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One thing that the user set for one system, or for all (``system`` is ``*``).
+
+    ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``; with ``env`` the ``key`` is the
+    environment variable. ``value`` is one text, with ``extra_args`` the arguments. ``place`` is
+    where it was said, for messages; they never hold the value of an environment variable.
+    ``key_path`` is where in a file, empty where it was said elsewhere.
+    """
+
+    system: str
+    name: str
+    key: str = ""
+    value: str | tuple[str, ...]
+    place: str
+    key_path: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no launch could use.
+
+        Raises:
+            ValueError: The value holds a NUL character, the key is no name of an environment
+                variable, or the pause is no number.
+        """
+        texts = (self.value,) if isinstance(self.value, str) else self.value
+        for text in (*texts, self.key):
+            if "\0" in text:
+                raise ValueError("it holds a NUL character, which no program can be given")
+        if self.name == "env" and (not self.key or "=" in self.key):
+            raise ValueError(
+                f"{self.key!r} is not the name of an environment variable; write env.NAME=value"
+            )
+        if self.name == "pause_s":
+            parse_pause(self.value)
+        if self.name == "python" and not self.value:
+            raise ValueError("python is empty; it is the path or name of an interpreter")
+
+
+def parse_assignment(text: str) -> Assignment:
+    """Read ``SYSTEM.name=value``, ``SYSTEM.env.NAME=value`` or the same with ``*`` as the system.
+
+    Raises:
+        ValueError: The text is anything else, or its value cannot be used.
+    """
+    match = _ASSIGNMENT.fullmatch(text)
+    # Never the value: it may be a password.
+    said = text.partition("=")[0]
+    if match is None or (match["key"] is not None and match["name"] != "env"):
+        raise ValueError(
+            f"{said!r} sets nothing; write SYSTEM.name=value (SYSTEM may be *), or "
+            "SYSTEM.env.NAME=value for the environment"
+        )
+    name = match["name"]
+    try:
+        return Assignment(
+            system=match["system"],
+            name=name,
+            key=match["key"] or "",
+            value=split_arguments(match["text"]) if name == "extra_args" else match["text"],
+            place=f"--dlperf-set {said}",
+        )
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from error
+
+
+def split_arguments(text: str) -> tuple[str, ...]:
+    """Split arguments as a shell does, and do nothing else that a shell does.
+
+    Raises:
+        ValueError: A quotation is not closed.
+    """
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        # The text may hold a secret.
+        raise ValueError(f"the arguments cannot be told apart: {error}") from error
+
+
+def parse_pause(value: str | tuple[str, ...]) -> float:
+    """Read a pause in seconds.
+
+    Raises:
+        ValueError: It is no number, or below zero.
+    """
+    try:
+        seconds = float(value) if isinstance(value, str) else math.nan
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"pause_s must be a number of seconds ≥ 0, not {value!r}")
+    return seconds
+
+
+# ------------------------------------------------------------------------- in cluster.yaml
+
+
+def _given(value: str | tuple[str, ...], place: YamlValue) -> _Given:
+    return value, place
+
+
+def _one_value(name: str = "") -> Shape[_Given]:
+    return Scalar(f"text or a number{f' ({name} is one value)' if name else ''}").placed(_given)
+
+
+def _assignments(given: Mapping[str, Mapping[str, Any]], _: YamlValue) -> tuple[Assignment, ...]:
+    found = (
+        _assignment(system, name, key, one)
+        for system, names in given.items()
+        for name, value in names.items()
+        for key, one in (value if name == "env" else {"": value}).items()
+    )
+    return tuple(assignment for assignment in found if assignment is not None)
+
+
+def _assignment(system: str, name: str, key: str, given: _Given) -> Assignment | None:
+    value, place = given
+    said_at = f"{place.file}:{place.line}"
+    try:
+        return Assignment(
+            system=system, name=name, key=key, value=value, place=said_at, key_path=place.path
+        )
+    except ValueError as error:
+        place.fault(str(error))
+        return None
+
+
+VARS: Final = MapOf(
+    Record(
+        dict[str, Any],
+        Key(
+            "env",
+            MapOf(
+                _one_value(),
+                "a mapping of names to values",
+                names="[^=]+",
+                refused="is not the name of an environment variable, which holds no '='",
+            ),
+            "Environment variables of the trainer.",
+        ),
+        Key(
+            "extra_args",
+            ByKind(
+                scalar=Scalar("a list of arguments, or text that is split as by a shell").parsed(
+                    split_arguments
+                ),
+                sequence=ListOf(Scalar(), "a list of arguments"),
+            ).placed(_given),
+            "Arguments behind those of the system: a list, or text that is split as by a shell.",
+        ),
+        Key("python", _one_value("python"), "The trainer's Python."),
+        Key("pause_s", _one_value("pause_s"), "Seconds between two runs."),
+        allowed="a mapping of names to values",
+        others=_one_value(),
+    ),
+    "a mapping of system ids, or '*', to what is set",
+).placed(_assignments)
+"""What is set for launches, by system id or ``*``. Which systems and variables there are is not
+known here: see ``check_assignments``."""
