@@ -97,7 +97,7 @@ def test_the_shipped_cluster_has_every_published_case() -> None:
         ("{1: 352.0, 2: 353.44}", "{1: 352.0, 1: 353.44}", "10: $.entries.fp32-b128.1n1g.runs.1:"),
         ("{1: 352.0, 2: 353.44}", "{1: 352.0, x: 353.44}", "10: $.entries.fp32-b128.1n1g.runs.x:"),
         ("4n8g:", "1n1g:", "12: $.entries.fp32-b128.1n1g: the key stands twice; the first is on"),
-        ("4n8g:", "4n8:", "13: $.entries.fp32-b128.4n8: '4n8' is no topology"),
+        ("4n8g:", "4n8:", "13: $.entries.fp32-b128.4n8: '4n8' is not a topology"),
         ("fp16-b224:", "fp16-224:", "16: $.entries.fp16-224: 'fp16-224' names no case"),
         ("paddle-resnet50\n", "paddle-resnet\n", "2: $.system: found 'paddle-resnet'; the file"),
         ("estimator: steady", "estimator: steedy", "4: $.estimator: found 'steedy', text; allow"),
@@ -179,7 +179,11 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
         ("pause_s: 20", "pause_s: -2", "5: $.vars.*.pause_s: pause_s must be a number of seconds"),
         ("checkout: /models", "checkout: [a]", "7: $.vars.paddle-resnet50.checkout: found a list"),
         ("[--a, b c, 1]", "[--a, {b: c}]", "9: $.vars.paddle-resnet50.extra_args[1]: found a ma"),
-        ("NCCL_DEBUG: I", "A=B: I", "11: $.vars.paddle-resnet50.env.A=B: 'A=B' is no name of an"),
+        (
+            "NCCL_DEBUG: I",
+            "A=B: I",
+            "11: $.vars.paddle-resnet50.env.A=B: 'A=B' is not the name of",
+        ),
         ("LIMIT: 0.80", "LIMIT:", "12: $.vars.paddle-resnet50.env.LIMIT: found nothing; allowed"),
     ],
 )

@@ -7,9 +7,8 @@ import json
 import re
 import subprocess
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -27,13 +26,12 @@ from pytest_dlperf.config.systems import (
 )
 from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.config.variables import LaunchVariables, check_assignments, resolve
-from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Timing, custom_format
 from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from suites import Suite
 
@@ -69,54 +67,31 @@ def example(name: str) -> str:
 # ------------------------------------------------------------------- tables against the code
 
 
-def keys_in_messages(read: Callable[[], object]) -> Iterator[tuple[str, bool]]:
-    """The keys that a reader of YAML names when it meets an unknown one, and which are missing."""
-    with pytest.raises(YamlError) as caught:
-        read()
-    missing = set()
-    known = []
-    for problem in caught.value.problems:
-        place = re.sub(r"\[0\]", "", problem.path).removeprefix("$").strip(".")
-        if found := re.match(r"the key '(\w+)' is missing", problem.message):
-            missing.add(f"{place}.{found[1]}".strip("."))
-        elif found := re.match(r"unknown key 'surprise'; allowed: ([\w, ]+)", problem.message):
-            inside = place.removesuffix("surprise").strip(".")
-            known += [f"{inside}.{key}".strip(".") for key in found[1].split(", ")]
-    for key in known:
-        yield key, key in missing
-
-
-def system_file_keys(folder: Path) -> dict[str, bool]:
-    """Every key of a system file, and whether it is required, by the reader's own messages."""
-    found: dict[str, bool] = {}
-    top = "surprise: 1"
-    # Cases are read where framework and model are there.
-    names = "framework: a, model: b"
-    inner = ", ".join(f"{key}: {{surprise: 1}}" for key in ("log", "window", "launch"))
-    cases = "cases: [{surprise: 1}]"
-    log_format = "log: {name: a, format: {surprise: 1}}"
-    launch = (
-        "command: [{surprise: 1}], variables: {<name>: {surprise: 1}}, "
-        "values: {<name>: [{surprise: 1}]}"
-    )
-    for text in (
-        f"{{{top}}}",
-        f"{{{names}, {inner}, {cases}}}",
-        f"{{{log_format}}}",
-        f"{{launch: {{{launch}}}}}",
-    ):
-        file = folder / "system.yaml"
-        file.write_text(text, encoding="utf-8")
-        for key, required in keys_in_messages(partial(load_systems, [file], {})):
-            found.setdefault(key, required)
+def schema(name: str) -> dict[str, Any]:
+    """A schema that ships with the package."""
+    text = (ROOT / "pytest_dlperf" / "config" / "schemas" / f"{name}.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
     return found
 
 
-def test_every_key_of_a_system_file_is_documented_and_none_else(tmp_path: Path) -> None:
+def keys(rule: dict[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:
+    """The keys that a schema knows, and whether they are required; conditions once for all."""
+    for inner in (*rule.get("anyOf", ()), *filter(None, [rule.get("items")])):
+        yield from keys(inner, path)
+    for key, said in rule.get("properties", {}).items():
+        place = f"{path}.{key}".strip(".")
+        yield place, key in rule.get("required", ())
+        if key not in {"when", "environment"}:
+            yield from keys(said, place)
+    if rule.get("additionalProperties"):
+        yield from keys(rule["additionalProperties"], f"{path}.<name>")
+
+
+def test_every_key_of_a_system_file_is_documented_and_none_else() -> None:
     rows = table(ADDING, "<!-- keys: system file -->")
     documented = {row[0].strip("`"): row[2] == "required" for row in rows}
 
-    assert documented == system_file_keys(tmp_path)
+    assert documented == dict(keys(schema("system")))
     assert len(documented) == len(rows)
 
 
@@ -143,12 +118,9 @@ def test_the_documented_defaults_are_the_code_s() -> None:
         assert documented[f"log.format.{key}"] == log_format[key].default
 
 
-def test_every_key_of_a_cluster_file_is_documented_and_none_else(tmp_path: Path) -> None:
-    (tmp_path / "ours").mkdir()
-    (tmp_path / "ours" / "cluster.yaml").write_text("{surprise: 1}", encoding="utf-8")
-    known = dict(keys_in_messages(partial(find_cluster, tmp_path, "ours", local="local")))
-
+def test_every_key_of_a_cluster_file_is_documented_and_none_else() -> None:
     rows = table(ADDING, "<!-- keys: cluster file -->")
+    known = dict.fromkeys(schema("cluster")["properties"], False)
     assert {row[0].strip("`"): row[2] == "required" for row in rows} == known
 
 
@@ -156,17 +128,11 @@ def test_every_placeholder_of_a_launch_is_documented_and_none_else() -> None:
     assert words(ADDING, "<!-- names: placeholders -->") == list(FIELDS)
 
 
-def test_every_condition_of_a_launch_is_documented_and_none_else(tmp_path: Path) -> None:
-    file = tmp_path / "system.yaml"
-    text = "{launch: {command: [{when: {surprise: 1}, arguments: [a]}]}}"
-    file.write_text(text, encoding="utf-8")
-    known = [
-        key.removeprefix("launch.command.when.")
-        for key, _ in keys_in_messages(partial(load_systems, [file], {}))
-        if key.startswith("launch.command.when.")
-    ]
-    assert words(ADDING, "<!-- keys: when -->") == known
-    assert len(known) == len(fields(Condition))
+def test_every_condition_of_a_launch_is_documented_and_none_else() -> None:
+    choice = schema("system")["properties"]["launch"]["properties"]["values"]
+    when = choice["additionalProperties"]["items"]["properties"]["when"]
+    assert words(ADDING, "<!-- keys: when -->") == list(when["properties"])
+    assert len(when["properties"]) == len(fields(Condition))
 
 
 def test_what_every_system_takes_is_documented() -> None:
