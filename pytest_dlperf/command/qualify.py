@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
     """Qualify the cases of a cluster, print what the gate sees, and give the exit code.
 
     Raises:
-        SuiteError: The suite cannot be read.
+        UsageError: The suite cannot be read.
         UsageError: No case has the name that was asked for.
     """
     suite = _suite(options)
@@ -144,7 +144,7 @@ def _suite(options: argparse.Namespace) -> Suite:
     """The suite as a session of this cluster has it.
 
     Raises:
-        SuiteError: It has mistakes, or there is no such cluster.
+        UsageError: It has mistakes, or there is no such cluster.
         UsageError: It has no cases.
     """
     project = read_project(options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,8 +22,8 @@ def ending_session() -> Iterator[None]:
         raise pytest.UsageError(str(error)) from error
 
 
-def end_test(error: DlperfError) -> NoReturn:
-    """Skip a test that cannot measure here; fail one for anything else."""
+def outcome_of(error: DlperfError) -> BaseException:
+    """Return what a test raises: it skips where it cannot measure here, and fails otherwise."""
     if isinstance(error, CannotMeasureError):
-        pytest.skip(str(error))
-    pytest.fail(str(error), pytrace=False)
+        return pytest.skip.Exception(str(error))
+    return pytest.fail.Exception(str(error), pytrace=False)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pytest_dlperf.model.errors import BrokenError, DlperfError, UsageError
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of
+from pytest_dlperf.plugin.errors import outcome_of
 from pytest_dlperf.plugin.records import TestNotes
 
 if TYPE_CHECKING:
@@ -33,19 +35,16 @@ def notes_of(item: pytest.Item) -> TestNotes | None:
 
 def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
     """Return what measures cases for a test, and notes in its record what it measured."""
-    from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
-
     _check_suite(request)
 
     def measure(case: Case) -> Measurement:
         notes = notes_of(request.node) or TestNotes(case, Quantity.THROUGHPUT)
         measuring = request.config.stash[MEASURING]
-        problem: Exception
         try:
             # A baseline that cannot be read is told before hours of training, not after.
             measuring.suite.baseline(case)
             measurement = measuring.measure(case)
-        except (CannotMeasureError, BrokenError, UsageError) as error:
+        except DlperfError as error:
             problem = error
         else:
             notes.measured(measurement)
@@ -59,12 +58,10 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]
             notes.judged(
                 Judgement(quantity=Quantity.SPEEDUP, verdict=Verdict.INVALID, reason=reason)
             )
-            pytest.fail(
-                f"invalid: speedup of {notes.record.case.id}\n  reason     {reason}", pytrace=False
+            problem = BrokenError(
+                f"invalid: speedup of {notes.record.case.id}\n  reason     {reason}"
             )
-        if isinstance(problem, CannotMeasureError):
-            pytest.skip(str(problem))
-        pytest.fail(str(problem), pytrace=False)
+        raise outcome_of(problem)
 
     return measure
 
@@ -77,11 +74,8 @@ def gate_for(request: pytest.FixtureRequest) -> Gate:
 
 def _check_suite(request: pytest.FixtureRequest) -> None:
     if SUITE not in request.config.stash:
-        pytest.fail(
-            "there are no system files here; --dlperf-systems or the ini key dlperf_systems "
-            "names their folder",
-            pytrace=False,
-        )
+        text = "there are no system files here; --dlperf-systems or the ini key dlperf_systems "
+        raise outcome_of(UsageError(f"{text}names their folder"))
 
 
 class Gate:

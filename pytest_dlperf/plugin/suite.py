@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.config.cluster import (
-    UnknownClusterError,
-    find_cluster,
-    undeclared_systems,
-)
+from pytest_dlperf.config.cluster import find_cluster, undeclared_systems
 from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
 from pytest_dlperf.config.systems import System, load_systems, system_files
 from pytest_dlperf.config.values import ControlArm
@@ -56,7 +52,7 @@ def load_suite(
         cluster = find_cluster(settings.baselines_directory, settings.cluster, local=LOCAL_CLUSTER)
     except YamlError as error:
         raise UsageError(_listed("mistakes in YAML files", error)) from error
-    except (UnknownClusterError, OSError) as error:
+    except OSError as error:
         raise UsageError(str(error)) from error
     for message in undeclared_systems(cluster, systems):
         raise UsageError(f"{cluster.directory / 'cluster.yaml'} {message}")
@@ -75,14 +71,11 @@ def _check_assignments(settings: Settings, systems: Mapping[str, System], cluste
         sets.append((cluster.control.assignments, ()))
     if not any(any(pair) for pair in sets):
         return  # without reading how systems are launched
-    from pytest_dlperf.config.variables import VariableError, check_assignments
+    from pytest_dlperf.config.variables import check_assignments
 
-    try:
-        specs = {name: system.launch for name, system in systems.items()}
-        for pair in sets:
-            check_assignments(specs, pair)
-    except VariableError as error:
-        raise UsageError(str(error)) from error
+    specs = {name: system.launch for name, system in systems.items()}
+    for pair in sets:
+        check_assignments(specs, pair)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
