@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from pytest_dlperf.launch.hang import HangRule
 from pytest_dlperf.launch.record import Stop, Stopped
 from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.model.measurement import RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -197,9 +198,16 @@ class RunWatch:
     def finish(self, limit: int | None = None) -> Run:
         """Measure the run by its main log, of which ``limit`` bytes count; the logs are closed."""
         try:
-            return self._main.finish(limit)
+            run = self._main.finish(limit)
         finally:
             self.close()
+        if run.status is RunStatus.OK and self._on_progress is not None:
+            # The last steps may have come between two looks.
+            steps = self._main.steps.window
+            self._on_progress(
+                Progress(step=steps, steps=steps, throughput=run.throughput, left_s=0.0)
+            )
+        return run
 
     def close(self) -> None:
         """Close the logs."""

@@ -256,12 +256,8 @@ class LaunchMeasurer:
         _set_aside(log, "interrupted")
         places = self._fleet.places(leases, log)
         head_only = spec.start_on is StartOn.HEAD
-        window = system.window
-        steps = system.log_format.settling_steps + window.warmup_steps + window.measured_steps
 
         def show(progress: Progress) -> None:
-            nonlocal steps
-            steps = progress.steps
             self._show(
                 RunProgress(
                     case=case,
@@ -278,7 +274,7 @@ class LaunchMeasurer:
             logs=[place.log for place in (places[:1] if head_only else places)],
             case=case,
             log_format=system.log_format,
-            window=window,
+            window=system.window,
             estimator=self._estimator,
             number=number,
             first_step_limit_s=spec.first_step_limit_s,
@@ -302,14 +298,10 @@ class LaunchMeasurer:
             read = watch.finish(outcome.log_size_at_failure)
         finally:
             watch.close()
-        if read.status is RunStatus.OK:
-            # The last steps may have come between two looks.
-            show(Progress(step=steps, steps=steps, throughput=read.throughput, left_s=0.0))
-        elif not (outcome.succeeded or outcome.error):
+        if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
             # A trainer may have died of it before the watch has seen it.
             outcome = replace(outcome, error=full_disk(log.parent))
-        logs = [place.log for place in places]
-        return with_ending(read, outcome, logs)
+        return with_ending(read, outcome, [place.log for place in places])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
