@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import yaml  # noqa: F401 - pytester unloads what a test has imported, and its C part loads once only
+
 from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.launch.fleet import Fleet
