@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import log_makers
 import pytest
 
+from pytest_dlperf.logs.tree import LogSource, index_logs
 from pytest_dlperf.model.case import Case
 
 if TYPE_CHECKING:
@@ -141,7 +142,20 @@ def test_logs_that_belong_to_no_case_end_red(suite: Suite) -> None:
         "b\udcffrt_b64_fp32_1.log",
     ],
 )
-def test_a_name_that_does_not_match_to_the_letter_is_listed(suite: Suite, name: str) -> None:
+def test_a_name_that_does_not_match_to_the_letter_is_left_out(tmp_path: Path, name: str) -> None:
+    good = write_log(tmp_path / "1n1g")
+    bad = write_log(tmp_path / "1n1g", name)
+
+    index = index_logs(LogSource(CASE.system, None, tmp_path), log_name="bert", cases=[CASE])
+
+    assert index.logs == {CASE.id: {1: [str(good)]}}
+    [ignored] = index.ignored
+    assert ignored.log == str(bad)
+    assert ignored.reason == "the name is not of the form bert_b<batch>_<precision>_<run>.log"
+
+
+def test_a_log_that_is_left_out_is_listed(suite: Suite) -> None:
+    name = "b\udcffrt_b64_fp32_1.log\n.log"
     write_log(suite.path / "logs" / "1n1g")
     write_log(suite.path / "logs" / "1n1g", name, throughput=1.0)
 
@@ -150,7 +164,6 @@ def test_a_name_that_does_not_match_to_the_letter_is_listed(suite: Suite, name: 
     assert result.ret == 0
     [ignored] = results["ignored_logs"]
     assert os.path.basename(ignored["log"]) == name  # noqa: PTH119 - the name has a newline
-    assert ignored["reason"] == "the name is not of the form bert_b<batch>_<precision>_<run>.log"
     result.stdout.fnmatch_lines(["1 log was left out:"])
 
 
