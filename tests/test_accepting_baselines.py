@@ -234,6 +234,20 @@ def test_what_is_better_than_lately_only_does_not_move_the_number(suite: Suite) 
     assert len(entries(nights)["1n1g"]["sessions"]) == 6
 
 
+def test_who_improves_is_told_how_to_accept_it(suite: Suite) -> None:
+    nights = Nights(suite, ["1n1g"])
+    nights.accept(nights.numbers("accepted"))
+
+    better = suite.run(*nights.usual("fast", of_1n1g=1.5))
+    usual = suite.run(*nights.usual("usual"))
+
+    assert (better.ret, usual.ret) == (0, 0)
+    better.stdout.fnmatch_lines(
+        ["better than what is accepted: *1n1g; --dlperf-update-baselines *"]
+    )
+    usual.stdout.no_fnmatch_line("better than what is accepted*")
+
+
 def test_what_regressed_or_improved_is_not_added(suite: Suite) -> None:
     nights = Nights(suite, ["1n1g"])
     suite.run(*nights.usual("first"), CREATE)

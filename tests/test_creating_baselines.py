@@ -117,7 +117,10 @@ def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite: Sui
     result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
 
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["the runs of tiny-mlp-fp32-b4-1n1g lie far apart (*%)*"])
+    result.stdout.fnmatch_lines(
+        ["the runs of tiny-mlp-fp32-b4-1n1g lie far apart (*%): with them the gate finds *"]
+    )
+    assert "pytest-dlperf baselines delete tiny-mlp-fp32-b4-1n1g" in result.stdout.str()
 
 
 def test_judged_logs_do_not_claim_to_be_of_this_machine(suite: Suite) -> None:
