@@ -65,6 +65,11 @@ def test_the_command_line_comes_before_the_environment_and_the_ini_file(project:
     given = project.settings("--dlperf-cluster=line", ini=ini, environment=environment)
     assert given.cluster == "line"
     assert given.places["cluster"] == "--dlperf-cluster"
+    variables = {"DLPERF_HOSTS": "a,b", "DLPERF_LAUNCHER": "ssh"}
+    hosts = project.settings(ini="dlperf_hosts = c", environment=variables).hosts
+    assert hosts is not None
+    assert (hosts.text, hosts.place, hosts.folder) == ("a,b", "DLPERF_HOSTS", project.path)
+    assert project.settings(environment=variables).launcher == "ssh"
 
 
 def test_an_environment_variable_without_a_value_says_nothing(project: Project) -> None:
