@@ -152,9 +152,10 @@ def _is_empty(connection: Connection, file: Path) -> bool:
     Raises:
         HistoryError: It is of a newer version or of another program; it has not been touched.
     """
-    program = connection.execute("PRAGMA application_id").fetchone()[0]
-    form: int = connection.execute("PRAGMA user_version").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    form: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    # Last of all: another session may create the tables, with this, between the questions.
+    program = connection.execute("PRAGMA application_id").fetchone()[0]
     if not (program or form or tables):
         return True
     if program != APPLICATION_ID:
