@@ -71,9 +71,9 @@ def test_a_loss_against_the_accepted_software_stands() -> None:
     found = confirmed(Verdict.REGRESSED, interleaved(960, 1000))
     assert found.verdict is Verdict.REGRESSED
     assert found.reason == (
-        "confirmed by the control arm: the candidate is 4.0 % slower in turn, a loss counts from "
-        f"1.5 % on, 7 runs each: {CASE} 960.00 against 1000.00 images/s (+0.0 % from the accepted "
-        "number)"
+        "confirmed by the control arm: interleaved, the candidate is 4.0 % slower, a loss counts "
+        f"from 1.5 % on, 7 runs each: {CASE} 960.00 against 1000.00 images/s (+0.0 % from the "
+        "accepted number)"
     )
 
 
@@ -82,7 +82,7 @@ def test_a_loss_that_the_accepted_software_has_too_is_the_environment() -> None:
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert (found.reason or "").startswith(
         "not confirmed by the control arm: tonight the accepted software is as slow: -4.0 % from "
-        "its reference; the candidate is 0.0 % faster in turn"
+        "its reference; interleaved, the candidate is 0.0 % faster"
     )
 
 

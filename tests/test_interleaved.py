@@ -1,4 +1,4 @@
-"""What is tested and the accepted software run in turn on the same hosts, A B B A A B B A."""
+"""What is tested and the accepted software run interleaved on the same hosts, A B B A A B B A."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_what_only_the_accepted_software_needs_is_looked_at_before_anything_runs
 
 
 def take(folder: str, suite: Path) -> None:
-    """In a process of its own: ask for a case's runs in turn, and note who has to take them."""
+    """In a process of its own: ask for a case's interleaved runs, and note who has to take them."""
 
     def run() -> InterleavedRuns:
         with (suite / "taken.txt").open("a", encoding="utf-8") as file:

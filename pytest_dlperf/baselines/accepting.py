@@ -1,7 +1,7 @@
-"""What of a session's numbers becomes a baseline: asked when a case is judged, done at the end.
+"""Which changes of baselines a session comes to, once all of it has been judged.
 
-Nothing is written here. A judgement that is marked as recorded passes its test, and becomes a
-change of a baseline once the whole session has been judged.
+Nothing is written here. A judgement that is marked as recorded, and runs that join those of
+earlier sessions, become a ``Change``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def changes_of(
     settings: Settings,
     provenance: Provenance,
 ) -> Iterator[Change | Refusal]:
-    """What the session's results change in baselines, and what they were to change and do not."""
+    """List what the results change in baselines, and what they were to change and do not."""
     bad = {
         result.case.id
         for result in results
@@ -118,7 +118,7 @@ def _extension(
     measurement: Measurement,
     terms: Terms,
 ) -> ChangeKind | Refusal | None:
-    """Whether a case's runs join those that later sessions are held against."""
+    """Decide whether a case's runs join those that later sessions are held against."""
     judged = result.judgements.get(Quantity.THROUGHPUT)
     if judged is None or baseline is None or judged.accepted is None:
         return None
@@ -134,7 +134,7 @@ def _extension(
 def _why_not_added(
     measurement: Measurement, baseline: Baseline, judged: Judgement, terms: Terms
 ) -> str | None:
-    """Why the runs of a case that passes do not join the others, if they do not."""
+    """Say why the runs of a case that passes do not join the others, if they do not."""
     runs = tuple(significant(run) for run in measurement.throughputs)
     if len(runs) < ADDED_RUNS:
         return f"it has {len(runs)} runs, and {ADDED_RUNS} are needed to be added"
@@ -157,7 +157,7 @@ def _records(result: CaseResult, quantity: Quantity) -> bool:
 
 
 def _stands(result: CaseResult, baseline: Baseline | None) -> bool:
-    """Whether the baseline is still the one that the case was held against."""
+    """Tell whether the baseline is still the one that the case was held against."""
     judged = result.stored_baseline
     if judged is None or baseline is None:
         return judged is None and baseline is None

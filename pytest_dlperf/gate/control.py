@@ -1,4 +1,4 @@
-"""Asks the accepted software, run tonight on the same hosts, whether a loss is the candidate's."""
+"""Confirms a verdict by the accepted software, run tonight on the same hosts."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class _Arms:
 def _noise(
     interleaved: InterleavedRuns, baseline: Baseline | None
 ) -> tuple[float, int | None] | None:
-    """The relative deviation between runs, and its degrees of freedom if tonight's tell it.
+    """Give the relative deviation between runs, and its degrees of freedom if tonight's tell it.
 
     ``None`` where too few runs tell.
     """
@@ -186,14 +186,14 @@ def _decide(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline | 
 
 
 def _error(ends: tuple[_Arms, ...], errors: float) -> float:
-    """So many standard errors of the ratio of all ends; more where few runs tell the noise."""
+    """Add up so many standard errors of all ends; more where few runs tell the noise."""
     return math.hypot(
         *(end.error * (errors if end.dof is None else t_quantile(errors, end.dof)) for end in ends)
     )
 
 
 def _why_gone(judgement: Judgement, ends: tuple[_Arms, ...]) -> str:
-    """Whether the accepted software is slow tonight, or the loss did not come again."""
+    """Say whether the accepted software is slow tonight, or the loss did not come again."""
     many, *single = ends
     control = many.control
     for end in single:
@@ -215,7 +215,7 @@ def _seen(loss: float, threshold: float, ends: tuple[_Arms, ...]) -> str:
     pairs = min(end.pairs for end in ends)
     numbers = "; ".join(end.describe() for end in ends)
     return (
-        f"the candidate is {what} in turn, a loss counts from {100 * threshold:.1f} % on, "
+        f"interleaved, the candidate is {what}, a loss counts from {100 * threshold:.1f} % on, "
         f"{wording.runs(pairs)} each: {numbers}"
     )
 

@@ -35,7 +35,7 @@ class Drift:
         return self.error.false_alarm(self.allowed)
 
     def is_seen(self, measured: float) -> bool:
-        """Whether tonight lies too far below the accepted number."""
+        """Tell whether tonight lies too far below the accepted number."""
         return (self.accepted - measured) / self.accepted > self.allowed
 
     def describe(self, decision: Decision, measured: float) -> Decision:

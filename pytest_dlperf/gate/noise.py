@@ -1,6 +1,4 @@
-"""How much runs of one case differ: their noise, their location, which of them are strays.
-
-And how much follows from that: what a difference between so many runs may be by chance.
+"""How much runs of one case differ, and what a difference between so many may be by chance.
 
 For lists of some forty runs at most, and called for every run that is taken, so in plain Python:
 an import of NumPy would take longer than all of it.
@@ -66,7 +64,7 @@ def noise(runs: Sequence[float]) -> float:
 class PooledNoise:
     """The relative standard deviation between runs of one session, and how well it is known.
 
-    ``freedom`` are its degrees of freedom, two at least.
+    ``dof`` are its degrees of freedom, two at least.
     """
 
     deviation: float
@@ -74,7 +72,7 @@ class PooledNoise:
 
 
 def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
-    """How much runs differ around the mean of their own session; ``None`` where too few tell.
+    """Tell how much runs differ around the mean of their own session; ``None`` where too few tell.
 
     Unlike ``noise`` it does not come out too small for a handful of runs: only runs that are
     accidents by any measure are left out. What lies between sessions is no noise between runs.
@@ -105,7 +103,7 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
 
 
 def location(runs: Sequence[float], deviation: float) -> float:
-    """Where runs with this relative deviation lie: their mean without the outliers.
+    """Locate runs with this relative deviation: their mean without the outliers.
 
     The median where fewer than half of them would remain. The order of the runs changes nothing.
     """
@@ -134,7 +132,7 @@ def _further(runs: Sequence[float], radius: float) -> list[float]:
 
 
 def are_unstable(runs: Sequence[float], deviation: float) -> bool:
-    """Whether more than a third of a session's runs are strays: nothing follows from such runs."""
+    """Tell whether more than a third of the runs are gross outliers: nothing follows then."""
     return 3 * len(gross_outliers(runs, deviation)) > len(runs)
 
 
@@ -171,7 +169,7 @@ def t_sf(deviations: float, dof: int) -> float:
 
 @lru_cache(maxsize=1024)
 def t_quantile(deviations: float, dof: int) -> float:
-    """How many estimated deviations are exceeded as seldom as so many true ones (Student)."""
+    """Give the estimated deviations that are exceeded as seldom as so many true ones (Student)."""
     wanted = norm_sf(deviations)
     low, high = 0.0, deviations
     while t_sf(high, dof) > wanted:
@@ -191,7 +189,7 @@ class StandardError:
 
     @classmethod
     def of_both(cls, errors: Iterable[StandardError]) -> StandardError:
-        """That of a ratio, by its two ends; the freedom by Welch and Satterthwaite."""
+        """Combine those of a ratio's ends; the degrees of freedom by Welch and Satterthwaite."""
         squares = [(error.value**2, error.dof) for error in errors]
         square = math.fsum([part for part, _ in squares])
         dof = square**2 / math.fsum([part**2 / dof for part, dof in squares])

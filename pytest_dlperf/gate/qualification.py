@@ -177,7 +177,7 @@ class _Draw:
         return self._make_rule(sessions), self._drawn(tonight, self._at_most, of_tonight)
 
     def _levels_of_nights(self) -> tuple[list[float], float]:
-        """The levels of a baseline's nights and of tonight, over the level of all."""
+        """Choose the levels of a baseline's nights and of tonight, over the level of all."""
         if not self.nights:
             return self._factors, 1.0
         held_out = self._choose.randrange(len(self._factors))
@@ -207,7 +207,7 @@ class _Draw:
 
 
 def _night(rule: Rule, candidate: Sequence[float], loss: float) -> Verdict:
-    """The verdict on a night that lost so much, with as many runs as the rule asks for."""
+    """Judge a night that lost so much, with as many runs as the rule asks for."""
     slower = [run * (1 - loss) for run in candidate]
     for count in range(1, len(slower)):
         decision = rule.decide(slower[:count], is_last=False)
@@ -221,7 +221,7 @@ def _share(verdicts: Sequence[Verdict], of: Verdict) -> float:
 
 
 def _smallest_tolerance(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float:
-    """The tolerance in percent at which nights without loss give the alarms that are allowed."""
+    """Find the tolerance in percent at which nights without loss give few enough alarms."""
     losses = sorted(
         (-last_decision(rule, candidate).difference_percent for rule, candidate in drawn),
         reverse=True,
@@ -230,7 +230,7 @@ def _smallest_tolerance(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float:
 
 
 def _min_detectable(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float | None:
-    """The loss in percent that is seen nine times out of ten, by halving the range."""
+    """Find the loss in percent that is seen nine times out of ten, by halving the range."""
 
     def is_seen(loss: float) -> bool:
         verdicts = [_night(rule, candidate, loss) for rule, candidate in drawn]
@@ -246,7 +246,7 @@ def _min_detectable(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float | No
 
 
 def _inconclusive(rule: Rule, runs: Sequence[float]) -> str | None:
-    """Why the rule decides nothing even about a night in which every run is as usual."""
+    """Say why the rule decides nothing even about a night in which every run is as usual."""
     decision = last_decision(rule, [median(runs)] * rule.at_most)
     return decision.reason if decision.verdict is Verdict.INCONCLUSIVE else None
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def where_lost(losses: Mapping[Topology, float | None]) -> str | None:
-    """Where the loss of a case comes from: computing, inside the node or between nodes.
+    """Say where the loss of a case comes from: computing, inside the node or between nodes.
 
     ``losses`` has every topology that was measured, with its loss in percent, or ``None`` where
     nothing was lost. ``None`` when fewer than two topologies lost, and when a larger topology
@@ -56,7 +56,7 @@ def oddities(
     speedups: Mapping[Topology, float],
     unit: str | None = None,
 ) -> list[str]:
-    """What is worth a look in the scaling of a case, and no fault.
+    """Find what is worth a look in the scaling of a case, and no fault.
 
     A speedup above the number of devices, and a topology that is slower than one with fewer
     devices. ``throughputs`` are medians in the unit, ``speedups`` are over one device.

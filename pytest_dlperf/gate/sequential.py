@@ -181,7 +181,7 @@ class SequentialRule:
         return RuleName.SEQUENTIAL
 
     def night(self, throughputs: Sequence[float]) -> Night:
-        """How tonight's runs look beside the baseline.
+        """Look at tonight's runs beside the baseline.
 
         Raises:
             ValueError: There are no runs.
@@ -198,7 +198,7 @@ class SequentialRule:
         )
 
     def look(self, count: int, night: Night) -> Look:
-        """What so many runs tell in such a night."""
+        """Tell what so many runs show in such a night."""
         return self._look(count, night.deviation if night.is_noisier else None)
 
     def _look(self, count: int, noisier: float | None = None) -> Look:
@@ -220,7 +220,7 @@ class SequentialRule:
         )
 
     def drift(self, look: Look, night: Night, count: int) -> Drift:
-        """What the accepted number allows when so many runs are looked at."""
+        """Tell what the accepted number allows when so many runs are looked at."""
         error = self.accepted_error(look, night, count)
         percent = max(self.tolerance_percent, self.min_loss_percent)
         return Drift(
@@ -233,7 +233,7 @@ class SequentialRule:
         )
 
     def accepted_error(self, look: Look, night: Night, count: int) -> StandardError:
-        """That of the difference from the accepted number, which is the median of a few runs."""
+        """Give that of the difference from the accepted number, the median of a few runs."""
         accepted = self.deviation * math.sqrt(median_variance(self.accepted_runs))
         value = math.hypot(accepted, night.deviation / math.sqrt(count))
         return StandardError(value=value, dof=look.error.dof)
@@ -304,7 +304,7 @@ class SequentialRule:
         return max(night.throughputs) < self.reference * (1 - each)
 
     def _passed(self, night: Night, last: int) -> Decision:
-        """The decision where no loss is found, with what a series of ``last`` runs would show."""
+        """Decide as if no loss was found, with what a series of ``last`` runs would show."""
         difference = (night.measured - self.reference) / self.reference
         counted = night.count - len(night.outliers)
         # Where most runs do not count, the median of all is what counts.
@@ -366,7 +366,7 @@ class SequentialRule:
 
 
 def _fault(runs: Sequence[float], deviation: float) -> str | None:
-    """Why the runs of a baseline decide nothing; ``None`` if they do."""
+    """Say why the runs of a baseline decide nothing; ``None`` if they do."""
     if len(runs) < MIN_BASELINE_RUNS:
         return (
             f"the baseline has {wording.runs(len(runs))}, the sequential rule needs "

@@ -121,7 +121,7 @@ def _sequential(
     accepted: float,
     tolerance_percent: float,
 ) -> Decision:
-    """The ratio of tonight's locations against the ratio of the last sessions'."""
+    """Hold the ratio of tonight's locations against the ratio of the last sessions'."""
     many_rule, single_rule = rules
     nights = (
         many_rule.night(many.measurement.throughputs),
@@ -172,7 +172,7 @@ def _sequential(
 def _by_tolerance(
     many: SpeedupEnd, single: SpeedupEnd, speedup: float, accepted: float, tolerance_percent: float
 ) -> Decision:
-    """The ratio of the medians against the accepted speedup."""
+    """Hold the ratio of the medians against the accepted speedup."""
     errors = [end.median_error for end in (many, single)]
     known = [error for error in errors if error is not None]
     return compared(

@@ -58,7 +58,7 @@ class ToleranceRule:
         )
 
     def standard_error(self, throughputs: Sequence[float]) -> StandardError | None:
-        """That of the medians' difference; ``None`` with too few runs on both sides."""
+        """Give that of the medians' difference; ``None`` with too few runs on both sides."""
         sessions: list[Sequence[float]] = list(self.sessions)
         # A baseline with few runs does not tell their noise well enough; tonight's help.
         if sum(map(len, sessions)) < MANY_RUNS:
@@ -75,7 +75,7 @@ class ToleranceRule:
 def compared(
     measured: float, accepted: float, *, tolerance_percent: float, error: StandardError | None
 ) -> Decision:
-    """A number of tonight against the accepted one, with what the error of both lets see."""
+    """Hold a number of tonight against the accepted one, with what the error of both lets see."""
     difference = measured / accepted - 1
     tolerance = tolerance_percent / 100
     # Products, not the difference: a median of exactly the allowed number has to pass.

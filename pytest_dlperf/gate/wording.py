@@ -22,5 +22,5 @@ def signed_percent(value: float) -> str:
 
 
 def runs(count: int) -> str:
-    """So many runs."""
+    """Write a number of runs."""
     return f"{count} run" if count == 1 else f"{count} runs"

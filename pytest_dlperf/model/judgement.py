@@ -1,4 +1,4 @@
-"""What the gate says of one quantity of one case, with the numbers that led to it."""
+"""Verdicts, the decisions of rules that they rest on, and the numbers that led to them."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Judgement:
         return self.decision.false_alarm if self.decision else None
 
     def passes(self, *, strict: bool) -> bool:
-        """Whether the test passes. What is accepted does, and is no shift any more."""
+        """Tell whether the test passes. What is accepted does, and is no shift any more."""
         if self.recorded:
             return True
         return self.verdict.passes and not (strict and self.verdict is Verdict.ENVIRONMENT_SHIFT)

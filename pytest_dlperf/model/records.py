@@ -33,7 +33,7 @@ class AcceptedNumbers:
 
     @classmethod
     def of(cls, baseline: Baseline) -> AcceptedNumbers:
-        """What reports show of a baseline."""
+        """Take from a baseline what reports show."""
         accepted = baseline.accepted
         return cls(
             throughput=baseline.throughput,

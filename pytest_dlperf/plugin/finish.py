@@ -155,7 +155,7 @@ def _change_baselines(
 
 
 def _origin(settings: Settings) -> dict[str, str]:
-    """Which commit and which run of a CI the results are of, as far as the session can know."""
+    """Name the commit and the run of a CI that the results are of, as far as they are known."""
     # Logs may be of any day and checkout: only a launch knows what it has run.
     commit = None if settings.log_sources else describe_commit(settings.systems_directories[0])
     known = {"commit": commit, "ci_run": describe_ci_run()}
@@ -163,7 +163,7 @@ def _origin(settings: Settings) -> dict[str, str]:
 
 
 def _why_unchanged(results: Iterable[CaseResult]) -> str:
-    """Why a session that was to accept numbers has accepted none."""
+    """Say why a session that was to accept numbers has accepted none."""
     judgements = [j for result in results for j in result.judgements.values()]
     refused = sum(judgement.refused is not None for judgement in judgements)
     if refused:
@@ -208,7 +208,7 @@ def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:
 
 
 def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
-    """How many cases were changed, and in which way."""
+    """Count the cases that were changed, by the way in which they were."""
     new = sum(change.kind in (ChangeKind.CREATE, ChangeKind.SPEEDUP) for change in done)
     replaced = sum(change.kind is ChangeKind.ACCEPT for change in done)
     extended = sum(change.kind is ChangeKind.EXTEND for change in done)
@@ -228,7 +228,7 @@ def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
 
 
 def _grown(extended: Iterable[Change]) -> Iterator[Note]:
-    """How far baselines are on their way to the rule that needs many runs."""
+    """Tell how far baselines are on their way to the rule that needs many runs."""
     sizes = []
     for change in extended:
         known = change.known.rolling if change.known is not None else ()
@@ -245,7 +245,7 @@ def _grown(extended: Iterable[Change]) -> Iterator[Note]:
 
 
 def _accepted(change: Change, unit: str) -> Iterator[BaselineChange]:
-    """The numbers of a change, for the table of old and new."""
+    """List the numbers of a change, for the table of old and new."""
     known = change.known
     reason = change.acceptance.reason if change.acceptance else None
     for quantity, old, new in (
@@ -266,7 +266,7 @@ def _accepted(change: Change, unit: str) -> Iterator[BaselineChange]:
 
 
 def _source(suite: Suite) -> dict[str, str]:
-    """Where numbers come from. Logs may be of any machine: only a launch tells its own."""
+    """Say where numbers come from. Logs may be of any machine: only a launch tells its own."""
     if suite.settings.log_sources:
         return {"source": "logs that were judged"}
     environment = describe_environment()
