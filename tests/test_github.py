@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,8 @@ from trainers import TinySystem
 
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.github import annotation_lines, append_step_summary
+from pytest_dlperf.reports.github import StepSummary, annotation_lines, append_step_summary
+from pytest_dlperf.reports.publish import Reports
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
@@ -133,65 +133,54 @@ def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) 
     assert text.endswith("\n")
 
 
-def test_a_summary_that_is_a_pipe_gets_the_page_if_somebody_reads(
-    suite: Suite, summary: Path
-) -> None:
-    TinySystem(suite, topologies=("1n1g",))
-    summary.unlink(missing_ok=True)
-    os.mkfifo(summary)
-    tiny = ("-k", "tiny", "--dlperf-repeats", "1", "--dlperf-create-baselines")
-
-    with subprocess.Popen(["/bin/cat", summary], stdout=subprocess.PIPE) as reader:
-        result = suite.run(*tiny)
-        assert reader.stdout is not None
-        assert reader.stdout.read().startswith(b"# dlperf: cluster local")
-    assert result.ret == 0
-    assert "summary was not written" not in result.stdout.str()
-
-    result = suite.run(*tiny)
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(
-        ["the GitHub summary could not be written*: nobody reads this pipe"]
-    )
+def write_summary(file: Path) -> list[Note]:
+    """Write the summary of a session with one case, and return what is told of it."""
+    notes: list[Note] = []
+    session = make.session(make.measured_case(CASE, 9348.0))
+    Reports([StepSummary(file)], notes).write(session, any_report=True)
+    return notes
 
 
-def test_a_full_summary_is_told_and_left_alone(suite: Suite, summary: Path) -> None:
-    nights = Nights(suite)
-    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
-    summary.write_bytes(b"x" * MIB)
+def test_a_summary_that_is_a_pipe_gets_the_page_if_somebody_reads(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
 
-    result = suite.run(*nights.usual("tonight"))
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert write_summary(pipe) == []
+        assert os.read(reader, 1 << 16).startswith(b"# dlperf: cluster office")
+    finally:
+        os.close(reader)
 
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["the GitHub summary has no room left: *summary.md"])
-    assert summary.stat().st_size == MIB
+    [note] = write_summary(pipe)
+    assert "nobody reads this pipe" in note.text
+    assert not note.is_bad
 
 
-def test_a_summary_that_cannot_be_written_makes_no_case_fail(
-    suite: Suite, summary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nights = Nights(suite)
-    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary.parent))
+def test_a_full_summary_is_told_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "summary.md"
+    file.write_bytes(b"x" * MIB)
+    [note] = write_summary(file)
+    assert str(file) in note.text
+    assert not note.is_bad
+    assert file.stat().st_size == MIB
 
-    result = suite.run(*nights.usual("tonight"))
 
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(
-        ["the GitHub summary could not be written to *step: Is a directory"]
-    )
+def test_a_summary_that_cannot_be_written_makes_no_session_fail(tmp_path: Path) -> None:
+    [note] = write_summary(tmp_path)
+    assert f"{tmp_path}: Is a directory" in note.text
+    assert not note.is_bad
 
 
 # Annotations
 
 
 @pytest.mark.usefixtures("summary")
-@pytest.mark.parametrize("quiet", [[], ["-q"], ["-qq"], ["-v"], ["--color=yes"]], ids=str)
-def test_a_regression_is_an_annotation(suite: Suite, workers: list[str], quiet: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [[], ["-n", "2"], ["-qq", "--color=yes"]], ids=str)
+def test_a_regression_is_an_annotation(suite: Suite, arguments: list[str]) -> None:
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
 
-    result = suite.run(*nights.usual("tonight", of_1n2g=0.9), *quiet, *workers)
+    result = suite.run(*nights.usual("tonight", of_1n2g=0.9), *arguments)
 
     [command] = commands(result.stdout.str())
     assert (command.name, command.title) == ("error", "regressed: tiny-mlp-fp32-b4-1n2g")
@@ -210,22 +199,16 @@ def test_elsewhere_there_are_no_annotations(suite: Suite) -> None:
     assert commands(result.stdout.str()) == []
 
 
-@pytest.mark.usefixtures("summary")
-def test_a_good_session_has_no_annotations(suite: Suite) -> None:
-    nights = Nights(suite)
-    nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
-
-    assert commands(suite.run(*nights.usual("tonight")).stdout.str()) == []
+def test_a_good_session_has_no_annotations() -> None:
+    assert list(annotation_lines([make.measured_case(CASE, 9348.0)], [Note("fine")])) == []
 
 
-@pytest.mark.usefixtures("summary")
-def test_a_session_that_measured_nothing_is_an_error(suite: Suite) -> None:
-    found = commands(suite.run("-k", "throughput and paddle and 4n8g").stdout.str())
-
-    assert [(c.name, c.title, c.message) for c in found if c.name == "error"] == [
-        ("error", "pytest-dlperf", "nothing was measured: all 5 cases were skipped")
-    ]
-    assert [c.title for c in found if c.name == "warning"] == ["5 of 5 cases skipped"]
+def test_cases_that_were_skipped_are_one_warning() -> None:
+    ids = [f"paddle-resnet50-fp32-b128-{topology}" for topology in ("1n1g", "1n8g", "4n8g")]
+    cases = [make.unmeasured_case(name, Verdict.SKIPPED, "no logs") for name in ids]
+    [command] = commands("\n".join(annotation_lines(cases)))
+    assert (command.name, command.title) == ("warning", "3 of 3 cases skipped")
+    assert command.message == ", ".join(ids)
 
 
 def test_the_worst_come_first_and_the_last_one_sums_up_the_rest() -> None:
