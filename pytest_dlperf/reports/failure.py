@@ -15,6 +15,7 @@ from pytest_dlperf.reports.figures import (
     named_runs,
     rule_view,
     summed_up,
+    writer,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
 def _comparison(
     judgement: Judgement, measurement: Measurement, cluster: str, other_clusters: Sequence[str]
 ) -> Iterator[str]:
-    written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
+    written = writer(judgement.quantity)
     unit = f" {measurement.unit}" if judgement.quantity is Quantity.THROUGHPUT else "x"
     if judgement.measured is not None:
         yield f"  measured   {written(judgement.measured)}{unit} ({measurement.estimator.value})"

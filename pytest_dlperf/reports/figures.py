@@ -8,7 +8,7 @@ from pytest_dlperf.model.judgement import Quantity, RuleName
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 CHANGE_HEADINGS: Final = ("case", "unit", "old", "new", "diff", "why")
 
 
+def writer(quantity: str) -> Callable[[float | None], str]:
+    """Return the function that writes numbers of a quantity."""
+    return numbers.speedup if quantity == Quantity.SPEEDUP.value else numbers.throughput
+
+
 def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str]:
     """Return the cells of an accepted number, below ``CHANGE_HEADINGS``."""
-    written = numbers.speedup if change.quantity == "speedup" else numbers.throughput
+    written = writer(change.quantity)
     return (
         change.case_id,
         change.unit,
@@ -94,7 +99,7 @@ def rule_view(judgement: Judgement) -> str | None:
     percent = judgement.difference_percent
     if judgement.rule is not RuleName.SEQUENTIAL or percent is None or held is None:
         return None
-    written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
+    written = writer(judgement.quantity)
     ends = judgement.interval_percent
     interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
     place = written(held * (1 + percent / 100))

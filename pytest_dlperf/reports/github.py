@@ -16,7 +16,7 @@ from pytest_dlperf.reports.case_status import (
     word_of,
     worst_first,
 )
-from pytest_dlperf.reports.figures import difference_percent, held_against, rule_view
+from pytest_dlperf.reports.figures import difference_percent, held_against, rule_view, writer
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.report import Line, Note, Report
 
@@ -147,7 +147,7 @@ def _of_case(result: CaseResult) -> tuple[str, str]:
 
 def _line(judgement: Judgement, result: CaseResult) -> str:
     of_throughput = judgement.quantity is Quantity.THROUGHPUT
-    written = numbers.throughput if of_throughput else numbers.speedup
+    written = writer(judgement.quantity)
     unit = f" {result.measurement.unit}" if of_throughput and result.measurement else ""
     said = f"{judgement.quantity.value} {word_of(judgement)}"
     if judgement.measured is not None:

@@ -37,6 +37,7 @@ from pytest_dlperf.reports.figures import (
     named_runs,
     rule_view,
     summed_up,
+    writer,
 )
 from pytest_dlperf.reports.markdown_text import (
     Part,
@@ -236,7 +237,7 @@ def _alarm(result: CaseResult, unit: str | None, section: str) -> Iterator[Part]
 
 def _alarm_row(judgement: Judgement, unit: str | None) -> Sequence[str]:
     of_throughput = judgement.quantity is Quantity.THROUGHPUT
-    written = numbers.throughput if of_throughput else numbers.speedup
+    written = writer(judgement.quantity)
     counted_in = f" ({inline(unit)})" if of_throughput and unit else ""
     return (
         f"{judgement.quantity.value}{counted_in}",

@@ -25,6 +25,7 @@ from pytest_dlperf.reports.figures import (
     decisive,
     difference_percent,
     rule_view,
+    writer,
 )
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
@@ -263,7 +264,7 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
 
 def _rule(judgement: Judgement) -> Iterator[str]:
     """Yield the rule's own number where the table shows another, and the accepted one."""
-    written = numbers.throughput if judgement.quantity is Quantity.THROUGHPUT else numbers.speedup
+    written = writer(judgement.quantity)
     number = accepted(judgement)
     told = [view] if (view := rule_view(judgement)) else []
     told += [f"accepted {written(number)}"] if number is not None else []

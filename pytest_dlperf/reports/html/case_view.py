@@ -23,6 +23,7 @@ from pytest_dlperf.reports.figures import (
     named_runs,
     rule_view,
     summed_up,
+    writer,
 )
 from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
@@ -152,7 +153,7 @@ def _judgements(result: CaseResult) -> Iterator[JudgementView]:
 
 def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]]:
     is_speedup = judgement.quantity is Quantity.SPEEDUP
-    written = numbers.speedup if is_speedup else numbers.throughput
+    written = writer(judgement.quantity)
     if judgement.measured is None and judgement.accepted is None:
         return
     unit = "" if is_speedup or result.measurement is None else f" {result.measurement.unit}"
