@@ -21,9 +21,8 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import launchers, supervisor
+from pytest_dlperf.launch import launchers, supervisor, supervisor_client
 from pytest_dlperf.launch import run as run_module
-from pytest_dlperf.launch import supervisor_client as agent
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
@@ -126,7 +125,7 @@ def assert_tree_was_ended(folder: Path) -> None:
 
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "TERMINATION_GRACE_S", 0.2)
+    monkeypatch.setattr(supervisor_client, "TERMINATION_GRACE_S", 0.2)
     monkeypatch.setattr(run_module, "PEER_GRACE_S", 0.2)
 
 
@@ -367,7 +366,7 @@ def test_a_supervisor_that_is_killed_is_told_and_nothing_with_a_marker_is_left(
 def test_a_supervisor_that_is_stopped_is_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "TERMINATION_GRACE_S", 0.2)
+    monkeypatch.setattr(supervisor_client, "TERMINATION_GRACE_S", 0.2)
     monkeypatch.setattr(supervisor, "KILL_LIMIT_S", 0.5)
     code = f"""
 import os, pathlib, signal, time
@@ -428,9 +427,9 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv.pop(1))
 from launches import run_commands
-from pytest_dlperf.launch import supervisor_client as agent
+from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.plan import NodeCommand
-agent.TERMINATION_GRACE_S = float(sys.argv[2])
+supervisor_client.TERMINATION_GRACE_S = float(sys.argv[2])
 command = NodeCommand(node_rank=0, host="localhost", address="127.0.0.1",
     arguments=tuple(sys.argv[3:]), environment={}, working_directory=None,
     log=Path(sys.argv[1], "run_1.log"))
