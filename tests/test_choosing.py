@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from pytest_dlperf.config.values import HostList
+from pytest_dlperf.config.values import Given
 from pytest_dlperf.launch.choosing import launcher_and_hosts
 from pytest_dlperf.launch.launchers import Launcher, built_in_launchers
 from pytest_dlperf.model.errors import UsageError
@@ -43,7 +43,7 @@ def choose(
     settings = SimpleNamespace(
         launcher=launcher,
         places={"launcher": "--dlperf-launcher"},
-        hosts=None if hosts is None else HostList(hosts, "--dlperf-hosts", Path()),
+        hosts=None if hosts is None else Given(hosts, "--dlperf-hosts", Path()),
         in_allocation=in_allocation,
     )
     launchers = [*built_in_launchers(["ssh"], "python3"), *more]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_dlperf.config.assignments import Assignment
-    from pytest_dlperf.config.values import ControlArm, HostList
+    from pytest_dlperf.config.values import ControlArm
     from pytest_dlperf.logs.tree import LogSource
     from pytest_dlperf.model.judgement import RuleName
 
@@ -152,12 +152,12 @@ class Settings:
         default=LOCAL_CLUSTER,
         environment=True,
     )
-    hosts: HostList | None = option(
+    hosts: Given | None = option(
         "hosts",
         "LIST",
         "where to launch: `host[:devices]`, `node[01-04]:8`, … or `@FILE`; without it the nodes of "
         "a Slurm allocation, else this machine",
-        read=values.host_list,
+        read=values.as_given,
         environment=True,
     )
     launcher: str | None = option(

@@ -54,15 +54,6 @@ class Given:
         return UsageError(f"{self.place}: {self.text!r} {fault}")
 
 
-@dataclass(frozen=True)
-class HostList:
-    """A list of hosts as it was given: where, and the folder that a file name in it starts from."""
-
-    text: str
-    place: str
-    folder: Path
-
-
 def text(given: Given) -> str:
     """Return the text as it is."""
     return given.text
@@ -171,9 +162,9 @@ def command(given: Given) -> tuple[str, ...]:
         raise given.error(f"is no command: {error}") from error
 
 
-def host_list(given: Given) -> HostList:
-    """Keep a list of hosts as it was given: only who launches reads it."""
-    return HostList(given.text, given.place, given.folder)
+def as_given(given: Given) -> Given:
+    """Keep text and place: a list of hosts is read by who launches, and names its place then."""
+    return given
 
 
 def assignment(given: Given) -> Assignment:
