@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.values import ControlArm, Given, file_to_write
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.options import Settings
 
-_ENOUGH_FOR_SEQUENTIAL = 3
+_ENOUGH_FOR_SEQUENTIAL: Final = 3
 
 
 def check_together(settings: Settings, others: Mapping[str, Path]) -> None:
