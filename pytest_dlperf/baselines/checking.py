@@ -46,7 +46,7 @@ class Finding:
 
     @classmethod
     def of(cls, problem: Problem) -> Finding:
-        """A mistake in YAML as a fault."""
+        """Make a fault of a mistake in YAML."""
         return cls(
             place=f"{problem.file}:{problem.line}", message=f"{problem.path}: {problem.message}"
         )
@@ -83,7 +83,7 @@ def check_cluster(
 def _file(
     file: Path, cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool
 ) -> Iterator[Finding]:
-    """What is wrong with the baselines of one system."""
+    """Find what is wrong with the baselines of one system."""
     name = file.stem
     try:
         baselines = load_baselines(cluster, name)
@@ -110,7 +110,7 @@ def _coverage(
     system: System,
     baselines: Mapping[tuple[str, str], Baseline],
 ) -> Iterator[Finding]:
-    """What a file has too much, what it lacks, and what can never be compared."""
+    """Find what a file has too much, what it lacks, and what can never be compared."""
     cases = {(case.variant, str(case.topology)): case for case in system.cases}
     for key, baseline in baselines.items():
         if key not in cases:
@@ -139,7 +139,7 @@ def _coverage(
 
 
 def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:
-    """What is wrong within one entry, and whether it is a fault."""
+    """Find what is wrong within one entry, and whether it is a fault."""
     yield from ((message, True) for message in _arithmetic(baseline))
     yield from ((message, True) for message in _dates(baseline))
     if len(baseline.sessions) > ROLLING_SESSIONS:
@@ -179,7 +179,7 @@ def _arithmetic(baseline: Baseline) -> Iterator[str]:
 
 
 def _follows(number: float, exact: float, sizes: float, *, published: bool) -> bool:
-    """Whether a number in a file can be this one, as far as the file's digits tell.
+    """Say whether a number in a file can be this one, as far as the file's digits tell.
 
     ``sizes`` is the sum of all rounded numbers that it can be wrong by, this one included, in its
     own unit: each is off by half of its last digit at most.

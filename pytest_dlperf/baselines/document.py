@@ -130,7 +130,7 @@ class Document:
         return stream.getvalue()
 
     def _entry(self, key: Key) -> Any:
-        """The entry, or a new one between its neighbours."""
+        """Find the entry, or make one between its neighbours."""
         from ruamel.yaml.comments import CommentedMap
 
         variant, topology = key
@@ -174,7 +174,7 @@ def _order(variant: str) -> tuple[str, int, str]:
 
 
 def _styled(value: Any, *, is_block: bool = False) -> Any:
-    """The value as ruamel.yaml is to write it: on one line, text in quotes where it needs them."""
+    """Style a value for ruamel.yaml: on one line, text in quotes where it needs them."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -254,7 +254,7 @@ def _carried_over(text: str, before: str, after: str, end_of_line: str) -> str:
 
 
 def _beside(indent: int, at: int, lines: _Lines) -> int:
-    """The nearest line from here upward that a line stands beside, or below."""
+    """Find the nearest line from here upward that a line stands beside, or below."""
     return next(i for i in range(at, -1, -1) if _indent(lines.content[i]) <= indent)
 
 
@@ -283,5 +283,5 @@ def _spans(own: _Lines, old: _Lines) -> list[tuple[int, int]]:
 
 
 def _is_cut(spans: Sequence[tuple[int, int]], at: int) -> bool:
-    """Whether the lines in front of a place and behind it cannot be told from each other."""
+    """Say whether the lines in front of a place and behind it are rendered as one."""
     return 0 < at < len(spans) and spans[at - 1][1] > spans[at][0]

@@ -28,7 +28,7 @@ SIGNIFICANT_DIGITS: Final = 6
 
 
 class ChangeKind(str, Enum):
-    """What is done to the accepted numbers of a case."""
+    """Kinds of change to the accepted numbers of a case."""
 
     CREATE = "create"
     """An entry for a case that has none."""

@@ -153,7 +153,7 @@ def find_cluster(baselines_directory: Path, name: str, *, local: str) -> Cluster
 
 
 def undeclared_systems(cluster: Cluster, declared: Collection[str]) -> Iterator[str]:
-    """A message for each system that ``cluster.yaml`` names and no system file declares."""
+    """Yield a message for each system that ``cluster.yaml`` names and no system file declares."""
     for name in cluster.systems or ():
         if name not in declared:
             near = nearest(name, declared)

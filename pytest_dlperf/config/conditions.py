@@ -45,13 +45,13 @@ class Counts:
         return cls(at_least=number) if match[2] else cls(among=(number,))
 
     def __contains__(self, number: int) -> bool:
-        """Whether the number is accepted."""
+        """Say whether the number is accepted."""
         return number in self.among or (self.at_least is not None and number >= self.at_least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Which cases something is for: all that is given must hold; nothing given holds for all.
+    """Condition on a case: all that is given must hold; nothing given holds for all.
 
     The case's precision is one of ``precisions`` and none of ``without_precisions``; it has all of
     ``options`` and none of ``without_options``; its counts are among those given.
@@ -66,7 +66,7 @@ class Condition:
     world_size: Counts | None = None
 
     def holds(self, case: Case) -> bool:
-        """Whether the case is one of those."""
+        """Say whether the case is one of those."""
         topology = case.topology
         return (
             (not self.precisions or case.precision in self.precisions)
@@ -93,12 +93,12 @@ class Choice:
 
 
 def chosen(choices: Iterable[Choice], case: Case) -> str | None:
-    """The value of the first choice that is for this case."""
+    """Give the value of the first choice that is for this case."""
     return next((choice.value for choice in choices if choice.when.holds(case)), None)
 
 
 def choice_texts(path: str, choices: Iterable[Choice]) -> Iterator[tuple[str, str]]:
-    """All values of some choices, with their key paths."""
+    """List all values of some choices, with their key paths."""
     for index, choice in enumerate(choices):
         yield f"{path}[{index}].value", choice.value
 

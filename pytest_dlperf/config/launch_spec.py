@@ -49,7 +49,7 @@ _RESERVED: Final = (*EVERY_SYSTEM_TAKES, EXTRA_ARGUMENTS.strip("{}"))
 
 
 class Devices(Enum):
-    """What a trainer computes on."""
+    """Devices that a trainer computes on."""
 
     GPU = "gpu"
     CPU = "cpu"
@@ -57,7 +57,7 @@ class Devices(Enum):
 
 
 class StartOn(Enum):
-    """Where a run's command is started."""
+    """Nodes that a run's command is started on."""
 
     EVERY_NODE = "every_node"
     HEAD = "head"
@@ -65,7 +65,7 @@ class StartOn(Enum):
 
 
 class VariableKind(Enum):
-    """What a variable's value names."""
+    """Kind of thing that a variable's value names."""
 
     FOLDER = "folder"
     FILE = "file"
@@ -73,13 +73,13 @@ class VariableKind(Enum):
 
     @property
     def is_path(self) -> bool:
-        """Whether the value is the path of something that has to be on every node."""
+        """Say whether the value is a path that has to exist on every node."""
         return self is not VariableKind.TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What the user has to say before the trainer can start; with a default he need not."""
+    """Setting that the user has to give before the trainer can start, unless it has a default."""
 
     meaning: str
     kind: VariableKind = VariableKind.TEXT
@@ -108,7 +108,7 @@ class SpecProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
-    """How a trainer is started, with placeholders for all that differs between runs.
+    """Recipe for starting a trainer, with placeholders for all that differs between runs.
 
     ``command`` is the program and its arguments; ``environment`` is added to what the node has
     anyway (a variable none of whose choices fits is not set). Placeholders may stand in both, in
@@ -137,11 +137,11 @@ class LaunchSpec:
     pause_s: float = 0.0
 
     def problems(self) -> tuple[SpecProblem, ...]:
-        """All that is wrong with the entry; empty when nothing is."""
+        """List all that is wrong with the entry."""
         return tuple(SpecProblem(path=path, message=text) for path, text in self._problems())
 
     def case_problems(self, case: Case) -> tuple[SpecProblem, ...]:
-        """What makes it impossible to plan this case, in an entry that is right by itself."""
+        """List what makes it impossible to plan this case, in an entry that is right by itself."""
         used = self._names_of(case)
         found = [
             SpecProblem(
@@ -156,7 +156,7 @@ class LaunchSpec:
         return tuple(found)
 
     def arguments(self, case: Case) -> tuple[str, ...]:
-        """The command's templates for this case, program first."""
+        """Give the command's templates for this case, program first."""
         found: list[str] = []
         for part in self.command:
             if isinstance(part, str):
@@ -166,7 +166,7 @@ class LaunchSpec:
         return tuple(found)
 
     def environment_of(self, case: Case) -> dict[str, str]:
-        """The environment's templates for this case."""
+        """Give the environment's templates for this case."""
         found = {}
         for name, value in self.environment.items():
             template = value if isinstance(value, str) else chosen(value, case)
@@ -175,7 +175,7 @@ class LaunchSpec:
         return found
 
     def values_of(self, case: Case) -> dict[str, str]:
-        """The templates of the named values that this case's plan makes use of."""
+        """Give the templates of the named values that this case's plan uses."""
         used = self._names_of(case)
         return {
             name: template
@@ -184,12 +184,12 @@ class LaunchSpec:
         }
 
     def variables_of(self, case: Case) -> tuple[str, ...]:
-        """The variables that this case's plan makes use of, in the order of the file."""
+        """Name the variables that this case's plan uses, in the order of the file."""
         used = self._names_of(case).union(*map(names_in, self.values_of(case).values()))
         return tuple(name for name in self.variables if name in used)
 
     def conditions(self) -> Iterator[tuple[str, Condition]]:
-        """All conditions of the entry, with their key paths."""
+        """List all conditions of the entry, with their key paths."""
         for index, part in enumerate(self.command):
             if not isinstance(part, str):
                 yield f"command[{index}].when", part.when
@@ -208,7 +208,7 @@ class LaunchSpec:
         return tuple(name for name in self.requires_modules if not _is_importable(name))
 
     def _names_of(self, case: Case) -> frozenset[str]:
-        """What stands between braces in this case's command, environment and folder."""
+        """Name what stands between braces in this case's command, environment and folder."""
         texts = [*self.arguments(case), *self.environment_of(case).values()]
         if self.working_directory is not None:
             texts.append(self.working_directory)
@@ -272,7 +272,7 @@ class LaunchSpec:
 
 
 def value_problem(variable: Variable, value: str) -> str | None:
-    """What is wrong with a variable's value, if anything is.
+    """Say what is wrong with a variable's value, if anything is.
 
     The path of a folder or file is absolute, for nodes have no common folder to begin in.
     """

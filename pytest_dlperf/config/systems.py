@@ -88,7 +88,7 @@ class System:
 
 
 def system_files(directories: Iterable[Path]) -> list[Path]:
-    """The system files of some folders, those of each in the order of their names."""
+    """List the system files of some folders, those of each in the order of their names."""
     return [
         file
         for directory in directories
@@ -314,7 +314,7 @@ def _read_launch(place: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec |
 def _cases(
     place: YamlValue, framework: str, model: str, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[Case, ...]:
-    """The cases of all entries; one that is named twice is a mistake."""
+    """Make the cases of all entries; one that is named twice is a mistake."""
     first: dict[str, str] = {}
     cases: list[Case] = []
     for index, entry in enumerate(entries):

@@ -88,7 +88,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 
 
 def names_in(template: str) -> frozenset[str]:
-    """The names that stand between braces."""
+    """List the names that stand between braces."""
     found = set()
     for match in _PLACEHOLDER.finditer(template):
         inside = match[1]
@@ -99,7 +99,7 @@ def names_in(template: str) -> frozenset[str]:
 
 
 def template_problems(template: str, known: Collection[str]) -> Iterator[str]:
-    """All that is wrong with a template in which the names ``known`` may stand."""
+    """List all that is wrong with a template in which the names ``known`` may stand."""
     if "\0" in template:
         yield f"{template!r} holds a NUL character, which no program can be given"
     for match in _PLACEHOLDER.finditer(template):
@@ -139,7 +139,7 @@ def _unknown(template: str, placeholder: str, name: str, known: Collection[str])
 
 
 def _reckon(arithmetic: re.Match[str], values: Mapping[str, object]) -> str:
-    """A whole number where the result is one, else its shortest decimal form."""
+    """Give a whole number where the result is one, else its shortest decimal form."""
     left, right = Fraction(str(values[arithmetic[1]])), Fraction(arithmetic[3])
     operator = arithmetic[2]
     if operator == "+":

@@ -46,7 +46,7 @@ class MissingVariableError(CannotMeasureError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchVariables:
-    """All that the user, or a default, says about the launches of one system.
+    """Settings, by the user or by default, for the launches of one system.
 
     ``python`` and ``pause_s`` are ``None`` where nothing was said.
     """
@@ -163,7 +163,7 @@ def resolve(
 def needed_paths(
     spec: LaunchSpec, variables: LaunchVariables, case: Case
 ) -> tuple[NeededPath, ...]:
-    """The folders and files that a case needs on each of its nodes."""
+    """List the folders and files that a case needs on each of its nodes."""
     return tuple(
         NeededPath(name=name, kind=spec.variables[name].kind, path=variables.values[name])
         for name in spec.variables_of(case)
@@ -172,7 +172,7 @@ def needed_paths(
 
 
 def _in_order(system_id: str, sources: Iterable[Sequence[Assignment]]) -> Iterator[Assignment]:
-    """What was set for a system, the strongest first."""
+    """List what was set for a system, the strongest first."""
     for source in sources:
         for system in (system_id, ALL_SYSTEMS):
             yield from (given for given in reversed(source) if given.system == system)

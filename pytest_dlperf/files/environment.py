@@ -33,7 +33,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def load_average() -> list[float] | None:
-    """The machine's load over 1, 5 and 15 minutes, where the machine says."""
+    """Give the machine's load over 1, 5 and 15 minutes, where the machine says."""
     try:
         return [round(load, 2) for load in os.getloadavg()]
     except (AttributeError, OSError):
@@ -41,7 +41,7 @@ def load_average() -> list[float] | None:
 
 
 def describe_commit(folder: Path) -> str | None:
-    """The commit that a folder's files are of, with ``+changes`` where some are not; if any."""
+    """Name the commit of a folder's files, with ``+changes`` where some differ."""
     head = _git(folder, "rev-parse", "--short=12", "HEAD")
     if not head:
         return None
@@ -51,7 +51,7 @@ def describe_commit(folder: Path) -> str | None:
 
 
 def describe_ci_run(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The address of the CI's run that this process is part of, where a CI tells it."""
+    """Give the address of the CI's run that this process is part of, where a CI tells it."""
     if environment.get("GITHUB_ACTIONS") == "true":
         parts = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
         server, repository, run = (environment.get(name) for name in parts)

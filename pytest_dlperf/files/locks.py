@@ -109,7 +109,7 @@ def is_held(path: Path) -> bool:
 
 
 def _mode_for(path: Path) -> int:
-    """The rights that a file has, or that a new one usually gets; mkstemp's are private."""
+    """Give the rights that a file has, or that a new one usually gets; mkstemp's are private."""
     if path.exists():
         return path.stat().st_mode & 0o777
     umask = os.umask(0)
@@ -118,7 +118,7 @@ def _mode_for(path: Path) -> int:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether it is there and neither a file nor a folder: a pipe, a terminal, ``/dev/null``."""
+    """Say whether it is neither file nor folder: a pipe, a terminal, ``/dev/null``."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

@@ -50,14 +50,14 @@ class Shape(Generic[T]):
         raise NotImplementedError
 
     def parsed(self, parse: Callable[[T], U], *, pattern: str = "") -> Shape[U]:
-        """The shape of what ``parse`` makes of it; its ``ValueError`` is a mistake of the place.
+        """Give the shape of what ``parse`` makes of it; a ``ValueError`` is a mistake there.
 
         ``pattern`` tells editors which texts ``parse`` understands.
         """
         return _Parsed(self, lambda read, _: parse(read), pattern)
 
     def placed(self, build: Callable[[T, YamlValue], U | None]) -> Shape[U]:
-        """The shape of what ``build`` makes of it and its place, where it may report mistakes."""
+        """Give the shape of what ``build`` makes of it and its place, which takes mistakes."""
         return _Parsed(self, build, "")
 
 
@@ -160,7 +160,7 @@ class Choice(Shape[str]):
 
 
 def one_of(choices: type[E]) -> Shape[E]:
-    """The shape of an enum's members, written as their values."""
+    """Give the shape of an enum's members, written as their values."""
     return Choice([choice.value for choice in choices]).parsed(choices)
 
 

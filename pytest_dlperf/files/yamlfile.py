@@ -121,7 +121,7 @@ class YamlValue:
         return str(self._node.value)
 
     def is_tagged(self, tag: str) -> bool:
-        """Whether YAML takes the value for this: ``str``, ``int``, ``bool``, ``null``, …."""
+        """Say whether YAML takes the value for this: ``str``, ``int``, ``bool``, ``null``, …."""
         return bool(self._node.tag == _TAG + tag)
 
     def fault(self, message: str) -> None:
@@ -141,7 +141,7 @@ class YamlValue:
         return f"{self._node.value!r}, {kind}" if self._node.value else kind
 
     def items(self) -> list[YamlValue]:
-        """The elements of a list."""
+        """Give the elements of a list."""
         return [
             YamlValue(self.file, node, f"{self.path}[{index}]", self._problems)
             for index, node in enumerate(self._node.value)
@@ -170,11 +170,11 @@ class YamlValue:
         return found
 
     def reporting_to(self, problems: list[Problem]) -> YamlValue:
-        """The same place, whose mistakes go somewhere else."""
+        """Give the same place, with its mistakes going somewhere else."""
         return YamlValue(self.file, self._node, self.path, problems, self.key_line)
 
     def at(self, path: str) -> YamlValue:
-        """The place with this path below this one, as in ``a.b[2]``, or the nearest around it."""
+        """Find the place with this path below, as in ``a.b[2]``, or the nearest around it."""
         full = self.path + (path if path.startswith("[") else f".{path}")
         inner = [
             one
@@ -261,12 +261,12 @@ class Later(Generic[T]):
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text with their ends, as YAML counts them."""
+    """Divide a text into lines with their ends, as YAML counts them."""
     return [line for line in _LINE.findall(text) if line]
 
 
 def content_lines(text: str) -> list[int]:
-    """The lines, from 0, that say something: neither empty nor only a comment."""
+    """Number, from 0, the lines that say something: neither empty nor only a comment."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
