@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
@@ -34,8 +35,7 @@ from pytest_dlperf.reports.tables import wrapped
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
-    from multiprocessing.connection import Connection
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.baseline import Baseline
@@ -49,29 +49,13 @@ _WATCH_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One case to qualify; may go to another process.
-
-    Each loss is judged ``trials`` times.
-    """
+    """One case to qualify; each loss is judged ``trials`` times."""
 
     case: Case
     baseline: Baseline
     terms: Terms
     trials: int
     seed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """What can be qualified, and how many of the cases that were asked for cannot be.
-
-    ``without_baseline`` counts those without an accepted number, ``with_few_runs`` those whose
-    number rests on too few runs.
-    """
-
-    tasks: tuple[Task, ...]
-    without_baseline: int
-    with_few_runs: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,13 +111,25 @@ def run(options: argparse.Namespace) -> int:
         UsageError: No case has the name that was asked for.
     """
     suite = _suite(options)
-    selection = _select(suite, options)
+    cases = _named(suite.cases, options.cases, suite.cluster.name)
+    baselines = [(case, baseline) for case in cases if (baseline := suite.baseline(case))]
+    tasks = [
+        _task(suite, case, baseline, options)
+        for case, baseline in baselines
+        if sum(map(len, baseline.rolling)) >= MIN_RUNS
+    ]
     style = Style(sys.stdout)
-    rows = list(_qualified(selection.tasks))
+    rows = _qualified(tasks)
     if rows:
         _print(table_lines(rows, style))
         _print(("", *legend_lines(rows, trials=options.trials, seed=options.seed), ""))
-    _print(_summary(suite.cluster.name, rows, selection, style))
+    left_out = {
+        f"with fewer than {MIN_RUNS} recorded runs; --dlperf-extend-baselines adds those of "
+        "sessions that pass": len(baselines) - len(tasks),
+        "without baseline; --dlperf-create-baselines records what is measured": len(cases)
+        - len(baselines),
+    }
+    _print(_summary(suite.cluster.name, rows, left_out, style))
     return FINE if rows and not any(row.qualification.fault for row in rows) else FAULTS
 
 
@@ -141,12 +137,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _suite(options: argparse.Namespace) -> Suite:
-    """The suite as a session of this cluster has it.
-
-    Raises:
-        UsageError: It has mistakes, or there is no such cluster.
-        UsageError: It has no cases.
-    """
+    """Load the suite as a session of this cluster has it."""
     project = read_project(options)
     settings = replace(
         project.settings,
@@ -163,28 +154,8 @@ def _suite(options: argparse.Namespace) -> Suite:
     return suite
 
 
-def _select(suite: Suite, options: argparse.Namespace) -> Selection:
-    tasks: list[Task] = []
-    without_baseline = with_few_runs = 0
-    for case in _named(suite.cases, options.cases, suite.cluster.name):
-        baseline = suite.baseline(case)
-        if baseline is None:
-            without_baseline += 1
-        elif sum(map(len, baseline.rolling)) < MIN_RUNS:
-            with_few_runs += 1
-        else:
-            tasks.append(_task(suite, case, baseline, options))
-    return Selection(
-        tasks=tuple(tasks), without_baseline=without_baseline, with_few_runs=with_few_runs
-    )
-
-
 def _named(cases: Sequence[Case], patterns: Sequence[str], cluster: str) -> list[Case]:
-    """The cases that the patterns name, in their own order.
-
-    Raises:
-        UsageError: A pattern names none: it is misspelt, and less would be qualified than meant.
-    """
+    """Select the cases that the patterns name; one that names none is a mistake."""
     for pattern in patterns:
         if not any(fnmatchcase(case.id, pattern) for case in cases):
             known = dict.fromkeys(name for case in cases for name in (case.id, f"{case.system}-*"))
@@ -209,38 +180,22 @@ def _task(suite: Suite, case: Case, baseline: Baseline, options: argparse.Namesp
 # ------------------------------------------------------------------------ qualifying
 
 
-def _qualified(tasks: Sequence[Task]) -> Iterator[Row]:
+def _qualified(tasks: Sequence[Task]) -> list[Row]:
     """Qualify each case, in their order, on all processors where that is worth it."""
     processors = len(os.sched_getaffinity(0))
     if len(tasks) < _CASES_WORTH_PROCESSES or processors == 1:
-        yield from map(_qualify, tasks)
-        return
-    context = multiprocessing.get_context("fork")  # they have all imports already
-    count = min(processors, len(tasks))
-    receivers = []
-    for number in range(count):
-        receiver, sender = context.Pipe(duplex=False)
-        share = tasks[number::count]
-        # Daemons are ended with this process, should an error end it.
-        process = context.Process(target=_work, args=(share, sender, os.getpid()), daemon=True)
-        process.start()
-        # The process has its own end: when that closes, nothing more will come.
-        sender.close()
-        receivers.append(receiver)
-    for index, task in enumerate(tasks):
-        yield _received(receivers[index % count], task)
+        return list(map(_qualify, tasks))
+    with ProcessPoolExecutor(
+        min(processors, len(tasks)),
+        mp_context=multiprocessing.get_context("fork"),  # they have all imports already
+        initializer=_end_with_parent,
+        initargs=(os.getpid(),),
+    ) as pool:
+        return list(pool.map(_qualify, tasks))
 
 
-def _received(receiver: Connection, task: Task) -> Row:
-    try:
-        row: Row = receiver.recv()
-    except EOFError as error:
-        raise RuntimeError(f"the process that qualifies {task.case.id} has died") from error
-    return row
-
-
-def _work(tasks: Sequence[Task], sender: Connection, parent: int) -> None:
-    """Qualify a share of the cases in a process of its own, as long as its parent lives."""
+def _end_with_parent(parent: int) -> None:
+    """Have a worker process end when its parent is killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -248,8 +203,6 @@ def _work(tasks: Sequence[Task], sender: Connection, parent: int) -> None:
         os._exit(FAULTS)
 
     threading.Thread(target=watch, daemon=True).start()
-    for task in tasks:
-        sender.send(_qualify(task))
 
 
 def _qualify(task: Task) -> Row:
@@ -273,7 +226,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _summary(
-    cluster: str, rows: Sequence[Row], selection: Selection, style: Style
+    cluster: str, rows: Sequence[Row], left_out: Mapping[str, int], style: Style
 ) -> Iterator[str]:
     if rows:
         refused = sum(row.qualification.fault is not None for row in rows)
@@ -282,15 +235,6 @@ def _summary(
         yield f"cluster {cluster}: {counted(len(rows), 'case')} qualified, {found}"
     else:
         yield f"cluster {cluster}: {style('no case can be qualified', 'bold', 'red')}"
-    if selection.with_few_runs:
-        yield from wrapped(
-            f"{counted(selection.with_few_runs, 'case')} left out with fewer than {MIN_RUNS} "
-            "recorded runs; --dlperf-extend-baselines adds those of sessions that pass",
-            style.width,
-        )
-    if selection.without_baseline:
-        yield from wrapped(
-            f"{counted(selection.without_baseline, 'case')} left out without baseline; "
-            "--dlperf-create-baselines records what is measured",
-            style.width,
-        )
+    for why, count in left_out.items():
+        if count:
+            yield from wrapped(f"{counted(count, 'case')} left out {why}", style.width)
