@@ -160,26 +160,6 @@ def test_two_reports_with_one_file_are_refused(
     assert not (folder / "c").exists()
 
 
-@pytest.mark.parametrize(
-    ("label", "said"),
-    [
-        ("a\nb", "cannot be shown in one line"),
-        ("\x1b[31mred", "cannot be shown in one line"),
-        (" ", "it is empty"),
-        ("x" * 41, "it has 41 characters; 40 are the most"),
-    ],
-)
-def test_labels_are_short_and_of_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], label: str, said: str
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        compare(folder, at(1.0), at(1.0), "--label-b", label)
-    assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert "\x1b" not in told
-
-
 # ---------------------------------------------------------------------------- the page
 
 

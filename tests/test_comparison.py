@@ -68,7 +68,7 @@ class Shown:
         return comparison_page(self.view)
 
     def row(self, case_id: str) -> CaseRow:
-        [row] = [row for row in self.view.cases if row.case_id == case_id]
+        [row] = [row for row in self.view.cases if row.case.case_id == case_id]
         return row
 
     def match(self, *patterns: str) -> None:
@@ -88,13 +88,13 @@ def test_each_case_has_its_ratio_with_an_interval_and_a_word() -> None:
     )
 
     row = shown.row(ONE)
-    assert row.word == "faster"
+    assert row.case.difference.value == "faster"
     assert row.cells[:4] == ("5, 5", "350.00", "364.00", "1.040")
     low, high = map(float, row.cells[4].split(" to "))
     assert 1 < low < 1.04 < high < 1.06
     row = shown.row(EIGHT)
-    assert (row.word, row.cells[3], row.cells[5]) == ("slower", "0.950", "0.900")
-    assert shown.row(BERT).word == "no difference seen"
+    assert (row.case.difference.value, row.cells[3], row.cells[5]) == ("slower", "0.950", "0.900")
+    assert shown.row(BERT).case.difference.value == "no difference seen"
     assert shown.view.found == "3 cases compared: 1 faster, 1 slower, 1 no difference seen"
     assert shown.view.mean == (
         "B/A is 0.996 in the geometric mean of 3 cases, 95 % interval 0.989 to 1.003"
@@ -105,7 +105,11 @@ def test_each_case_has_its_ratio_with_an_interval_and_a_word() -> None:
 def test_too_few_runs_have_no_interval(ours: int, theirs: int) -> None:
     shown = Shown(session(at(350.0, runs=ours)), session(at(700.0, runs=theirs)))
     row = shown.row(ONE)
-    assert (row.word, row.cells[0], row.cells[4]) == ("too few runs", f"{ours}, {theirs}", "-")
+    assert (row.case.difference.value, row.cells[0], row.cells[4]) == (
+        "too few runs",
+        f"{ours}, {theirs}",
+        "-",
+    )
     assert "An interval needs 3 runs on both sides." in shown.view.remarks
     assert shown.view.mean is None
 
@@ -149,8 +153,8 @@ def test_a_case_that_was_not_measured_whole_is_never_faster() -> None:
         session(at(350.0), at(5200.0, EIGHT, broken=[RunStatus.HUNG]), lost),
     )
     row = shown.row(EIGHT)
-    assert (row.word, row.cells[0]) == ("broken runs", "5, 5 of 6")
-    assert shown.row(BERT).word == "broken runs"
+    assert (row.case.difference.value, row.cells[0]) == ("broken runs", "5, 5 of 6")
+    assert shown.row(BERT).case.difference.value == "broken runs"
     mean = shown.comparison.mean_ratio
     assert mean is not None
     assert mean.cases == 1
@@ -206,9 +210,8 @@ def test_what_else_differs_is_listed() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "said"),
     [
-        ((1e308,) * 3, (1e308,) * 3, "A: runs of 1e+308 images/s, B: runs of 1e+308 images/s"),
-        ((1e-320,) * 3, (1e308,) * 3, "A: runs of 1e-320 images/s, B: runs of 1e+308 images/s"),
-        ((1.0, 1e-300, 1e300), (1.0,) * 3, "A: runs of 1e-300 to 1e+300 images/s, B: measured"),
+        ((1e-320,) * 3, (1e308,) * 3, "A: measured, B: measured"),
+        ((1e308,) * 3, (1e-320,) * 3, "A: measured, B: measured"),
         ((0.0,) * 3, (1.0,) * 3, "A: pass, B: measured"),
     ],
 )
@@ -249,7 +252,7 @@ def test_cases_of_a_training_stand_in_a_row_in_the_order_of_their_devices() -> N
         session(*(at(350.0, case_id) for case_id in ids)),
         session(*(at(350.0, case_id) for case_id in reversed(ids))),
     )
-    in_order = [row.case_id for row in shown.view.cases]
+    in_order = [row.case.case_id for row in shown.view.cases]
     assert in_order == [ids[3], ONE, EIGHT, ids[0], ids[5], BERT]
 
 
@@ -259,7 +262,7 @@ def test_slower_cases_are_named_the_slowest_first() -> None:
         session(at(1.0), at(1.0, EIGHT), at(1.0, four), at(1.0, BERT, runs=2)),
         session(at(0.9), at(1.2, EIGHT), at(0.8, four), at(0.1, BERT, runs=2)),
     )
-    assert [row.case_id for row in shown.view.slower] == [four, ONE]
+    assert [row.case.case_id for row in shown.view.slower] == [four, ONE]
     for text in (shown.terminal, shown.markdown, shown.html):
         told = re.split("slower, the slowest first", text, flags=re.IGNORECASE)[1]
         assert told.index("0.800 (") < told.index("0.900 (")
@@ -311,7 +314,6 @@ def test_the_mean_is_of_cases_with_an_interval() -> None:
         r"B/A is 1\.100 in the geometric mean of 2 cases, 95 % interval 1\.0\d\d to 1\.1\d\d",
         view.mean or "",
     )
-    assert any("of the geometric mean" in remark for remark in view.remarks)
 
 
 def test_the_least_number_of_runs_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +347,7 @@ def test_runs_that_agree_on_nothing_have_an_endless_interval() -> None:
         ),
         (
             session(unmeasured_case(ONE, Verdict.SKIPPED, "no hosts")),
-            f"no case of A and B has runs in both that can be compared: {ONE} (",
+            f"A and B have no case that can be compared: {ONE} (",
         ),
     ],
 )
@@ -375,9 +377,8 @@ def test_the_sides_are_called_by_their_labels() -> None:
         session(at(350.0)), session(at(364.0), cluster="cloud"), ("torch 2.12", "torch 2.13")
     )
     shown.match(
-        "A  torch 2.12: a.json, cluster office, 2026-11-20 22:00, steady",
-        "B  torch 2.13: b.json, cluster cloud, 2026-11-20 22:00, steady",
-        " * A: torch 2.12  B: torch 2.13 *",
+        "A: torch 2.12: file a.json, cluster office, started 2026-11-20 22:00, *",
+        "B: torch 2.13: file b.json, cluster cloud, started 2026-11-20 22:00, *",
         "what else differs  A: torch 2.12  B: torch 2.13",
     )
     for text in (shown.markdown, shown.html):
@@ -410,12 +411,9 @@ def test_the_reports_say_what_either_session_is() -> None:
         assert "href" not in text.replace('href="#content"', "")
 
 
-def test_names_without_room_leave_the_letters() -> None:
-    label = "the one with the long name of all of us"
-    shown = Shown(session(at(1.0)), session(at(1.0)), (label, None))
-    assert max(map(len, shown.lines)) <= 80
-    assert any(line.split()[:4] == ["runs", "A", "B", "B/A"] for line in shown.lines)
-    shown.match(f"A  {label}: a.json, *")
+def test_a_label_is_one_short_line() -> None:
+    names = side_names(("a.json", "b.json"), ("a\nb\x1b[31m", "x" * 41))
+    assert [name.label for name in names] == [r"a\nb\x1b[31m", f"{'x' * 37}..."]
 
 
 def test_no_line_is_a_command_to_what_runs_the_session() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
 from itertools import chain
 from pathlib import Path
@@ -12,19 +12,15 @@ from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument
 from pytest_dlperf.files.locks import is_stream, write_whole
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports.comparison import (
-    MAX_LABEL,
-    comparison_markdown,
-    comparison_view,
-    side_names,
-)
-from pytest_dlperf.reports.numbers import ABSENT, columns, printable
-from pytest_dlperf.reports.tables import GAP, aligned, stacked, wrapped
+from pytest_dlperf.reports.comparison import comparison_markdown, comparison_view, side_names
+from pytest_dlperf.reports.numbers import ABSENT, printable
+from pytest_dlperf.reports.tables import GAP, stacked, wrapped
 from pytest_dlperf.results.comparison import Difference, compare_results
 from pytest_dlperf.results.decode import read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.reports.comparison import ComparisonView
 
@@ -56,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for letter in "ab":
         parser.add_argument(
             f"--label-{letter}",
-            type=_label,
+            type=text_argument,
             metavar="NAME",
             help=f"what {letter.upper()} is called (default: the file's name)",
         )
@@ -64,19 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--markdown", type=file_argument, metavar="FILE", help="write Markdown to FILE"
     )
     parser.add_argument("--html", type=file_argument, metavar="FILE", help="write a page to FILE")
-
-
-def _label(text: str) -> str:
-    label = text_argument(text).strip()
-    if not label.isprintable():
-        raise argparse.ArgumentTypeError(
-            f"{text!r} has what cannot be shown in one line; name it in letters"
-        )
-    if len(label) > MAX_LABEL:
-        raise argparse.ArgumentTypeError(
-            f"it has {len(label)} characters; {MAX_LABEL} are the most"
-        )
-    return label
 
 
 def run(options: argparse.Namespace) -> int:
@@ -104,25 +87,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
     """Refuse a report that would take the place of what is compared, or of the other report."""
-    taken: dict[Path, str] = {}
+    taken: dict[str, str] = {}
     for name, given in files.items():
         if given is None or is_stream(Path(given)):
             continue
-        file = _whole_path(Path(given))
+        file = os.path.realpath(given)
         other = taken.setdefault(file, name)
         if other != name and name.startswith("--"):
             what = f"is {other}" if other in "AB" else f"is the file of {other} too"
             raise UsageError(
                 f"{name}: {printable(str(given))} {what}, which would be lost; name another file"
             )
-
-
-def _whole_path(file: Path) -> Path:
-    try:
-        return file.resolve()
-    except (OSError, RuntimeError, ValueError):
-        # A link to itself: reading and writing report it.
-        return file.absolute()
 
 
 def _write(option: str, file: Path, text: str) -> None:
@@ -143,7 +118,7 @@ def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
     if view.slower:
         yield ""
         yield style("slower, the slowest first", "red")
-        yield from _some([f"{row.ratio}  {row.case_id}" for row in view.slower])
+        yield from _some([f"{row.ratio}  {row.case.case_id}" for row in view.slower])
     for why, case_ids in view.not_compared:
         yield ""
         yield style(printable(why), "yellow")
@@ -157,56 +132,36 @@ def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
 def _sessions(view: ComparisonView, style: Style) -> Iterator[str]:
     """Say in a paragraph for each side what its session is."""
     for number, name in enumerate(view.names, start=1):
-        facts = {row[0]: printable(row[number]) for row in view.facts if row[number] != ABSENT}
-        facts_of = [
-            *([name.file] if name.file != name.label else []),
-            f"cluster {facts['cluster']}",
-            facts["started"],
-            facts["estimator"],
-            *(f"{fact} {facts[fact]}" for fact in ("commit", "CI run") if fact in facts),
-        ]
-        first, *rest = wrapped(f"{name.label}: {', '.join(facts_of)}", style.width - 3)
-        yield f"{style(name.letter, 'bold')}  {first}"
-        yield from (f"   {line}" for line in rest)
+        facts = [f"{row[0]} {row[number]}" for row in view.facts if row[number] != ABSENT]
+        text = printable(f"{name.heading}: {', '.join(facts)}")
+        yield from wrapped(text, style.width, indent=3)
 
 
 def _cases(view: ComparisonView, style: Style) -> Iterator[str]:
-    """Lay out the table: one line per case, two where the terminal is narrow.
-
-    Its sides have their names where there is room, else their letters.
-    """
-    cells = [(f"{row.case_id} ({printable(row.unit)})", *row.cells) for row in view.cases]
+    """Lay out the table: one line per case, two where the terminal is narrow."""
     letters = {name.heading: name.letter for name in view.names}
+    headings = [letters.get(heading, heading) for heading in view.headings]
+    cells = [
+        (f"{row.case.case_id} ({printable(row.case.first.unit)})", *row.cells) for row in view.cases
+    ]
     room = len(GAP) + max(len(difference.value) for difference in Difference)
-
-    def laid_out(headings: Iterable[str]) -> list[tuple[str, ...]]:
-        return stacked([("case", *headings), *cells], "lr", names=1, width=style.width - room)
-
-    table = laid_out(letters.get(heading, heading) for heading in view.headings)
-    named = laid_out(view.headings)
-    if len(named[0]) == len(table[0]) and max(map(columns, chain(*named))) <= style.width:
-        table = named
-    yield from (style(line, "bold") for line in table[0])
-    for row, (first, *rest) in zip(view.cases, table[1:], strict=True):
-        word = style(row.word, *_MARKUP[row.case.difference])
+    head, *below = stacked([("case", *headings), *cells], "lr", names=1, width=style.width - room)
+    yield from (style(line, "bold") for line in head)
+    for row, (first, *rest) in zip(view.cases, below, strict=True):
+        difference = row.case.difference
+        word = style(difference.value, *_MARKUP[difference])
         yield f"{first}: {word}" if rest else f"{first}{GAP}{word}"
         yield from rest
 
 
 def _different_facts(view: ComparisonView, style: Style) -> Iterator[str]:
-    if not view.different_facts:
-        return
-    yield ""
-    head = ("what else differs", *(name.heading for name in view.names))
-    rows = [head, *(tuple(map(printable, row)) for row in view.different_facts)]
-    head_line, *lines = aligned(rows, "l")
-    if max(map(columns, (head_line, *lines))) <= style.width:
-        yield style(head_line, "bold")
-        yield from lines
-        return
-    yield style(head[0], "bold")
-    for name, first, second in rows[1:]:
-        yield from (name, f"  A {first}", f"  B {second}")
+    rows = [tuple(map(printable, row)) for row in view.different_facts]
+    if rows:
+        heading = ("what else differs", *(name.heading for name in view.names))
+        head, *below = stacked([heading, *rows], "l", names=1, width=style.width)
+        yield ""
+        yield from (style(line, "bold") for line in head)
+        yield from chain(*below)
 
 
 def _some(names: Sequence[str]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.results.comparison import Comparison
 
 MAX_LABEL: Final = 40
-"""Columns that the name of a side may take; that of a file is cut."""
+"""Columns that the name of a side may take; a longer one is cut."""
 SHOWN: Final = 10
 """Slower cases that are named above the table, which has all of them."""
 
@@ -29,10 +28,7 @@ _FEW_DIGITS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideName:
-    """One side: its letter, its label, and the file that it was read from.
-
-    ``label`` is one printable line of ``MAX_LABEL`` columns at most.
-    """
+    """One side: its letter, its label in one short line, and the file that it was read from."""
 
     letter: str
     label: str
@@ -64,15 +60,12 @@ def side_names(files: Sequence[str], labels: Sequence[str | None]) -> SideNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRow:
-    """One compared case: its cells stand below ``ComparisonView.headings``."""
+    """One compared case and its cells, which stand below ``ComparisonView.headings``."""
 
     case: ComparedCase
-    case_id: str
-    unit: str
     cells: tuple[str, ...]
     ratio: str
     """The ratio with its interval, as in a sentence."""
-    word: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +109,10 @@ def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
             (name, ours or numbers.ABSENT, theirs or numbers.ABSENT)
             for name, ours, theirs in comparison.different_facts
         ),
-        not_compared=tuple(_not_compared(comparison)),
+        not_compared=tuple(
+            (f"{numbers.counted(len(case_ids), 'case')} {why}", tuple(case_ids))
+            for why, case_ids in comparison.not_compared.items()
+        ),
     )
 
 
@@ -134,13 +130,21 @@ def _markdown_parts(view: ComparisonView) -> Iterator[str]:
     yield table(("", *sides), [tuple(map(_cell, row)) for row in view.facts])
     if view.slower:
         yield "Slower, the slowest first:"
-        lines = [f"- {code(row.case_id)} {row.ratio}" for row in view.slower[:SHOWN]]
+        lines = [f"- {code(row.case.case_id)} {row.ratio}" for row in view.slower[:SHOWN]]
         more = len(view.slower) - len(lines)
         yield "\n".join([*lines, *([f"- and {more} more"] if more else [])])
     yield "## Cases"
     yield table(
         ("case", "unit", *map(inline, view.headings), ""),
-        [(code(row.case_id), inline(row.unit), *row.cells, row.word) for row in view.cases],
+        [
+            (
+                code(row.case.case_id),
+                inline(row.case.first.unit),
+                *row.cells,
+                row.case.difference.value,
+            )
+            for row in view.cases
+        ],
         right="  rrrrrr",
     )
     yield from view.remarks
@@ -163,8 +167,6 @@ def _case_row(case: ComparedCase) -> CaseRow:
     ratio = _ratio(case.ratio)
     return CaseRow(
         case=case,
-        case_id=case.case_id,
-        unit=case.first.unit,
         cells=(
             f"{_runs(case.first)}, {_runs(case.second)}",
             numbers.throughput(case.first.median),
@@ -174,7 +176,6 @@ def _case_row(case: ComparedCase) -> CaseRow:
             _ratio(case.speedup_ratio),
         ),
         ratio=f"{ratio} ({interval})",
-        word=case.difference.value,
     )
 
 
@@ -232,20 +233,12 @@ def _facts_of(side: Results, name: SideName) -> dict[str, str]:
     return {
         "file": name.file,
         "cluster": side.cluster,
-        "started": _started(side),
+        "started": side.started[:16].replace("T", " "),
         "estimator": side.estimator.value,
         "session": side.session,
         "commit": commit if isinstance(commit, str) else "",
         "CI run": ci_run if isinstance(ci_run, str) else "",
     }
-
-
-def _started(results: Results) -> str:
-    """Write when a session began, to the minute, in its own zone."""
-    try:
-        return f"{datetime.fromisoformat(results.started):%Y-%m-%d %H:%M}"
-    except ValueError:
-        return results.started
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
@@ -257,16 +250,10 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
             yield f"The session of {name} was interrupted: it says nothing of what is missing."
     if any(case.interval for case in comparison.cases):
         yield (
-            "The interval knows how much single runs differ, and nothing of how nights and hosts "
-            "do. Two nights differ by more than that (pytest-dlperf history show says by how "
-            "much), and a case often looks faster or slower here though nothing has changed. For a "
-            "verdict run both interleaved, with the control arm."
-        )
-    if comparison.mean_ratio is not None:
-        yield (
-            "The interval of the geometric mean is made of those of its cases: it holds for these "
-            "cases, not for others, and for the noise of single runs alone. What slows a whole "
-            "night down is in all cases, and averaging over more of them does not remove it."
+            "The intervals, that of the mean too, know how much single runs differ, and nothing of "
+            "how nights and hosts do. Two nights differ by more than that (pytest-dlperf history "
+            "show says by how much), and a case often looks faster or slower here though nothing "
+            "has changed. For a verdict run both interleaved, with the control arm."
         )
     if comparison.count(Difference.TOO_FEW):
         yield f"An interval needs {MIN_RUNS} runs on both sides."
@@ -275,14 +262,3 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
             "Broken runs: a side was not measured whole. The ratio is that of the runs that were "
             "left, and counts for nothing else."
         )
-
-
-def _not_compared(comparison: Comparison) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Group the cases that are not compared by why."""
-    groups: dict[str, list[str]] = {}
-    for case in comparison.left_out:
-        groups.setdefault(f"not compared ({case.why})", []).append(case.case_id)
-    groups |= {"only in A": [*comparison.only_first], "only in B": [*comparison.only_second]}
-    for why, case_ids in groups.items():
-        if case_ids:
-            yield f"{numbers.counted(len(case_ids), 'case')} {why}", tuple(case_ids)

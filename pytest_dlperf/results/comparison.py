@@ -26,8 +26,8 @@ MIN_RUNS: Final = 3
 """Runs that an interval needs on either side; fewer do not show how much they differ."""
 
 _NAMED: Final = 3
-_LARGEST: Final = 1e60
-"""No throughput, nor a ratio of two, is larger than this or smaller than its inverse."""
+_MAX_ERROR: Final = 138.0
+"""Runs that agree on nothing have no larger error, as a logarithm: it could not be squared."""
 _FACTS_OF_PYTEST: Final = ("host", "platform", "processors", "python")
 
 
@@ -82,14 +82,6 @@ class ComparedCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A case of both sides that cannot be compared; ``why`` says what there is on each."""
-
-    case_id: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeanRatio:
     """Geometric mean of the ratios of so many cases, and its 95 % interval.
 
@@ -103,20 +95,15 @@ class MeanRatio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two results side by side; cases by system and variant, each with its topologies in a row.
-
-    ``only_first`` and ``only_second`` are ids of cases that the other side does not have.
-    ``different_facts`` are what else differs: a name, and its values on both sides, ``None`` where
-    one does not know it.
-    """
+    """Two results side by side; the topologies of a training stand in a row."""
 
     first: Results
     second: Results
     cases: tuple[ComparedCase, ...]
-    only_first: tuple[str, ...]
-    only_second: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
+    not_compared: Mapping[str, Sequence[str]]
+    """Ids of cases by why they are not compared."""
     different_facts: tuple[tuple[str, str | None, str | None], ...]
+    """What else differs: a name and its values on both sides, ``None`` where it is unknown."""
 
     @property
     def is_of_one_session(self) -> bool:
@@ -131,10 +118,7 @@ class Comparison:
 
     @property
     def mean_ratio(self) -> MeanRatio | None:
-        """The mean over the cases that have an interval and were measured whole, if there are any.
-
-        Their errors add up as those of independent measurements.
-        """
+        """The mean over the cases that have an interval and were measured whole, if any."""
         known = [
             (math.log(case.ratio), case.error)
             for case in self.cases
@@ -171,19 +155,24 @@ def compare_results(first: Results, second: Results) -> Comparison:
         raise UsageError(
             f"A and B have no case in common: A has {_named(ours)}, B has {_named(theirs)}"
         )
-    found = [_compared(ours[case_id], theirs[case_id]) for case_id in common]
-    compared = tuple(case for case in found if isinstance(case, ComparedCase))
-    left_out = tuple(case for case in found if isinstance(case, LeftOut))
+    compared = []
+    not_compared: dict[str, list[str]] = {}
+    for case_id in common:
+        case = _compared(ours[case_id], theirs[case_id])
+        if isinstance(case, ComparedCase):
+            compared.append(case)
+        else:
+            not_compared.setdefault(f"not compared ({case})", []).append(case_id)
     if not compared:
-        why = [f"{case.case_id} ({case.why})" for case in left_out]
-        raise UsageError(f"no case of A and B has runs in both that can be compared: {_named(why)}")
+        named = _named([f"{ids[0]} ({why})" for why, ids in not_compared.items()])
+        raise UsageError(f"A and B have no case that can be compared: {named}")
+    not_compared["only in A"] = [case_id for case_id in ours if case_id not in theirs]
+    not_compared["only in B"] = [case_id for case_id in theirs if case_id not in ours]
     return Comparison(
         first=first,
         second=second,
-        cases=compared,
-        only_first=tuple(case_id for case_id in ours if case_id not in theirs),
-        only_second=tuple(case_id for case_id in theirs if case_id not in ours),
-        left_out=left_out,
+        cases=tuple(compared),
+        not_compared={why: case_ids for why, case_ids in not_compared.items() if case_ids},
         different_facts=_different_facts(first, second, {case.case_id for case in compared}),
     )
 
@@ -198,13 +187,15 @@ def _in_order(results: Results) -> list[CaseResult]:
     return sorted(results.cases, key=place)
 
 
-def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | LeftOut:
+def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | str:
+    """Compare a case of both sides, or say what each side has instead of a ratio."""
     first, second = one.measurement, other.measurement
-    instead = [_missing(one), _missing(other)]
-    if first is not None and second is not None and not any(instead):
-        ratio = _quotient(second.median, first.median)
-        broken = first.broken_runs or second.broken_runs
-        if first.unit == second.unit and ratio is not None:
+    sides = [_missing(one), _missing(other)]
+    if first is not None and second is not None and not any(sides):
+        if first.unit != second.unit:
+            sides = [f"in {first.unit}", f"in {second.unit}"]
+        elif ratio := _quotient(second.median, first.median):
+            broken = first.broken_runs or second.broken_runs
             return ComparedCase(
                 first=first,
                 second=second,
@@ -213,9 +204,8 @@ def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | LeftOut:
                 speedup_ratio=_quotient(other.speedup, one.speedup),
                 error=ratio_error(first.throughputs, second.throughputs),
             )
-        instead = [f"in {first.unit}", f"in {second.unit}"]
-    ours, theirs = (side or "measured" for side in instead)
-    return LeftOut(case_id=one.case.id, why=f"A: {ours}, B: {theirs}")
+    ours, theirs = (side or "measured" for side in sides)
+    return f"A: {ours}, B: {theirs}"
 
 
 def _quotient(above: float | None, below: float | None) -> float | None:
@@ -226,16 +216,11 @@ def _quotient(above: float | None, below: float | None) -> float | None:
 def _missing(result: CaseResult) -> str:
     """Say what a side has instead of runs that have a ratio; nothing where it has such runs."""
     measurement = result.measurement
-    throughputs = measurement.throughputs if measurement is not None else ()
     # A very slow run has, rounded as published, a throughput of 0.00.
-    if measurement is None or not measurement.median or min(throughputs) <= 0:
-        verdict = result.verdict(Quantity.THROUGHPUT) or result.verdict(Quantity.SPEEDUP)
-        return verdict.value if verdict is not None else "not measured"
-    least, most = min(throughputs), max(throughputs)
-    if least > 1 / _LARGEST and most < _LARGEST:
+    if measurement is not None and measurement.median and min(measurement.throughputs) > 0:
         return ""
-    reach = dict.fromkeys((f"{least:.4g}", f"{most:.4g}"))
-    return f"runs of {' to '.join(reach)} {measurement.unit}"
+    verdict = result.verdict(Quantity.THROUGHPUT) or result.verdict(Quantity.SPEEDUP)
+    return verdict.value if verdict is not None else "not measured"
 
 
 def _named(names: Iterable[str]) -> str:
@@ -261,14 +246,12 @@ def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardErro
         if noise is None:
             return None
         error = noise.deviation * math.sqrt(median_variance(len(runs)))
-        # Runs that agree on nothing could give an error that cannot be squared twice.
-        error = min(error, math.log(_LARGEST))
-        errors.append(StandardError(value=error, dof=noise.dof))
+        errors.append(StandardError(value=min(error, _MAX_ERROR), dof=noise.dof))
     return StandardError.of_both(errors)
 
 
 def _interval(ratio: float, error: StandardError) -> tuple[float, float]:
-    reach = math.exp(min(error.interval, math.log(_LARGEST)))
+    reach = math.exp(min(error.interval, _MAX_ERROR))
     return ratio / reach, ratio * reach
 
 

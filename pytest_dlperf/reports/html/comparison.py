@@ -78,7 +78,7 @@ def _picture(row: CaseRow, scale: Scale) -> _Picture:
     *_, ratio, interval, _ = row.cells
     low, high = row.case.interval or (None, None)
     return _Picture(
-        badge=Badge(word=row.word, style=style, sign=sign),
+        badge=Badge(word=row.case.difference.value, style=style, sign=sign),
         at=scale.within(row.case.ratio),
         low=None if low is None else scale.within(low),
         high=None if high is None else scale.within(high),
