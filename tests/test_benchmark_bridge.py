@@ -278,7 +278,6 @@ def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(
         [
             "*= dlperf: cluster local, steady =*",
             "nothing was measured: all 2 cases were skipped",
-            "pytest-benchmark was given no case: none was measured",
         ]
     )
     assert saved(suite) == []
@@ -409,9 +408,7 @@ def test_a_release_that_is_not_understood_is_told_and_costs_no_verdict(
 
     assert len(json.loads((suite.path / "results.json").read_text())["cases"]) == 2
     assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        [f"pytest-benchmark * is not understood: {what} -p no:benchmark leaves it out"]
-    )
+    result.stdout.fnmatch_lines([f"the benchmarks of pytest-benchmark could not be made: {what}"])
 
 
 def test_what_is_used_of_pytest_benchmark_is_there() -> None:

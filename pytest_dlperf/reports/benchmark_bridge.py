@@ -3,8 +3,8 @@
 pytest-benchmark times functions and documents no way in for what was timed elsewhere. What is used
 of it besides its options: ``Metadata`` and the list of them that its session saves, compares and
 plots at its end, also under xdist, where its own fixture measures nothing; and ``handle_saving`` of
-that session, which a full disk makes fail. A release that changes
-one of them is told of at the end of a session, and fails it; the session's results are kept.
+that session, which a full disk makes fail. A release that changes one of them fails the session;
+its results are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.report import Note, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import CaseResult
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
 """Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""
 _NAMED_CASES: Final = 5
-_NOT_UNDERSTOOD: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
-"""What Python raises where a name, a signature or a value is not what it was."""
 
 
 class BenchmarkBridge(Report):
@@ -41,50 +39,41 @@ class BenchmarkBridge(Report):
         self._config = config
         self._tell = tell
 
-    def write(self, results: Results) -> list[Note]:
-        """Hand over what was measured."""
-        return hand_over(self._config, results.cases, results.cluster, tell=self._tell)
+    def write(self, results: Results) -> Iterator[Note]:
+        """Add every measured case to its session, where the user has asked it for anything.
 
-
-def hand_over(
-    config: Any, results: Sequence[CaseResult], cluster: str, *, tell: Callable[[Note], None]
-) -> list[Note]:
-    """Add every measured case to its session, where the user has asked it for anything.
-
-    A round is a run that counts; its length is the seconds per step: the global batch over the
-    run's throughput. A case with broken runs is left out, and named. ``tell`` is given what becomes
-    known when pytest-benchmark ends: that its files could not be written.
-    """
-    if not any(_option(config, name) for name in _ASKING):
-        return []
-    _keep_the_end(getattr(config, "_benchmarksession", None), tell)
-    # Under xdist it is disabled without this option, for its own measurements. Ours are made.
-    if _option(config, "disable") and not _option(config, "enable"):
-        text = "pytest-benchmark was given no case: it is disabled, and --benchmark-enable is not"
-        return [Note(f"{text} set")]
-    measured = [(result, result.measurement) for result in results if result.measurement]
-    faults = {result.case.id: _fault(measurement) for result, measurement in measured}
-    session: Any = getattr(config, "_benchmarksession", None)
-    try:
-        benchmarks = [
-            _benchmark(result, measurement, cluster)
-            for result, measurement in measured
-            if faults[result.case.id] is None
-        ]
-        session.benchmarks.extend(benchmarks)
-    except _NOT_UNDERSTOOD as error:
-        return [_not_understood(error)]
-    finally:
-        is_empty = not getattr(session, "benchmarks", None)
-        if is_empty and session is not None:
-            # It would warn that there is nothing to save: a crash where warnings are errors.
-            session.disabled = True
-    left_out = {case_id: fault for case_id, fault in faults.items() if fault is not None}
-    if left_out:
-        return [_left_out(left_out)]
-    if is_empty:
-        return [Note("pytest-benchmark was given no case: none was measured")]
-    return []
+        A round is a run that counts; its length is the seconds per step: the global batch over the
+        run's throughput. A case with broken runs is left out, and named.
+        """
+        if not any(_option(self._config, name) for name in _ASKING):
+            return
+        session: Any = getattr(self._config, "_benchmarksession", None)
+        _keep_the_end(session, self._tell)
+        # Under xdist it is disabled without this option, for its own measurements. Ours are made.
+        if _option(self._config, "disable") and not _option(self._config, "enable"):
+            yield Note(
+                "pytest-benchmark was given no case: it is disabled, and --benchmark-enable is not "
+                "set"
+            )
+            return
+        measured = [(result, result.measurement) for result in results.cases if result.measurement]
+        faults = {result.case.id: _fault(measurement) for result, measurement in measured}
+        try:
+            session.benchmarks.extend(
+                [
+                    _benchmark(result, measurement, results.cluster)
+                    for result, measurement in measured
+                    if not faults[result.case.id]
+                ]
+            )
+        finally:
+            if session is not None and not getattr(session, "benchmarks", None):
+                # It would warn that there is nothing to save: a crash where warnings are errors.
+                session.disabled = True
+        left_out = [f"{case_id} ({fault})" for case_id, fault in faults.items() if fault]
+        if left_out:
+            named = numbers.named(left_out, _NAMED_CASES)
+            yield Note(f"pytest-benchmark was not given what did not run whole: {named}")
 
 
 def _keep_the_end(session: Any, tell: Callable[[Note], None]) -> None:
@@ -109,30 +98,13 @@ def _option(config: Any, name: str) -> Any:
     return getattr(config.option, f"benchmark_{name}", None)
 
 
-def _fault(measurement: Measurement) -> str | None:
+def _fault(measurement: Measurement) -> str:
     """Say why a measurement has no seconds per step to compare with those of other nights."""
     broken = measurement.broken_runs
     if broken:
         return f"run {broken[0].run} {broken[0].status.value}"
-    if not measurement.throughputs or min(measurement.throughputs) <= 0:
-        return "no throughput"  # the published estimator rounds: a very low one is 0.00
-    return None
-
-
-def _left_out(faults: Mapping[str, str]) -> Note:
-    named = [f"{case_id} ({fault})" for case_id, fault in faults.items()]
-    told = numbers.named(named, _NAMED_CASES)
-    return Note(f"pytest-benchmark was not given what did not run whole: {told}")
-
-
-def _not_understood(error: Exception) -> Note:
-    from importlib.metadata import version
-
-    return Note(
-        f"pytest-benchmark {version('pytest-benchmark')} is not understood: "
-        f"{type(error).__name__}: {error}; it was given no case. -p no:benchmark leaves it out",
-        is_bad=True,
-    )
+    # The published estimator rounds: a very low throughput is 0.00.
+    return "" if min(measurement.throughputs, default=0) > 0 else "no throughput"
 
 
 # ------------------------------------------------------------------------ what it is given
@@ -187,8 +159,8 @@ def _benchmark(result: CaseResult, measurement: Measurement, cluster: str) -> An
 
 def _extra_info(result: CaseResult, measurement: Measurement, cluster: str) -> dict[str, Any]:
     """Return what seconds per step do not say, named as in the results file."""
-    verdicts = {quantity.value: result.verdict(quantity) for quantity in Quantity}
     accepted = result.accepted
+    judgements = {quantity.value: result.judgements.get(quantity) for quantity in Quantity}
     return {
         "case": result.case.id,
         "cluster": cluster,
@@ -202,10 +174,6 @@ def _extra_info(result: CaseResult, measurement: Measurement, cluster: str) -> d
         "accepted": {"throughput": accepted.throughput, "speedup": accepted.speedup}
         if accepted
         else None,
-        "reference": {
-            quantity.value: judgement.reference if judgement else None
-            for quantity in Quantity
-            for judgement in [result.judgements.get(quantity)]
-        },
-        "verdict": {name: verdict.value if verdict else None for name, verdict in verdicts.items()},
+        "reference": {name: one.reference if one else None for name, one in judgements.items()},
+        "verdict": {name: one.verdict.value if one else None for name, one in judgements.items()},
     }

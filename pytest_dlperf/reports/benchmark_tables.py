@@ -15,6 +15,7 @@ from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.figures import by_training
 from pytest_dlperf.reports.markdown_text import code, inline, table
 
 if TYPE_CHECKING:
@@ -49,25 +50,22 @@ def write_tables(folder: Path, results: Results) -> None:
     Raises:
         OSError: A file cannot be written.
     """
-    by_system: dict[str, dict[str, list[CaseResult]]] = {}
-    for result in results.cases:
-        variants = by_system.setdefault(result.case.system, {})
-        variants.setdefault(result.case.variant, []).append(result)
-    for system, variants in by_system.items():
-        log_name = results.log_names.get(system, system)
-        sections = []
-        for variant, members in variants.items():
-            file = folder / system / f"{variant}_result.json"
-            rows = _rows(members)
-            if rows or file.exists():
-                plain = {log_name: dict(_entries(members[0].case, rows))}
-                write_whole(file, json.dumps(plain, indent=2, allow_nan=False) + "\n")
-            if rows:
-                sections.append(_section(members, rows, results))
+    sections: dict[str, list[str]] = {}
+    for members in by_training(results.cases).values():
+        case, rows = members[0].case, _rows(members)
+        file = folder / case.system / f"{case.variant}_result.json"
+        if rows or file.exists():
+            log_name = results.log_names.get(case.system, case.system)
+            plain = {log_name: dict(_entries(case, rows))}
+            write_whole(file, json.dumps(plain, indent=2, allow_nan=False) + "\n")
+        of_system = sections.setdefault(case.system, [])
+        if rows:
+            of_system.append(_section(members, rows, results))
+    for system, of_system in sections.items():
         page = folder / f"{system}.md"
-        if sections or page.exists():
+        if of_system or page.exists():
             title = f"# {system}, cluster {inline(results.cluster)}"
-            told = sections or ["Nothing of it was measured."]
+            told = of_system or ["Nothing of it was measured."]
             write_whole(page, "\n\n".join([title, *told]) + "\n")
 
 
@@ -127,10 +125,11 @@ def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Resul
     case = members[0].case
     options = f", {', '.join(case.options)}" if case.options else ""
     unit = next(filter(None, map(results.unit_of, members)), "samples/s")
+    session = f"session of {inline(results.started)}"
     lines = [
         f"## {case.precision}, batch size per device {case.batch_per_device}{options}",
         "",
-        f"{results.estimator.value} estimator, {inline(unit)}, {_when(results)}",
+        f"{results.estimator.value} estimator, {inline(unit)}, {session}",
         "",
         table(("node_num", "gpu_num", "samples/s", "speedup"), map(_cells, rows)),
     ]
@@ -153,7 +152,3 @@ def _written(value: float | None) -> str:
     if value is None:
         return numbers.ABSENT
     return f"{value:.2f}" if abs(value) >= 1 else f"{value:.{_SIGNIFICANT_DIGITS}g}"
-
-
-def _when(results: Results) -> str:
-    return f"session of {inline(results.started)}"

@@ -5,7 +5,6 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
@@ -72,28 +71,31 @@ _ABSENT: Final = (
     CaseStatus.NOT_JUDGED,
 )
 _ALARM_HEADINGS: Final = (
-    "", "measured", "reference", "diff", "accepted", "95 % interval", "gate sees", "verdict",
+    "", "measured", "reference", "diff", "accepted", "gate sees", "verdict",
 )  # fmt: skip
-_ALWAYS_SHOWN: Final = ("", "measured", "reference", "diff", "verdict")
 _MATRIX_CELLS: Final = (
     "runs", "median", "spread", "reference", "diff", "sees", "speedup", "of ideal",
 )  # fmt: skip
 
 
-class _Weight(IntEnum):
-    """The subject of a part; where there is no room, the last ones are left out first."""
-
-    COUNTS = 0
-    ALARM = 1
-    BAD_TABLE = 2
-    ABSENT = 3
-    ACCEPTED = 4
-    TABLE = 5
-    REMARKS = 6
-    HOSTS = 7
-    DETAILS = 8
-    IGNORED = 9
-    ENVIRONMENT = 10
+_ALARMS: Final = "regressions and failures"
+_RUNS: Final = "runs and logs of a case"
+_TABLES: Final = "tables of the matrix"
+_UNMEASURED: Final = "trainings of which nothing was measured"
+_BY_WEIGHT: Final = (
+    "verdicts",
+    _ALARMS,
+    "not measured or not judged",
+    _UNMEASURED,
+    "accepted",
+    _TABLES,
+    "worth knowing",
+    "hosts that cannot be used",
+    _RUNS,
+    "logs that were left out",
+    "environment",
+)
+"""Kinds of parts; where there is no room, the last ones are left out first."""
 
 
 def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
@@ -102,7 +104,7 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
     Where that is too little, what matters least is left out as a whole, and the page says so. It
     is empty where not even its head has room.
     """
-    return assembled(_head(results), _parts(results), max_bytes=max_bytes)
+    return assembled(_head(results), _parts(results), _BY_WEIGHT, max_bytes=max_bytes)
 
 
 def _head(results: Results) -> str:
@@ -118,35 +120,34 @@ def _head(results: Results) -> str:
 
 
 def _parts(results: Results) -> Iterator[Part]:
-    cases = worst_first(results.cases)
-    for result in cases:
+    for result in worst_first(results.cases):
         status = status_of(result)
-        # What was lost or skipped stands below, by its reason: there may be many with one.
-        if status.fails(strict=results.strict) and status not in _ABSENT:
+        if status in _ABSENT:
+            continue  # it stands below, by its reason: there may be many with one
+        if status.fails(strict=results.strict):
             yield from _alarm(result, results.unit_of(result), "Regressions and failures")
-    for result in cases:
-        if status_of(result) is CaseStatus.ENVIRONMENT_SHIFT and not results.strict:
+        elif status is CaseStatus.ENVIRONMENT_SHIFT:
             section = "No slower than the accepted software tonight"
             yield from _alarm(result, results.unit_of(result), section)
-    yield from _section("Verdicts", _Weight.COUNTS, _verdicts(results.cases))
-    yield from _section("Not measured or not judged", _Weight.ABSENT, _absent(results.cases))
+    yield from _section("Verdicts", _verdicts(results.cases))
+    yield from _section("Not measured or not judged", _absent(results.cases))
     yield from _matrix(results)
     remarks = bullets(map(inline, remark_lines(results.cases)))
-    yield from _section("Worth knowing", _Weight.REMARKS, remarks)
-    yield from _section("Accepted", _Weight.ACCEPTED, _accepted(results))
+    yield from _section("Worth knowing", remarks)
+    yield from _section("Accepted", _accepted(results))
     hosts = bullets(
         f"{code(host)}: {inline('; '.join(faults))}"
         for host, faults in sorted(results.unfit_hosts.items())
     )
-    yield from _section("Hosts that cannot be used", _Weight.HOSTS, hosts)
-    yield from _section("Logs that were left out", _Weight.IGNORED, _ignored(results))
-    yield from _section("Environment", _Weight.ENVIRONMENT, _environment(results))
+    yield from _section("Hosts that cannot be used", hosts)
+    yield from _section("Logs that were left out", _ignored(results))
+    yield from _section("Environment", _environment(results))
 
 
-def _section(title: str, weight: _Weight, text: str) -> Iterator[Part]:
+def _section(title: str, text: str) -> Iterator[Part]:
     """Make a section of one part; none without text."""
     if text:
-        yield Part(text=text, weight=weight, section=title, name=title.lower())
+        yield Part(text=text, section=title, kind=title.lower())
 
 
 # ------------------------------------------------------------------------------- sections
@@ -216,23 +217,14 @@ def _alarm(result: CaseResult, unit: str | None, section: str) -> Iterator[Part]
     remarks = dict.fromkeys(_alarm_remarks(judgements, result.case.id))
     blocks = (
         f"### {inline(status_of(result).value)}: {code(result.case.id)}",
-        _without_empty_columns(rows),
+        table(_ALARM_HEADINGS, rows, right=" rrrrr"),
         bullets(remarks),
     )
-    yield Part(
-        text="\n\n".join(filter(None, blocks)),
-        weight=_Weight.ALARM,
-        section=section,
-        name="regressions and failures",
-    )
+    yield Part(text="\n\n".join(filter(None, blocks)), section=section, kind=_ALARMS)
     runs = "\n\n".join(_runs_and_logs(result, judgements))
     if runs:
-        yield Part(
-            text=details(f"Runs and logs of {result.case.id}", runs),
-            weight=_Weight.DETAILS,
-            section=section,
-            name="runs and logs of a case",
-        )
+        text = details(f"Runs and logs of {result.case.id}", runs)
+        yield Part(text=text, section=section, kind=_RUNS)
 
 
 def _alarm_row(judgement: Judgement, unit: str | None) -> Sequence[str]:
@@ -245,24 +237,8 @@ def _alarm_row(judgement: Judgement, unit: str | None) -> Sequence[str]:
         written(judgement.reference),
         numbers.signed_percent(difference_percent(judgement)),
         written(accepted(judgement)),
-        # The interval of another number than the median stands below, with that number.
-        numbers.interval(None if rule_view(judgement) else judgement.interval_percent),
         numbers.detectable_loss(judgement.min_detectable_percent),
         _emphasized(word_of(judgement), of_judgement(judgement)),
-    )
-
-
-def _without_empty_columns(rows: Sequence[Sequence[str]]) -> str:
-    """Lay out the columns that say anything; those of a comparison stand in any event."""
-    kept = [
-        number
-        for number, heading in enumerate(_ALARM_HEADINGS)
-        if heading in _ALWAYS_SHOWN or any(row[number] != numbers.ABSENT for row in rows)
-    ]
-    return table(
-        [_ALARM_HEADINGS[number] for number in kept],
-        [[row[number] for number in kept] for row in rows],
-        right=" " + "r" * (len(kept) - 2),
     )
 
 
@@ -348,21 +324,12 @@ def _matrix(results: Results) -> Iterator[Part]:
         unit = next(filter(None, map(results.unit_of, members)), None)
         counted_in = f" ({inline(unit)})" if unit else ""
         rows = [*_single_device(members), *map(_matrix_row, members)]
-        all_good = all(status_of(result).is_good for result in members)
-        yield Part(
-            text=f"### {name}{counted_in}\n\n{table(headings, rows, right=' rrrrrrrrr')}",
-            weight=_Weight.TABLE if all_good else _Weight.BAD_TABLE,
-            section="Matrix",
-            name="tables of the matrix",
-        )
+        text = f"### {name}{counted_in}\n\n{table(headings, rows, right=' rrrrrrrrr')}"
+        yield Part(text=text, section="Matrix", kind=_TABLES)
     if unmeasured:
         trainings = numbers.counted(len(unmeasured), "training")
-        yield Part(
-            text=details(f"Nothing was measured of {trainings}", bullets(unmeasured)),
-            weight=_Weight.ABSENT,
-            section="Matrix",
-            name="trainings of which nothing was measured",
-        )
+        text = details(f"Nothing was measured of {trainings}", bullets(unmeasured))
+        yield Part(text=text, section="Matrix", kind=_UNMEASURED)
 
 
 def _has_nothing(result: CaseResult) -> bool:

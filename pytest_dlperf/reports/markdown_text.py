@@ -122,16 +122,16 @@ class Part:
     """A piece of a page that is shown as a whole or not at all."""
 
     text: str
-    weight: int
-    """Where there is no room, the parts with the largest are left out first."""
     section: str
     """The title of the section that it is in."""
-    name: str
-    """Its kind, in the plural."""
+    kind: str
+    """In the plural."""
 
 
-def assembled(head: str, parts: Iterable[Part], *, max_bytes: int | None) -> str:
-    """Join the head and the parts in their order, as many as have room.
+def assembled(
+    head: str, parts: Iterable[Part], kinds: Sequence[str], *, max_bytes: int | None
+) -> str:
+    """Join the head and the parts in their order, as many as have room, earlier ``kinds`` first.
 
     The page is empty where not even its head has any.
     """
@@ -142,30 +142,24 @@ def assembled(head: str, parts: Iterable[Part], *, max_bytes: int | None) -> str
     room = max_bytes - _size(head) - _ROOM_FOR_THE_NOTE
     if room < 0:
         return ""
-    shown, left_out = _chosen(parts, room)
-    return _joined(f"{head}\n\n{_note(left_out)}", shown)
-
-
-def _chosen(parts: Sequence[Part], room: int) -> tuple[list[Part], list[Part]]:
-    """Part what has room, the smallest weights first, from what has none."""
     kept: set[int] = set()
-    full: set[int] = set()
-    for number, part in sorted(enumerate(parts), key=lambda pair: (pair[1].weight, pair[0])):
+    full: set[str] = set()
+    for number, part in sorted(enumerate(parts), key=lambda pair: kinds.index(pair[1].kind)):
         # More than it takes where the title stands there already; never less.
         size = _size(part.text) + _size(part.section) + len("\n\n## \n\n")
-        if part.weight in full or size > room:
+        if part.kind in full or size > room:
             # Of one kind the first are shown, without gaps.
-            full.add(part.weight)
+            full.add(part.kind)
             continue
         kept.add(number)
         room -= size
     shown = [part for number, part in enumerate(parts) if number in kept]
-    return shown, [part for number, part in enumerate(parts) if number not in kept]
+    left_out = [part for number, part in enumerate(parts) if number not in kept]
+    return _joined(f"{head}\n\n{_note(left_out)}", shown)
 
 
 def _note(left_out: Sequence[Part]) -> str:
-    """Say what is missing, by what it is."""
-    found = Counter(part.name for part in left_out)
+    found = Counter(part.kind for part in left_out)
     named = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in found.items())
     return f"**There is no room here for all. Left out: {named}.**"
 
