@@ -31,19 +31,19 @@ def test_the_life_of_an_accepted_number(suite: Suite, workers: list[str]) -> Non
     first = nights.usual("first")
     slow = nights.usual("slow", of_1n1g=0.9, of_1n2g=0.9)
 
-    # Missing fails; recorded passes.
-    assert suite.run(*first, *workers).ret == 1
+    # Missing fails; recorded passes. What is written comes from the workers.
+    assert suite.run(*first).ret == 1
     assert suite.run(*first, CREATE, *workers).ret == 0
     accepted = nights.text
 
     # Slower fails, says how it would be accepted, and leaves the file alone.
-    regressed = suite.run(*slow, *workers)
+    regressed = suite.run(*slow)
     assert regressed.ret == 1
     regressed.stdout.fnmatch_lines(["*accept*--dlperf-update-baselines --dlperf-reason*"])
     assert nights.text == accepted
 
     # Lower numbers need a reason.
-    refused = suite.run(*slow, UPDATE, *workers)
+    refused = suite.run(*slow, UPDATE)
     assert refused.ret == 1
     refused.stdout.fnmatch_lines(["*not accepted: a lower number needs --dlperf-reason*"])
     assert nights.text == accepted
@@ -60,8 +60,8 @@ def test_the_life_of_an_accepted_number(suite: Suite, workers: list[str]) -> Non
     assert entries(nights)["1n1g"]["accepted"]["reason"] == "NCCL needs more memory"
 
     # What was accepted is what the gate holds nights against from now on.
-    assert suite.run(*slow, *workers).ret == 0
-    again = suite.run(*first, *workers)
+    assert suite.run(*slow).ret == 0
+    again = suite.run(*first)
     assert again.ret == 0
     again.stdout.fnmatch_lines(["*improved*"])
 

@@ -27,8 +27,6 @@ KILLER = """\
 import os, pathlib, signal
 
 def pytest_configure(config):
-    if hasattr(config, "workerinput"):
-        return
     replace, count = pathlib.Path.replace, 0
 
     def replace_or_die(self, target):
@@ -52,7 +50,7 @@ def accepted(suite: Suite) -> dict[str, float]:
 
 @pytest.mark.parametrize("option", [CREATE, UPDATE])
 def test_a_session_killed_between_two_writes_leaves_a_whole_file(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, workers: list[str], option: str
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     nights = Nights(suite)
     usual = nights.usual("usual")
@@ -63,7 +61,7 @@ def test_a_session_killed_between_two_writes_leaves_a_whole_file(
     monkeypatch.setenv("PYTHONPATH", str(suite.path))
     for number in range(1, 10):
         monkeypatch.setenv("DIE_BEFORE", str(number))
-        result = suite.run(*usual, *workers, option, "-p", "killer")
+        result = suite.run(*usual, option, "-p", "killer")
         if result.ret == 0:
             break
         assert result.ret == -signal.SIGKILL

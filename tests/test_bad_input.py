@@ -206,31 +206,35 @@ def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_other_files_are_no_trouble(suite: Suite) -> None:
+def test_ten_thousand_other_files_are_no_trouble(suite: Suite) -> None:
     write_log(suite.path / "logs" / "1n1g")
     crowd = suite.path / "logs" / "crowd"
     crowd.mkdir()
-    for number in range(100_000):
+    for number in range(10_000):
         (crowd / f"{number}.log").touch()
 
     result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
 
     assert result.ret == 0
-    assert len(results["ignored_logs"]) == 100_000
-    result.stdout.fnmatch_lines(["*… and 99980 more; --dlperf-json FILE has all of them"])
+    assert len(results["ignored_logs"]) == 10_000
+    result.stdout.fnmatch_lines(["*… and 9980 more; --dlperf-json FILE has all of them"])
     assert len(result.outlines) < 60
 
 
 @pytest.mark.slow
-def test_a_two_gigabyte_log_is_read_like_any_other(suite: Suite) -> None:
-    """The window is at its very end, behind two gigabytes of nothing."""
+def test_a_log_larger_than_memory_is_read_like_any_other(suite: Suite) -> None:
+    """The window is at its very end, behind more of nothing than the session may hold."""
     log = write_log(suite.path / "logs" / "1n1g")
     text = log.read_bytes()
     with log.open("wb") as file:
-        file.seek(2_000_000_000)
+        file.seek(400_000_000)
         file.write(b"\n" + text)
 
-    result, _ = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
+    result = suite.pytester.run(
+        "sh", "-c", 'ulimit -v 400000; exec "$@"', "sh",
+        sys.executable, "-m", "pytest", "bench_tests", "--dlperf-cluster", "dlperf-v100",
+        "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id,
+    )  # fmt: skip
 
     assert result.ret == 0
 

@@ -364,7 +364,7 @@ def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - 
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25
 )
 @given(
     steps=st.lists(
@@ -378,6 +378,7 @@ def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - 
         unique=True,
     ),
 )
+@pytest.mark.slow
 def test_changes_at_once_are_the_changes_one_by_one(
     cluster: Cluster, steps: list[tuple[str, str]], more: list[str]
 ) -> None:

@@ -130,7 +130,7 @@ def test_names_do_not_depend_on_workers_groups_or_folders(nights: Nights) -> Non
     suite = nights.suite
     logs = nights.usual("tonight")
     names = []
-    for more in ([], ["-n", "2"], ["-n", "2", "--dist", "loadgroup"], ["--rootdir", "bench_tests"]):
+    for more in ([], ["-n", "2", "--dist", "loadgroup"], ["--rootdir", "bench_tests"]):
         file = suite.path / "benchmarks.json"
         folders = ["--dlperf-systems", "bench_tests/systems", "--dlperf-baselines", "baselines"]
         suite.run(*logs, *folders, "--benchmark-json", file, *more)
@@ -138,7 +138,7 @@ def test_names_do_not_depend_on_workers_groups_or_folders(nights: Nights) -> Non
         file.unlink()
 
     assert len(names[0]) == 2
-    assert names == [names[0]] * 4
+    assert names == [names[0]] * 3
 
 
 def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(nights: Nights) -> None:

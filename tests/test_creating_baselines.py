@@ -20,7 +20,7 @@ def baseline_file(suite: Suite) -> Path:
 
 def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
     tiny = TinySystem(suite)
-    select = ["-k", "tiny", "--dlperf-repeats", "1", *workers]
+    select = ["-k", "tiny", "--dlperf-repeats", "1"]
 
     missing = suite.run(*select)
     assert missing.ret == 1
@@ -30,7 +30,7 @@ def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
     )
     assert not baseline_file(suite).exists()
 
-    recorded = suite.run(*select, "--dlperf-create-baselines")
+    recorded = suite.run(*select, "--dlperf-create-baselines", *workers)
     assert recorded.ret == 0
     recorded.stdout.fnmatch_lines(["recorded the baselines of 3 cases in *gated against them"])
     text = baseline_file(suite).read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
     assert same.ret == 0
 
     tiny.behave("0.02")
-    slower = suite.run(*select, "--dlperf-create-baselines")
+    slower = suite.run(*select, "--dlperf-create-baselines", *workers)
     assert slower.ret == 1
     slower.stdout.fnmatch_lines(["regressed: throughput of *", "*-50.0 %, tolerance 5 %"])
 

@@ -314,8 +314,6 @@ def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suit
         file.write_text(example(name), encoding="utf-8")
     select = ["-k", "plain-line", "--dlperf-repeats", "1"]
 
-    assert suite.run(*select).ret == 1
-
     recorded = suite.run(*select, "--dlperf-create-baselines")
     assert recorded.ret == 0
     recorded.assert_outcomes(passed=3)

@@ -64,6 +64,22 @@ case "$last" in
 *) echo "$last" ;;
 esac
 """
+ACCEPTED = f"""\
+system: {SYSTEM}
+unit: samples/s
+estimator: steady
+provenance: {{source: a test}}
+entries:
+  fp32-b4:
+    1n1g:
+      throughput: 400
+      speedup: 1
+      runs: {{1: 400, 2: 400, 3: 400}}
+    1n2g:
+      throughput: {400 * 2 * 2**0.5}
+      speedup: {2 * 2**0.5}
+      runs: {{1: {800 * 2**0.5}, 2: {800 * 2**0.5}, 3: {800 * 2**0.5}}}
+"""
 MAIN = "import sys; from pytest_dlperf.command.main import main; sys.exit(main())"
 
 
@@ -330,12 +346,11 @@ class Checkout:
 
     def accept(self) -> None:
         """Accept how fast it is as the numbers of ``my-cluster``."""
-        cluster = self.path / "baselines" / "my-cluster" / "cluster.yaml"
-        cluster.parent.mkdir()
-        cluster.write_text(f"estimator: steady\nsystems: [{SYSTEM}]\n", encoding="utf-8")
-        names = ("--dlperf-create-baselines", "--dlperf-cluster", "my-cluster")
-        assert self.suite.run(*names, "--dlperf-history", "none").ret == 0
-        shutil.rmtree(self.path / ".dlperf")
+        folder = self.path / "baselines" / "my-cluster"
+        folder.mkdir()
+        cluster = f"estimator: steady\nsystems: [{SYSTEM}]\n"
+        (folder / "cluster.yaml").write_text(cluster, encoding="utf-8")
+        (folder / f"{SYSTEM}.yaml").write_text(ACCEPTED, encoding="utf-8")
         self.git("init", "--quiet")
         self.commit("Accept")
 
@@ -460,7 +475,9 @@ def github(suite: Suite) -> dict[str, str]:
     return {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
 
 
-def test_a_green_night_on_github(checkout: Checkout, github: dict[str, str]) -> None:
+def test_a_green_night_on_github_leaves_what_its_history_is_made_of_again(
+    checkout: Checkout, github: dict[str, str]
+) -> None:
     checkout.accept()
     checkout.install()
 
@@ -472,6 +489,19 @@ def test_a_green_night_on_github(checkout: Checkout, github: dict[str, str]) -> 
     assert files["Upload the results"] == ["junit.xml", "results.html", "results.json"]
     assert (checkout.path / "history" / "history.sqlite3").is_file()
     assert "::error" not in checkout.printed
+
+    (checkout.path / "nights").mkdir()
+    (checkout.path / "results").rename(checkout.path / "nights" / "dlperf-nightly-1-1")
+    shutil.rmtree(checkout.path / "history")
+    [words] = [
+        words
+        for name, words in commands("pytest-dlperf")
+        if name == "README.md" and words[0] == "history"
+    ]
+    done = checkout.do(shlex.join([".venv/bin/pytest-dlperf", *words]), {})
+    assert done.returncode == 0, done.stderr
+    assert "1 session imported" in done.stdout
+    assert (checkout.path / "history" / "history.sqlite3").is_file()
 
 
 def test_a_red_night_on_github_uploads_results_and_logs(
@@ -556,20 +586,21 @@ def test_a_night_that_extends_shows_the_change_and_commits_nothing(
     assert checkout.git("diff", "HEAD") == extended
 
 
-@pytest.mark.parametrize("is_red", [False, True], ids=["green", "red"])
-def test_a_night_on_gitlab_leaves_results_and_if_red_its_logs(
+@pytest.mark.parametrize("is_red", [False, True], ids=["a green week", "a red night"])
+def test_gitlab_keeps_results_logs_if_red_and_what_the_baselines_would_become(
     checkout: Checkout, *, is_red: bool
 ) -> None:
     checkout.accept()
     if is_red:
         checkout.tiny.behave(SLOWER)
+    extend = {} if is_red else {"EXTEND_BASELINES": "yes"}
 
-    assert checkout.gitlab("nightly", {}) == int(is_red), checkout.printed
+    assert checkout.gitlab("nightly", extend) == int(is_red), checkout.printed
 
     files = checkout.uploads("nightly")
-    assert [name for name in files if name.startswith("results/")] == [
-        "results/junit.xml", "results/results.html", "results/results.json",
-    ]  # fmt: skip
+    results = [] if is_red else ["results/baselines.diff"]
+    results += ["results/junit.xml", "results/results.html", "results/results.json"]
+    assert [name for name in files if name.startswith("results/")] == results
     assert any(name.endswith("mlp_b4_fp32_1.log") for name in files) == is_red
     assert checkout.installed == [".[change-points]"]
     assert (checkout.path / "history" / "history.sqlite3").is_file()
@@ -577,18 +608,7 @@ def test_a_night_on_gitlab_leaves_results_and_if_red_its_logs(
     assert (checkout.path / "public" / "index.html").is_file()
 
 
-def test_a_week_on_gitlab_shows_what_the_baselines_would_become(checkout: Checkout) -> None:
-    checkout.accept()
-
-    assert checkout.gitlab("nightly", {"EXTEND_BASELINES": "yes"}) == 0, checkout.printed
-
-    assert "results/baselines.diff" in checkout.uploads("nightly")
-
-
-@pytest.mark.parametrize(
-    ("kind", "is_red"),
-    [("detached", False), ("detached", True), ("merged result", False)],
-)
+@pytest.mark.parametrize(("kind", "is_red"), [("detached", True), ("merged result", False)])
 def test_a_merge_request_is_trained_and_compared_with_its_base(
     checkout: Checkout, kind: str, *, is_red: bool
 ) -> None:
@@ -614,6 +634,11 @@ def test_a_merge_request_is_trained_and_compared_with_its_base(
     detached = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base}
     result = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": head, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": base}
 
+    if kind == "merged result":
+        # This runner has kept its checkout: Git remembers the folder that GitLab cleans away.
+        checkout.git("worktree", "add", "--quiet", "--detach", "base")
+        checkout.git("clean", "-ffdx", "--quiet")
+
     code = checkout.gitlab("merge-request", detached if kind == "detached" else result)
 
     assert code == int(is_red), checkout.printed
@@ -630,21 +655,6 @@ def test_a_merge_request_is_trained_and_compared_with_its_base(
     comparison = (path / "results" / "comparison.md").read_text(encoding="utf-8")
     assert re.search(r"slower +\|", comparison) if is_red else "no difference" in comparison
     assert "head" in comparison
-
-
-def test_a_runner_that_keeps_its_checkout_trains_the_next_merge_request(
-    checkout: Checkout,
-) -> None:
-    checkout.git("init", "--quiet")
-    base = checkout.commit("Base")
-    checkout.git("remote", "add", "origin", f"file://{checkout.path}")
-    given = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base}
-    assert checkout.gitlab("merge-request", given) == 0, checkout.printed
-
-    # What GitLab does before a job.
-    checkout.git("clean", "-ffdx", "--quiet")
-
-    assert checkout.gitlab("merge-request", given) == 0, checkout.printed
 
 
 @pytest.mark.skipif(
@@ -664,28 +674,6 @@ def test_nights_are_fetched_from_gitlab(checkout: Checkout) -> None:
         "7": "projects/:id/jobs/7/artifacts/results/results.json\n",
         "9": "projects/:id/jobs/9/artifacts/results/results.json\n",
     }
-
-
-def test_the_history_is_made_again_from_the_artefacts(
-    checkout: Checkout, github: dict[str, str]
-) -> None:
-    checkout.accept()
-    checkout.install()
-    checkout.work("github-nightly.yml", github)
-    (checkout.path / "nights").mkdir()
-    (checkout.path / "results").rename(checkout.path / "nights" / "dlperf-nightly-1-1")
-    shutil.rmtree(checkout.path / "history")
-    [words] = [
-        words
-        for name, words in commands("pytest-dlperf")
-        if name == "README.md" and words[0] == "history"
-    ]
-
-    done = checkout.do(shlex.join([".venv/bin/pytest-dlperf", *words]), {})
-
-    assert done.returncode == 0, done.stderr
-    assert "1 session imported" in done.stdout
-    assert (checkout.path / "history" / "history.sqlite3").is_file()
 
 
 def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout: Checkout, slurm: Slurm) -> None:

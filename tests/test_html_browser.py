@@ -54,8 +54,7 @@ def rows(page: Page) -> list[str]:
     return [text.strip() for text in texts]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 800, 1400])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (800, "light"), (1400, "dark")])
 def test_opens_from_a_file_and_fits(
     chromium: Browser, page_file: Path, width: int, scheme: str
 ) -> None:

@@ -366,6 +366,7 @@ def test_stays_small_with_a_year_of_nights(plenty: Results) -> None:
     assert len(html_page(plenty, histories).encode()) < 2_000_000
 
 
+@pytest.mark.slow
 def test_three_years_of_nights_are_merged_and_said_to_be(plenty: Results) -> None:
     histories = year_of_nights(plenty, nights=3 * 365)
     text = html_page(plenty, histories)

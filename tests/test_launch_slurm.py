@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from trainers import TinySystem, accept, real_trainings
+from trainers import TinySystem, accept, shorter_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,25 +33,26 @@ def allocation(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.mark.training
 @pytest.mark.usefixtures("allocation")
 def test_real_training_on_several_nodes_is_judged(suite: Suite, slurm: Slurm) -> None:
-    systems = real_trainings(suite)
+    """On two devices of each node."""
+    system = shorter_training(suite, "2n2g")
     runs = suite.path / "night"
 
     result, results = suite.judge(
-        "-m", "smoke", "-k", "throughput and (2n1g or 2n2g)", "--dlperf-repeats", "1",
+        "-k", f"throughput and {system}", "--dlperf-repeats", "1",
         "--dlperf-run-dir", runs, cluster="local",
     )  # fmt: skip
 
     assert result.ret == 0
-    assert {case["system"]: case["topology"] for case in results["cases"]} == systems
-    for case in results["cases"]:
-        assert case["verdict"]["throughput"] == "improved"
-        [run] = case["runs"]
-        assert (run["status"], run["reason"]) == ("ok", None)
-    for file in runs.glob("*/*/*/command.json"):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        assert record["launcher"] == "slurm"
-        assert [node["host"] for node in record["nodes"]] == slurm.names[:2]
-        assert [node["address"] for node in record["nodes"]] == slurm.addresses[:2]
+    [case] = results["cases"]
+    assert (case["system"], case["topology"]) == (system, "2n2g")
+    assert case["verdict"]["throughput"] == "improved"
+    [run] = case["runs"]
+    assert (run["status"], run["reason"]) == ("ok", None)
+    [file] = runs.glob("*/*/*/command.json")
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert record["launcher"] == "slurm"
+    assert [node["host"] for node in record["nodes"]] == slurm.names[:2]
+    assert [node["address"] for node in record["nodes"]] == slurm.addresses[:2]
     assert slurm.processes() == []
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sessions import in_background
-from trainers import SYSTEM, TinySystem, real_trainings
+from trainers import SYSTEM, TinySystem, accept
 
 if TYPE_CHECKING:
     from clusters.ssh import SshHosts
@@ -21,24 +21,29 @@ RECORDED = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
 
 @pytest.mark.training
 def test_real_training_on_several_hosts_is_judged(suite: Suite, over_ssh: SshHosts) -> None:
-    systems = real_trainings(suite)
+    """The shipped one, as it ships."""
+    system, topology = "pytorch-resnet18", "2n1g"
+    accept(suite, {topology: 0.001}, system=system, variant="fp32-b8", unit="images/s")
     runs = suite.path / "night"
 
     result, results = suite.judge(
-        "-m", "smoke", "-k", "throughput and (2n1g or 2n2g)", "--dlperf-repeats", "1",
+        "-m", "smoke", "-k", f"throughput and {topology}", "--dlperf-repeats", "1",
         "--dlperf-run-dir", runs, cluster="local",
     )  # fmt: skip
 
     assert result.ret == 0
-    assert {case["system"]: case["topology"] for case in results["cases"]} == systems
-    for case in results["cases"]:
-        assert case["verdict"]["throughput"] == "improved"
-        [run] = case["runs"]
-        assert (run["status"], run["reason"]) == ("ok", None)
-    for file in runs.glob("*/*/*/command.json"):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        assert record["launcher"] == "ssh"
-        assert [node["host"] for node in record["nodes"]] == over_ssh.names[:2]
+    [case] = results["cases"]
+    assert (case["system"], case["topology"]) == (system, topology)
+    assert case["verdict"]["throughput"] == "improved"
+    [run] = case["runs"]
+    assert (run["status"], run["reason"]) == ("ok", None)
+    [file] = runs.glob("*/*/*/command.json")
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert record["launcher"] == "ssh"
+    assert [node["host"] for node in record["nodes"]] == over_ssh.names[:2]
+    log, node = file.parent.with_suffix(".log"), file.parent / "node1.log"
+    assert "rank=0 " in log.read_text(encoding="utf-8")
+    assert "rank=1 " in node.read_text(encoding="utf-8")
     assert over_ssh.processes() == []
 
 

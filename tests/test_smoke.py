@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from suites import Suite
 
-CASE = "pytorch-resnet18-fp32-b8-1n2g"
+CASE = "pytorch-resnet18-fp32-b8-1n1g"
 
 
 def slow_down(suite: Suite, delay_ms: int) -> None:
@@ -19,7 +19,9 @@ def slow_down(suite: Suite, delay_ms: int) -> None:
     at = next(index for index, line in enumerate(lines) if "--measured-steps" in line)
     indent = lines[at][: lines[at].index("-")]
     lines.insert(at, f"{indent}- --step-delay-ms={delay_ms}")
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    # A few steps are enough where each is so long.
+    text = "\n".join(lines).replace("warmup_steps: 4", "warmup_steps: 1")
+    file.write_text(text.replace("measured_steps: 20", "measured_steps: 5") + "\n", "utf-8")
 
 
 @pytest.mark.training
@@ -33,8 +35,8 @@ def test_a_known_slow_down_of_a_real_training_is_caught(suite: Suite) -> None:
     slow_down(suite, 200)
     ret, recorded = judge("--dlperf-create-baselines")
     assert (ret, recorded["verdict"]["throughput"]) == (0, "pass")
-    # Two ranks of eight images take more than the 0.2 s that they sleep.
-    assert 0 < recorded["throughput"]["median"] < 80
+    # Eight images take more than the 0.2 s that the step sleeps.
+    assert 0 < recorded["throughput"]["median"] < 40
     assert recorded["runs"][0]["status"] == "ok"
 
     ret, again = judge()
@@ -43,18 +45,3 @@ def test_a_known_slow_down_of_a_real_training_is_caught(suite: Suite) -> None:
     slow_down(suite, 1000)
     ret, slower = judge()
     assert (ret, slower["verdict"]["throughput"]) == (1, "regressed")
-
-
-@pytest.mark.training
-def test_two_nodes_train_together(suite: Suite) -> None:
-    case = "pytorch-resnet18-fp32-b8-2n1g"
-    runs = suite.path / "runs"
-    result, results = suite.judge(
-        "-k", f"throughput and {case}", "--dlperf-repeats", "1", "--dlperf-create-baselines",
-        "--dlperf-run-dir", runs, cluster="local",
-    )  # fmt: skip
-    assert result.ret == 0
-    assert results["cases"][0]["runs"][0]["status"] == "ok"
-    folder = runs / "pytorch-resnet18" / "2n1g"
-    assert "rank=0 " in (folder / "r18_b8_fp32_1.log").read_text(encoding="utf-8")
-    assert "rank=1 " in (folder / "r18_b8_fp32_1" / "node1.log").read_text(encoding="utf-8")

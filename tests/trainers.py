@@ -153,21 +153,17 @@ def accept(
     (folder / f"{system}.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def real_trainings(suite: Suite) -> dict[str, str]:
-    """Have the shipped training on 2n1g, and a shorter one on 2n2g, with baselines that they hold.
-
-    Returns the topology by system; both are selected by ``-m smoke -k "throughput and 2n"``.
-    """
+def shorter_training(suite: Suite, topology: str) -> str:
+    """Have a shorter form of the shipped training, with a baseline that it holds; its name."""
     shipped = suite.path / "bench_tests" / "systems" / "pytorch-resnet18.yaml"
     text = shipped.read_text(encoding="utf-8")
     short = text.replace("model: resnet18", "model: resnet18_short")
     short = short.replace("measured_steps: 20", "measured_steps: 4").replace("=64", "=33")
-    short = short[: short.index("    topologies:")] + "    topologies: [2n2g]\n"
+    short = short[: short.index("    topologies:")] + f"    topologies: [{topology}]\n"
     suite.system_file(short, "short.yaml")
-    systems = {"pytorch-resnet18": "2n1g", "pytorch-resnet18_short": "2n2g"}
-    for system, topology in systems.items():
-        accept(suite, {topology: 0.001}, system=system, variant="fp32-b8", unit="images/s")
-    return systems
+    system = "pytorch-resnet18_short"
+    accept(suite, {topology: 0.001}, system=system, variant="fp32-b8", unit="images/s")
+    return system
 
 
 def slower_by(factor: str) -> list[Assignment]:

@@ -188,20 +188,24 @@ class Slurm:
         file = output.with_suffix(".sh")
         file.write_text(script)
         given = [f"--nodes={nodes}", f"--gpus-per-node={GPUS_PER_NODE}", "--exclusive"]
-        try:
-            self.run(
-                "sbatch",
-                "--wait",
-                f"--output={output}",
-                *given,
-                *arguments,
-                str(file),
-                limit_s=limit_s,
-            )
-        except RuntimeError as error:
-            printed = output.read_text() if output.exists() else ""
-            raise RuntimeError(f"{error}\n{printed}") from error
-        return output.read_text()
+        options = ["--parsable", f"--output={output}", *given, *arguments]
+        job = self.run("sbatch", *options, str(file)).strip()
+        # sbatch --wait would look every ten seconds only.
+        wait_until(lambda: self._exit_code(job) is not None, what=f"job {job}", limit_s=limit_s)
+        printed = output.read_text() if output.exists() else ""
+        if code := self._exit_code(job):
+            raise RuntimeError(f"job {job} ended with {code}:\n{printed}")
+        return printed
+
+    def _exit_code(self, job: str) -> int | None:
+        """What a batch job has ended with; ``None`` while it waits or runs."""
+        told = dict(
+            word.partition("=")[::2] for word in self.run("scontrol", "show", "job", job).split()
+        )
+        if told["JobState"] in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
+            return None
+        code, _, number = told["ExitCode"].partition(":")
+        return int(code) or int(number)
 
     def jobs(self) -> list[str]:
         """The ids of the jobs that wait or run."""
