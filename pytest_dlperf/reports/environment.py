@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.reports.figures import detectable_losses
@@ -11,7 +12,6 @@ from pytest_dlperf.reports.numbers import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import timedelta
 
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
@@ -48,18 +48,12 @@ def surroundings_of(result: CaseResult) -> Surroundings:
         facts += _facts(here, there)
     facts.sort(key=lambda fact: not fact.differs)
     differing = [fact.name for fact in facts if fact.differs]
-    if result.measurement is None:
-        summary = "Nothing was measured."
-    elif taken_on is None:
-        summary = "Nobody could look: logs that exist may be of any machine."
-    elif differing:
+    if differing:
         summary = f"Other than when the number was accepted: {', '.join(differing)}."
-    elif accepted is None:
-        summary = "No number is accepted that it could be held against."
-    elif not any(fact.accepted != ABSENT for fact in facts):
-        summary = "The accepted number does not say what it was measured on."
-    else:
+    elif any(ABSENT not in (fact.measured, fact.accepted) for fact in facts):
         summary = "As when the number was accepted, as far as both sides are known."
+    else:
+        summary = "Nothing is known that could be compared with the accepted number's environment."
     return Surroundings(
         summary=summary,
         hosts=taken_on.hosts if taken_on else (),
@@ -83,14 +77,13 @@ def _acceptance(result: CaseResult) -> str:
     accepted = result.accepted
     if accepted is None:
         return "none that the case could be held against"
-    parts = [f"estimator {accepted.estimator}"]
-    if accepted.at is not None:
-        parts.append(f"measured {accepted.at}")
-    if accepted.commit is not None:
-        parts.append(f"commit {accepted.commit}")
-    if accepted.reason is not None:
-        parts.append(f"because: {accepted.reason}")
-    return "; ".join(parts)
+    known = {
+        "estimator": accepted.estimator,
+        "measured": accepted.at,
+        "commit": accepted.commit,
+        "because:": accepted.reason,
+    }
+    return "; ".join(f"{name} {value}" for name, value in known.items() if value is not None)
 
 
 def session_facts(results: Results) -> list[tuple[str, str]]:
@@ -102,20 +95,12 @@ def session_facts(results: Results) -> list[tuple[str, str]]:
     ]
     took = results.elapsed
     if took is not None:
-        facts.append(("took", _duration(took)))
+        facts.append(("took", str(timedelta(seconds=round(took.total_seconds())))))
     losses = detectable_losses(results.cases)
     if losses is not None:
         facts.append(("minimum detectable change", losses))
     facts.append(("session", results.session))
     return facts
-
-
-def _duration(taken: timedelta) -> str:
-    minutes, seconds = divmod(round(taken.total_seconds()), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
 
 
 def environment_facts(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 TAIL_LINES: Final = 15
 MAX_TAILS: Final = 3
 """Of one case."""
-MAX_TAIL_CHARACTERS: Final = 400_000
-"""Of all tails of a page; beyond, it only says where the logs are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,6 @@ class Arm:
 class CaseView:
     """One case."""
 
-    number: int
     case: Case
     unit: str
     badge: Badge
@@ -81,6 +78,7 @@ class CaseView:
     difference_percent: float | None
     speedup: float | None
     efficiency_percent: float | None
+    reference_efficiency_percent: float | None
     spread: float | None
     min_detectable_percent: float | None
     judgements: tuple[JudgementView, ...]
@@ -104,8 +102,8 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
 ) -> CaseView:
     """Gather what the page shows of a case; ``merged`` nights of its history become one point."""
     measured, judged = result.measurement, result.judgements.get(Quantity.THROUGHPUT)
+    devices = result.case.topology.world_size
     return CaseView(
-        number=number,
         case=result.case,
         unit=unit or "",
         badge=badge_of(status_of(result), strict=strict),
@@ -114,7 +112,10 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         reference=held_against(result, Quantity.THROUGHPUT),
         difference_percent=difference_percent(judged),
         speedup=result.speedup,
-        efficiency_percent=efficiency_percent(result.speedup, result.case.topology.world_size),
+        efficiency_percent=efficiency_percent(result.speedup, devices),
+        reference_efficiency_percent=efficiency_percent(
+            held_against(result, Quantity.SPEEDUP), devices
+        ),
         spread=measured.spread if measured else None,
         min_detectable_percent=judged.min_detectable_percent if judged else None,
         judgements=tuple(_judgements(result)),
@@ -172,25 +173,16 @@ def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]
         yield "a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}"
     if judgement.rule is not None:
         yield "gate", f"{judgement.rule.value}: {sees(judgement)}"
-    if judgement.false_alarm is not None:
-        yield "false alarm", f"in {_share(judgement.false_alarm)} of sessions without a loss"
 
 
 def _with_unit(number: str, unit: str) -> str:
     return number if number == numbers.ABSENT else f"{number}{unit}"
 
 
-def _share(probability: float) -> str:
-    return "fewer than 0.01 %" if probability < 1e-4 else f"{100 * probability:.2g} %"  # noqa: PLR2004
-
-
 def _arms(result: CaseResult) -> Iterator[Arm]:
     own = [("measured", result.measurement)] if result.measurement else []
     for name, measured in (*own, *interleaved_arms(result.interleaved)):
         summary = f"{summed_up(measured)}, estimator {measured.estimator.value}"
-        available = measured.available_runs
-        if available is not None and len(measured.runs) < available:
-            summary += f"; {len(measured.runs)} of {available} logs were read: they decide"
         yield Arm(
             name=name,
             summary=summary,
@@ -222,32 +214,21 @@ class LogTail:
     missing: str
 
 
-class LogTails:
-    """Reader of the ends of logs, until the page has enough of them."""
+def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
+    """Read the logs of a case's broken runs; of a case that is bad otherwise, its last one."""
+    chosen = list(_broken(result))[:MAX_TAILS]
+    if not chosen and result.measurement is not None and status_of(result).is_alarm:
+        runs = [run for run in result.measurement.runs if run.log]
+        chosen = [(f"run {run.run}", run) for run in runs[-1:]]
+    return tuple(_tail(name, run) for name, run in chosen)
 
-    def __init__(self) -> None:
-        """Begin with an empty page."""
-        self._characters = 0
 
-    def of(self, result: CaseResult) -> tuple[LogTail, ...]:
-        """Read the logs of a case's broken runs; of a case that is bad otherwise, its last one."""
-        chosen = list(_broken(result))[:MAX_TAILS]
-        if not chosen and result.measurement is not None and status_of(result).is_alarm:
-            chosen = [
-                (f"run {run.run}", run) for run in reversed(result.measurement.runs) if run.log
-            ][:1]
-        return tuple(self._tail(name, run) for name, run in chosen)
-
-    def _tail(self, name: str, run: Run) -> LogTail:
-        if run.log is None:
-            return LogTail(name=name, log="", text="", missing="It has no log.")
-        if self._characters > MAX_TAIL_CHARACTERS:
-            missing = "Its end is not shown: the page has enough of them."
-            return LogTail(name=name, log=run.log, text="", missing=missing)
-        text = "\n".join(last_lines(Path(run.log), TAIL_LINES))
-        self._characters += len(text)
-        missing = "" if text else "It cannot be read, or is empty."
-        return LogTail(name=name, log=run.log, text=text, missing=missing)
+def _tail(name: str, run: Run) -> LogTail:
+    if run.log is None:
+        return LogTail(name=name, log="", text="", missing="It has no log.")
+    text = "\n".join(last_lines(Path(run.log), TAIL_LINES))
+    missing = "" if text else "It cannot be read, or is empty."
+    return LogTail(name=name, log=run.log, text=text, missing=missing)
 
 
 def _broken(result: CaseResult) -> Iterator[tuple[str, Run]]:

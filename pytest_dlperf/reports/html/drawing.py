@@ -78,11 +78,8 @@ class Scale:
         step = _round_step((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
-        decimals = max(0, -math.floor(math.log10(step) + 1e-9)) + (not _is_whole(step))
-        return tuple(
-            Tick(self.at(number * step), f"{number * step:.{decimals}f}")
-            for number in range(first, last + 1)
-        )
+        values = [number * step for number in range(first, last + 1)]
+        return tuple(Tick(self.at(value), f"{value:.10g}") for value in values)
 
     def _measure(self, value: float) -> float:
         return math.log(value) if self.logarithmic else value
@@ -100,12 +97,6 @@ class Scale:
 def _round_step(wanted: float) -> float:
     power = 10.0 ** math.floor(math.log10(wanted))
     return power * next(step for step in _ROUND_STEPS if step * power >= wanted * 0.999)
-
-
-def _is_whole(step: float) -> bool:
-    """Whether the step has one digit, and not the two of 2.5."""
-    digit = step / 10.0 ** math.floor(math.log10(step) + 1e-9)
-    return step >= 10 or abs(digit - round(digit)) < 1e-6  # noqa: PLR2004 - 25 is whole
 
 
 def _plain(value: float) -> str:

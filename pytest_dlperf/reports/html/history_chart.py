@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import groupby, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -37,7 +37,7 @@ FEW: Final = 60
 """Up to so many sessions each has a dot of its own."""
 OUTLIERS: Final = 0.02
 """The part of the sessions, at either end, whose ranges may lie beyond the chart."""
-_TICKS: Final = 7
+MAX_TICKS: Final = 6
 _DAY: Final = 86400.0
 
 
@@ -189,22 +189,13 @@ def _throughput_limits(points: Sequence[Night]) -> tuple[float, float]:
 
 
 def _date_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
-    """Label the axis with beginnings of months over a long time, else with days."""
+    """Label the axis with days, each as far from the next."""
     first, last = (datetime.fromtimestamp(time, timezone.utc) for time in (min(times), max(times)))
     days = (last - first).days
-    if days <= 75:  # noqa: PLR2004 - more than two months have beginnings to show
-        step = days // _TICKS + 1
-        midnight = first.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-        at = [midnight + _DAY * day for day in range(0, days + 2, step)]
-        labelled = [(time, f"{datetime.fromtimestamp(time, timezone.utc):%m-%d}") for time in at]
-    else:
-        months = (last.year - first.year) * 12 + last.month - first.month
-        step = next(n for n in (1, 2, 3, 6, 12, 24, 60, months + 1) if months / n <= _TICKS)
-        labelled = []
-        for month in range(first.month - 1, first.month + months, step):
-            when = datetime(first.year + month // 12, month % 12 + 1, 1, tzinfo=timezone.utc)
-            labelled.append((when.timestamp(), f"{when:%Y-%m}"))
-    return tuple(Tick(along.at(time), label) for time, label in labelled if along.holds(time))
+    midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    dates = [midnight + timedelta(days=day) for day in range(0, days + 2, days // MAX_TICKS + 1)]
+    at = {date: date.timestamp() for date in dates if along.holds(date.timestamp())}
+    return tuple(Tick(along.at(time), f"{date:%Y-%m-%d}") for date, time in at.items())
 
 
 def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
@@ -246,15 +237,10 @@ def _status(point: Night) -> CaseStatus:
 
 
 def _days(points: Iterable[Night]) -> str:
-    """Write the dates of the points, for the reader who points at one.
-
-    The first, then how many days later each of the next is, ``<days>*<times>`` where they repeat.
-    """
+    """Write the date of the first point, then how many days later each of the next is."""
     dates = [datetime.fromisoformat(point.started[:10]) for point in points]
-    gaps = ((later - date).days for date, later in pairwise(dates))
-    runs = [(gap, len(list(same))) for gap, same in groupby(gaps)]
-    pieces = [f"{gap}*{times}" if times > 1 else str(gap) for gap, times in runs]
-    return " ".join([f"{dates[0]:%Y-%m-%d}", *pieces])
+    gaps = [str((later - date).days) for date, later in pairwise(dates)]
+    return " ".join([f"{dates[0]:%Y-%m-%d}", *gaps])
 
 
 def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.case_status import INTERRUPTED, counts, headline, worst_first
 from pytest_dlperf.reports.environment import environment_facts, session_facts
 from pytest_dlperf.reports.figures import change_row
-from pytest_dlperf.reports.html.case_view import CaseView, LogTails, case_view
+from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.history_chart import FRAME
 from pytest_dlperf.reports.html.render import render
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_POINTS: Final = 60_000
 """Points of all histories of a page: 10 bytes each. Beyond, nights are merged."""
+TAILED: Final = 100
+"""Cases that show how their logs end, the worst."""
 OPENED: Final = 3
 """Cases that stand open from the start, the worst."""
 RECENT: Final = timedelta(days=30)
@@ -38,7 +40,6 @@ WORST_SHOWN: Final = 8
 def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
     """Write the whole page; ``histories`` are by case id, as far as there are any."""
     merged = _merged(results, histories)
-    tails = LogTails()
     cases = [
         case_view(
             result,
@@ -46,7 +47,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
             unit=results.unit_of(result),
             history=histories.get(result.case.id),
             merged=merged,
-            tails=tails.of(result),
+            tails=log_tails(result) if number <= TAILED else (),
             strict=results.strict,
         )
         for number, result in enumerate(worst_first(results.cases), 1)
@@ -63,7 +64,7 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
         worst=[case for case in cases if case.badge.is_bad][:WORST_SHOWN],
         opened=OPENED,
         remarks=[*remark_lines(results.cases), *_recent(results, histories)],
-        scaling=scaling_charts(results.cases),
+        scaling=scaling_charts(results.cases, {view.case.id: view for view in cases}),
         has_history=bool(histories),
         plot=FRAME,
         environment=list(environment_facts(results.environment)),

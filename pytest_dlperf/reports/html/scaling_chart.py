@@ -7,42 +7,27 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import status_of
-from pytest_dlperf.reports.figures import by_training, efficiency_percent, held_against
+from pytest_dlperf.reports.figures import by_training, held_against
 from pytest_dlperf.reports.html.drawing import (
-    Badge,
     Chart,
     Frame,
     Label,
     Scale,
     Shape,
     Tick,
-    badge_of,
     dots,
     path,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.reports.html.case_view import CaseView
 
 FRAME: Final = Frame(width=920, height=560, left=120, right=890, top=30, bottom=480)
 APART: Final = 56
 """Labels of the axis that would stand nearer to each other are left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingRow:
-    """One topology, as it stands in the table."""
-
-    case: Case
-    badge: Badge
-    throughput: float | None
-    speedup: float | None
-    efficiency_percent: float | None
-    reference_percent: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +37,22 @@ class ScalingChart:
     name: str
     unit: str
     chart: Chart
-    rows: tuple[ScalingRow, ...]
+    rows: tuple[CaseView, ...]
 
 
-def scaling_charts(results: Iterable[CaseResult]) -> list[ScalingChart]:
-    """Draw a chart for each training that was measured on several topologies."""
+def scaling_charts(
+    results: Iterable[CaseResult], views: Mapping[str, CaseView]
+) -> list[ScalingChart]:
+    """Draw a chart for each training that was measured on several topologies.
+
+    ``views`` are what the page shows of the cases, by their ids.
+    """
     charts = []
     for name, members in sorted(by_training(results).items()):
         members.sort(key=lambda result: (result.case.topology.world_size, result.case.topology))
         if len(_measured(members)) > 1:
-            charts.append(_chart(name, members))
+            rows = tuple(views[result.case.id] for result in members)
+            charts.append(_chart(name, members, rows))
     return charts
 
 
@@ -76,7 +67,7 @@ def _measured(members: Sequence[CaseResult]) -> list[tuple[int, float]]:
     ]
 
 
-def _chart(name: str, members: Sequence[CaseResult]) -> ScalingChart:
+def _chart(name: str, members: Sequence[CaseResult], rows: tuple[CaseView, ...]) -> ScalingChart:
     measured = _measured(members)
     references = [
         (result.case.topology.world_size, held)
@@ -110,8 +101,7 @@ def _chart(name: str, members: Sequence[CaseResult]) -> ScalingChart:
         Shape(style="medians", path=path(places(_best(measured)))),
         Shape(style="points", path=dots(places(measured)), key="measured"),
     )
-    rows = tuple(map(_row, members))
-    unit = next(r.measurement.unit for r in members if r.measurement is not None)
+    unit = rows[0].unit
     return ScalingChart(
         name=name,
         unit=unit,
@@ -124,10 +114,7 @@ def _chart(name: str, members: Sequence[CaseResult]) -> ScalingChart:
             shapes=shapes,
             labels=(
                 Label(
-                    x=(FRAME.left + FRAME.right) // 2,
-                    y=FRAME.height - 8,
-                    text="devices",
-                    style="m",
+                    x=(FRAME.left + FRAME.right) // 2, y=FRAME.height - 8, text="devices", style="m"
                 ),
                 Label(x=FRAME.left, y=FRAME.top - 10, text=unit),
             ),
@@ -165,19 +152,7 @@ def _device_ticks(devices: Iterable[int], along: Scale) -> Iterator[Tick]:
             yield Tick(last, str(count))
 
 
-def _row(result: CaseResult) -> ScalingRow:
-    devices = result.case.topology.world_size
-    return ScalingRow(
-        case=result.case,
-        badge=badge_of(status_of(result)),
-        throughput=result.measurement.median if result.measurement else None,
-        speedup=result.speedup,
-        efficiency_percent=efficiency_percent(result.speedup, devices),
-        reference_percent=efficiency_percent(held_against(result, Quantity.SPEEDUP), devices),
-    )
-
-
-def _describe(row: ScalingRow, unit: str) -> str:
-    topology, throughput = row.case.topology, numbers.throughput(row.throughput)
+def _describe(row: CaseView, unit: str) -> str:
+    topology, throughput = row.case.topology, numbers.throughput(row.median)
     efficiency = numbers.percent(row.efficiency_percent)
     return f"{topology.world_size} devices ({topology}) {throughput} {unit}, {efficiency}"

@@ -193,11 +193,8 @@
     const date = new Date(`${first}T00:00:00Z`);
     const dates = [first];
     for (const gap of gaps) {
-      const [step, times] = gap.split("*").map(Number);
-      for (let n = 0; n < (times || 1); n += 1) {
-        date.setUTCDate(date.getUTCDate() + step);
-        dates.push(date.toISOString().slice(0, 10));
-      }
+      date.setUTCDate(date.getUTCDate() + Number(gap));
+      dates.push(date.toISOString().slice(0, 10));
     }
     return dates;
   };
