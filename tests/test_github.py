@@ -14,7 +14,7 @@ from trainers import TinySystem
 
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.github import StepSummary, annotation_lines, append_step_summary
+from pytest_dlperf.reports.github import StepSummary, annotation_lines
 from pytest_dlperf.reports.publish import Reports
 from pytest_dlperf.reports.report import Note
 
@@ -125,7 +125,7 @@ def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) 
         for n in range(1, 3000)
     ]
 
-    assert append_step_summary(file, make.session(*cases))
+    assert not list(StepSummary(file).write(make.session(*cases)))
 
     text = file.read_text(encoding="utf-8")
     assert 900_000 < len(text.encode()) < MIB
@@ -247,9 +247,9 @@ def test_what_passes_but_should_be_known_is_a_warning(strict: bool) -> None:
 
     assert [command.name for command in found] == ["error" if strict else "warning"] * 2
     assert [command.title for command in found] == [
-        f"environment_shift: {CASE}", "1 of 2 cases skipped",
+        "1 of 2 cases skipped", f"environment_shift: {CASE}",
     ]  # fmt: skip
-    assert found[1].message == "paddle-resnet50-fp32-b128-1n1g"
+    assert found[0].message == "paddle-resnet50-fp32-b128-1n1g"
 
 
 def test_accepted_numbers_are_no_alarm() -> None:

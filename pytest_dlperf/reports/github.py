@@ -34,7 +34,7 @@ in the step may add to it."""
 ANNOTATIONS: Final = 10
 """Annotations of one kind that GitHub shows for a step."""
 MESSAGE_LENGTH: Final = 2000
-"""Characters of a message that are told."""
+"""Characters of a message that are shown."""
 _CASES_NAMED: Final = 20
 
 _ABSENCES: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
@@ -52,8 +52,27 @@ class StepSummary(Report):
 
     def write(self, results: Results) -> Iterator[Note]:
         """Append the page, where it has room."""
-        if not append_step_summary(self._file, results):
+        if is_stream(self._file):
+            page = markdown_page(results, max_bytes=SUMMARY_BYTES)
+            write_into(self._file, page)
+        else:
+            page = self._append(results)
+        if not page:
             yield Note(f"the {self.name} has no room left: {self._file}")
+
+    def _append(self, results: Results) -> str:
+        with self._file.open("ab+") as opened:
+            size = opened.seek(0, 2)
+            before = b""
+            if size:
+                opened.seek(size - 1)
+                # The page must not go on a line, a list or a table that stands there.
+                before = b"\n" if opened.read(1) == b"\n" else b"\n\n"
+            page = markdown_page(results, max_bytes=SUMMARY_BYTES - size - len(before))
+            if page:
+                # In one piece: a step may run several sessions at once.
+                opened.write(before + page.encode())
+        return page
 
 
 class Annotations(Report):
@@ -67,30 +86,6 @@ class Annotations(Report):
             results.cases, notes, strict=results.strict, interrupted=results.interrupted
         )
         return map(Line, lines)
-
-
-def append_step_summary(file: Path, results: Results) -> bool:
-    """Add the Markdown page to the summary of the step; false if it has no room there.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    if is_stream(file):
-        page = markdown_page(results, max_bytes=SUMMARY_BYTES)
-        write_into(file, page)
-        return bool(page)
-    with file.open("ab+") as opened:
-        size = opened.seek(0, 2)
-        before = b""
-        if size:
-            opened.seek(size - 1)
-            # The page must not go on a line, a list or a table that stands there.
-            before = b"\n" if opened.read(1) == b"\n" else b"\n\n"
-        page = markdown_page(results, max_bytes=SUMMARY_BYTES - size - len(before))
-        if page:
-            # In one piece: a step may run several sessions at once.
-            opened.write(before + page.encode())
-    return bool(page)
 
 
 def annotation_lines(
@@ -108,20 +103,16 @@ def annotation_lines(
     results = worst_first(results)
     errors = [_of_case(result) for result in results if status_of(result).is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
-    warnings = [
-        _of_case(result) for result in results if status_of(result) is CaseStatus.ENVIRONMENT_SHIFT
-    ]
-    absences = list(_absences(results))
-    cut_short = []
+    warnings = []
     if interrupted:
         line = headline(results, strict=strict, interrupted=True).whole
-        cut_short = [("the session was interrupted", f"{line}. {INTERRUPTED}")]
-    if strict:
-        errors, warnings, absences = [*errors, *warnings, *absences], [], []
+        warnings.append(("the session was interrupted", f"{line}. {INTERRUPTED}"))
+    shifted = CaseStatus.ENVIRONMENT_SHIFT
+    (errors if strict else warnings).extend(
+        [*_absences(results), *(_of_case(r) for r in results if status_of(r) is shifted)]
+    )
     yield from _annotations("error", errors)
-    # What was not measured is told in any event: it is one annotation for many cases.
-    yield from _annotations("warning", warnings, room=ANNOTATIONS - len(absences) - len(cut_short))
-    yield from _annotations("warning", [*absences, *cut_short])
+    yield from _annotations("warning", warnings)
 
 
 def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
@@ -154,21 +145,17 @@ def _line(judgement: Judgement, result: CaseResult) -> str:
         said += f": {written(judgement.measured)}{unit}"
         held = held_against(result, judgement.quantity)
         if held is not None:
-            said += f", reference {written(held)}"
-        difference = difference_percent(judgement)
-        if difference is not None:
-            said += f" ({numbers.signed_percent(difference)})"
+            difference = numbers.signed_percent(difference_percent(judgement))
+            said += f", reference {written(held)} ({difference})"
         view = rule_view(judgement)
         if view is not None:
             said += f"; {view}"
     return f"{said}; {numbers.in_short(judgement.reason)}" if judgement.reason else said
 
 
-def _annotations(
-    kind: str, told: Sequence[tuple[str, str]], *, room: int = ANNOTATIONS
-) -> Iterator[str]:
+def _annotations(kind: str, told: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield as many as GitHub shows; where there are more, the last sums up the others."""
-    shown = len(told) if len(told) <= room else max(room - 1, 0)
+    shown = len(told) if len(told) <= ANNOTATIONS else ANNOTATIONS - 1
     for title, message in told[:shown]:
         yield _command(kind, title, message)
     rest = [title for title, _ in told[shown:]]
