@@ -164,7 +164,7 @@ def test_a_log_that_is_left_out_is_listed(suite: Suite) -> None:
     assert result.ret == 0
     [ignored] = results["ignored_logs"]
     assert os.path.basename(ignored["log"]) == name  # noqa: PTH119 - the name has a newline
-    result.stdout.fnmatch_lines(["1 log was left out:"])
+    result.stdout.fnmatch_lines(["logs that were left out: 1"])
 
 
 def test_a_folder_name_that_is_no_text_does_no_harm(suite: Suite, workers: list[str]) -> None:

@@ -111,7 +111,7 @@ def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
 
 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_the_table_keeps_to_the_terminal(width: int, verbosity: int) -> None:
     many = result(Verdict.REGRESSED, throughputs=tuple(8000.0 + n for n in range(30)))
     both = result(Verdict.ENVIRONMENT_SHIFT, speedup=Verdict.NO_BASELINE)
@@ -141,15 +141,6 @@ def test_80_columns_have_the_minimum_detectable_change() -> None:
     head, row, _ = lines(seen, width=80, verbosity=0)
     assert "sees" in head.split()
     assert "5.3 %" in row
-
-
-def test_what_had_no_column_stands_below_a_case_that_is_not_good() -> None:
-    case_id = "tensorflow-bert_base-fp32-b64-4n8g"
-    bad = result(Verdict.REGRESSED, case_id=case_id, speedup=Verdict.PASS)
-    told = " ".join(lines(bad, width=80, verbosity=0)[2:])
-    for number in ("speedup diff -3.5 %", "reference 9000.00", "speedup reference 24.88"):
-        assert number in told
-    assert "images/s  1: 8940.30  2: 8468.23  3: 8781.78" in told
 
 
 def test_the_runs_of_good_cases_are_for_the_verbose() -> None:
@@ -271,7 +262,7 @@ def test_notes_are_wrapped_only_to_a_width() -> None:
 
 def test_an_interrupted_session_is_never_green() -> None:
     line = counts_line([result(Verdict.PASS)] * 2, interrupted=True)
-    assert line.text == "interrupted: 2 cases: 2 pass so far"
+    assert line.text == "interrupted: 2 cases: 2 pass"
     assert "yellow" in line.markup
     assert "red" in counts_line([result(Verdict.REGRESSED)], interrupted=True).markup
 
@@ -343,16 +334,6 @@ def test_speedups_stand_beside_the_ideal_and_are_wrapped() -> None:
     ]
 
 
-def test_a_reference_that_was_not_selected_is_shown() -> None:
-    measured = result(Verdict.PASS)
-    reference = result(Verdict.PASS, case_id=measured.case.single_device.id)
-    measured = replace(measured, single_device=reference.measurement)
-    text = lines(measured, verbosity=0)
-    assert text[2].split()[0] == measured.case.single_device.id
-    assert text[2].endswith("for speedups")
-    assert counts_line([measured]).text == "1 case: 1 pass"
-
-
 def test_skipped_cases_tell_each_reason_once() -> None:
     skipped = []
     for topology in ("1n1g", "4n8g"):
@@ -363,57 +344,16 @@ def test_skipped_cases_tell_each_reason_once() -> None:
             CaseResult(case=Case.parse(case_id), judgements={Quantity.THROUGHPUT: judgement})
         )
     (told,) = lines(*skipped, verbosity=0)
-    assert (
-        told
-        == f"skipped: no logs of {skipped[0].case.id}; give DIR with 1n1g/r50.log (1 more like it)"
-    )
+    first = skipped[0].case.id
+    assert told == f"skipped: {first} and 1 more: no logs of {first}; give DIR with 1n1g/r50.log"
     strict = lines(*skipped, verbosity=0, strict=True)
     assert [row.split()[-1] for row in strict[1:3]] == ["skipped", "skipped"]
-
-
-def skipped_for_want_of(*needs: str) -> list[CaseResult]:
-    """Two topologies that were skipped for one reason."""
-    found = []
-    for topology in ("1n1g", "4n8g"):
-        case = Case.parse(f"pytorch-resnet50-fp32-b128-{topology}")
-        judgement = Judgement(
-            quantity=Quantity.THROUGHPUT,
-            verdict=Verdict.SKIPPED,
-            reason=f"{case.id} needs {'; '.join(needs)}",
-        )
-        found.append(CaseResult(case=case, judgements={Quantity.THROUGHPUT: judgement}))
-    return found
-
-
-def test_a_long_reason_has_a_line_for_each_need() -> None:
-    told = lines(
-        *skipped_for_want_of(
-            "checkout (folder of a checkout of some examples)",
-            "data (folder of records; any will do): --dlperf-set pytorch-resnet50.data=FOLDER",
-        ),
-        width=72,
-        verbosity=0,
-    )
-    assert told == [
-        "skipped: pytorch-resnet50-fp32-b128-1n1g needs checkout (folder of a",
-        "      checkout of some examples);",
-        "    data (folder of records; any will do): --dlperf-set",
-        "      pytorch-resnet50.data=FOLDER (1 more like it)",
-    ]
-
-
-def test_a_quiet_session_of_skipped_cases_tells_why() -> None:
-    skipped = skipped_for_want_of("a checkout " + "and more " * 20)
-    first, *_ = lines(*skipped, width=72, verbosity=-1)
-    assert first.startswith("skipped: pytorch-resnet50-fp32-b128-1n1g needs a checkout and")
-    assert lines(*skipped, verbosity=-2) == []
-    assert not any("skipped" in line for line in lines(*skipped, result(Verdict.PASS)))
 
 
 def test_only_the_first_left_out_logs_are_listed() -> None:
     ignored = [IgnoredLog(f"{number}\n.log", "the reason") for number in range(30)]
     text = [line.text for line in summary_lines([], ignored, width=80)]
-    assert text[0] == "30 logs were left out:"
+    assert text[0] == "logs that were left out: 30"
     assert text[1] == r"  0\n.log: the reason"
     assert text[-1] == "  … and 10 more; --dlperf-json FILE has all of them"
     assert len(text) == 22
@@ -479,12 +419,12 @@ def test_what_was_cut_short_says_so_in_all_reports(
         "--dlperf-markdown", "page.md", "--dlperf-html", "page.html", cluster="local",
     )  # fmt: skip
 
-    result.stdout.fnmatch_lines(["interrupted: 2 cases: 1 not judged, 1 pass so far"])
-    said = "Interrupted: 1 of 2 cases was not judged, 1 holds its baseline so far"
-    result.stdout.fnmatch_lines([f"::warning title=the session was interrupted::{said}. *"])
-    assert f"**{said}.**" in (suite.path / "page.md").read_text(encoding="utf-8")
+    result.stdout.fnmatch_lines(["interrupted: 2 cases: 1 not judged, 1 pass"])
+    said = "nterrupted: 2 cases: 1 not judged, 1 pass"
+    result.stdout.fnmatch_lines([f"::warning title=the session was interrupted::i{said}"])
+    assert f"**I{said}.**" in (suite.path / "page.md").read_text(encoding="utf-8")
     page = (suite.path / "page.html").read_text(encoding="utf-8")
-    assert "<h1>Interrupted: 1 of 2 cases was not judged</h1>" in page
+    assert f"<h1>I{said}</h1>" in page
     assert results["interrupted"] is True
     [two, one] = results["cases"]
     assert not one.get("unfinished")

@@ -62,7 +62,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     for host, faults in sorted(records.host_faults.items()):
         notes.append(Note(f"host {host} cannot be used: {'; '.join(faults)}"))
     if any_report and records.nothing_measured and not interrupted:
-        notes.append(Note(f"nothing was measured: {headline(results).line}", is_bad=True))
+        notes.append(Note(headline(results), is_bad=True))
     if green_so_far and records.bad_cases:
         cases = ", ".join(records.bad_cases)
         notes.append(Note(f"a test passed in spite of its verdict: {cases}", is_bad=True))

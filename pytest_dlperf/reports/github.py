@@ -8,7 +8,6 @@ from pytest_dlperf.files.locks import is_stream, write_into
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
-    INTERRUPTED,
     CaseStatus,
     headline,
     of_judgement,
@@ -105,8 +104,8 @@ def annotation_lines(
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = []
     if interrupted:
-        line = headline(results, strict=strict, interrupted=True).whole
-        warnings.append(("the session was interrupted", f"{line}. {INTERRUPTED}"))
+        line = headline(results, strict=strict, interrupted=True)
+        warnings.append(("the session was interrupted", line))
     shifted = CaseStatus.ENVIRONMENT_SHIFT
     (errors if strict else warnings).extend(
         [*_absences(results), *(_of_case(r) for r in results if status_of(r) is shifted)]

@@ -13,7 +13,6 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
-    INTERRUPTED,
     CaseStatus,
     counts,
     headline,
@@ -112,8 +111,7 @@ def _head(results: Results) -> str:
     return "\n\n".join(
         [
             f"# dlperf: cluster {inline(results.cluster)}",
-            f"**{said.whole}.**",
-            *([f"**{INTERRUPTED}**"] if results.interrupted else []),
+            f"**{said.capitalize()}.**",
             ", ".join(f"{name} {code(fact)}" for name, fact in session_facts(results)),
         ]
     )

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
-    counts,
+    case_counts,
     of_judgement,
     status_of,
     worst_first,
@@ -24,19 +23,21 @@ from pytest_dlperf.reports.figures import (
     change_row,
     decisive,
     difference_percent,
+    named_runs,
     rule_view,
     writer,
 )
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
-from pytest_dlperf.reports.terminal_table import CaseTable, row_of, speedup_lines
+from pytest_dlperf.reports.terminal_table import case_table, speedup_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.records import TestRecord
+    from pytest_dlperf.model.measurement import Run
+    from pytest_dlperf.model.records import CaseResult, TestRecord
     from pytest_dlperf.model.results import IgnoredLog, Results
     from pytest_dlperf.reports.report import Note, TestStatus
 
@@ -154,8 +155,8 @@ def summary_lines(
     """Yield the table of the measured cases, their scaling, what others lack, the logs left out.
 
     ``verbosity`` -1 has the cases that are not good, in a line each; 0 every measured case, with
-    the runs of those that are not good; 1 everything; -2 nothing. Where all were skipped, -1 tells
-    why. In a ``strict`` session a skipped case is as bad as one that failed.
+    the runs of those that are not good; 1 everything; -2 nothing. In a ``strict`` session a skipped
+    case is as bad as one that failed.
     """
     judged = [result for result in results if result.judgements or result.measurement]
     skipped = [result for result in judged if _only_skipped(result)]
@@ -164,70 +165,33 @@ def summary_lines(
     if verbosity < 0:
         shown = [r for r in shown if not status_of(r).is_good] if verbosity == -1 else []
     if shown:
-        references = _references(results) if verbosity >= 0 else []
-        yield from _table(shown, references, width=width, verbosity=verbosity, strict=strict)
+        yield from _table(shown, width=width, verbosity=verbosity, strict=strict)
     if verbosity >= 0:
         yield from map(Line, speedup_lines(results, width=width))
         with_all = verbosity > 0 or len(skipped) == len(results)
         yield from _skipped(skipped, width=width, with_all=with_all)
         yield from _ignored(ignored_logs)
-    elif verbosity == -1 and not strict and len(skipped) == len(results):
-        yield from _skipped(skipped, width=width, with_all=False)
 
 
 def _only_skipped(result: CaseResult) -> bool:
-    verdicts = {judgement.verdict for judgement in result.judgements.values()}
-    return result.measurement is None and verdicts == {Verdict.SKIPPED}
-
-
-def _references(results: Sequence[CaseResult]) -> list[CaseResult]:
-    """Return single devices that speedups were taken over without having been selected."""
-    selected = {result.case.id for result in results}
-    found = {
-        result.case.single_device.id: CaseResult(
-            case=result.case.single_device, measurement=result.single_device
-        )
-        for result in results
-        if result.single_device is not None and result.case.single_device.id not in selected
-    }
-    return worst_first(found.values())
+    return result.measurement is None and status_of(result) is CaseStatus.SKIPPED
 
 
 def _table(
-    results: Sequence[CaseResult],
-    references: Sequence[CaseResult],
-    *,
-    width: int,
-    verbosity: int,
-    strict: bool,
+    results: Sequence[CaseResult], *, width: int, verbosity: int, strict: bool
 ) -> Iterator[Line]:
-    rows = [
-        *((result, row_of(result)) for result in results),
-        *((result, row_of(result, is_reference=True)) for result in references),
-    ]
-    table = CaseTable([row for _, row in rows], width=width)
-    for text in table.head:
-        yield Line(text, ("bold",))
-    for number, ((result, row), texts) in enumerate(zip(rows, table.rows, strict=True)):
-        is_reference = number >= len(results)
-        is_good = is_reference or status_of(result).is_good
-        markup = () if is_reference else (_colour(status_of(result), strict=strict),)
-        for text in texts:
-            yield Line(text, markup)
-        if verbosity < 0:
-            continue
-        with_runs = verbosity > 0 or not is_good or _has_broken(result)
-        if with_runs:
-            told = table.missing(row, with_all=verbosity > 0)
-            yield from map(Line, listed("   ", told, width, separator=","))
-        for text in _details(result, width, with_runs=with_runs):
-            yield from map(Line, wrapped(text, width, indent=6))
-    if table.legend and verbosity >= 0:
-        yield Line(table.legend, ("light",))
-
-
-def _has_broken(result: CaseResult) -> bool:
-    return result.measurement is not None and bool(result.measurement.broken_runs)
+    (head, *rows), legend = case_table(results, width)
+    yield from (Line(text, ("bold",)) for text in head)
+    for result, texts in zip(results, rows, strict=True):
+        status = status_of(result)
+        yield from (Line(text, (_colour(status, strict=strict),)) for text in texts)
+        if verbosity >= 0:
+            has_broken = result.measurement is not None and result.measurement.broken_runs
+            with_runs = verbosity > 0 or not status.is_good or bool(has_broken)
+            for text in _details(result, width, with_runs=with_runs):
+                yield from map(Line, wrapped(text, width, indent=6))
+    if legend and verbosity >= 0:
+        yield Line(legend, ("light",))
 
 
 def _colour(status: CaseStatus, *, strict: bool) -> str:
@@ -238,16 +202,14 @@ def _colour(status: CaseStatus, *, strict: bool) -> str:
 
 def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str]:
     """Yield the single runs, and what is worth knowing of them."""
-    if result.measurement is not None:
+    measurement = result.measurement
+    if measurement is not None:
         if with_runs:
-            yield from _runs(result.measurement.unit, result, width)
-        for run in result.measurement.runs:
-            for number, attempt in enumerate(run.failed_attempts, start=1):
-                reason = f": {numbers.in_short(attempt.reason)}" if attempt.reason else ""
-                yield f"    run {run.run}, attempt {number}: {attempt.status.value}{reason}"
+            yield from listed(f"    {measurement.unit}", map(_run, measurement.runs), width)
+        for name, run in named_runs(measurement):
             if run.reason:
-                yield f"    run {run.run}: {numbers.in_short(run.reason)}"
-        read, available = len(result.measurement.runs), result.measurement.available_runs
+                yield f"    run {name}: {numbers.in_short(run.reason)}"
+        read, available = len(measurement.runs), measurement.available_runs
         if available is not None and read < available:
             yield f"    {read} of {available} logs were read: they decide"
     for judgement in result.judgements.values():
@@ -256,80 +218,47 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
         # Of a speedup that passes, the rows of both ends tell enough.
         ends = () if judgement.verdict is Verdict.PASS else judgement.ends
         # What fails says its reason above, in full; what passes in spite of one says it here.
-        is_told = judgement.verdict is not Verdict.ENVIRONMENT_SHIFT or judgement.reason is None
-        shifted = () if is_told else (judgement.reason or "",)
+        is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
+        shifted = [judgement.reason] if is_shift and judgement.reason else []
         for note in (*shifted, *ends, *judgement.notes):
             yield f"    {judgement.quantity.value}: {numbers.in_short(note)}"
 
 
+def _run(run: Run) -> str:
+    ok = run.status is RunStatus.OK
+    return f" {run.run}: {numbers.throughput(run.throughput) if ok else run.status.value}"
+
+
 def _rule(judgement: Judgement) -> Iterator[str]:
     """Yield the rule's own number where the table shows another, and the accepted one."""
-    written = writer(judgement.quantity)
     number = accepted(judgement)
     told = [view] if (view := rule_view(judgement)) else []
-    told += [f"accepted {written(number)}"] if number is not None else []
+    told += [f"accepted {writer(judgement.quantity)(number)}"] if number is not None else []
     if told:
         yield f"    {judgement.quantity.value}: {'; '.join(told)}"
 
 
-def _runs(unit: str, result: CaseResult, width: int) -> Iterator[str]:
-    pieces = []
-    for run in result.measurement.runs if result.measurement else ():
-        ok = run.status is RunStatus.OK
-        found = numbers.throughput(run.throughput) if ok else run.status.value
-        pieces.append(f" {run.run}: {found}")
-    yield from listed(f"    {unit}", pieces, width)
-
-
 def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> Iterator[Line]:
     """Say why cases were skipped; a reason that differs by the case alone stands once."""
-    told = _by_reason(skipped)
-    for members in told if with_all else told[:REASONS_SHOWN]:
-        case_id, reason = next(iter(members.items()))
-        others = len(members) - 1
-        if case_id in reason:
-            text = f"skipped: {reason}" + (f" ({others} more like it)" if others else "")
-        else:
-            text = f"skipped: {case_id}{f' and {others} more' if others else ''}: {reason}"
-        for line in _in_pieces(text, width):
-            yield Line(line, ("yellow",))
-    if not with_all and len(told) > REASONS_SHOWN:
-        yield Line(f"  … and {len(told) - REASONS_SHOWN} more reasons; -rs shows all", ("yellow",))
-
-
-def _by_reason(skipped: Iterable[CaseResult]) -> list[dict[str, str]]:
-    """Group reasons that differ by the case alone; the most cases first."""
     found: dict[str, dict[str, str]] = {}
     for result in skipped:
         for judgement in result.judgements.values():
             reason = numbers.in_short(judgement.reason or "no reason was given")
-            members = found.setdefault(alike(reason, result.case), {})
-            members.setdefault(result.case.id, reason)
-    return sorted(found.values(), key=len, reverse=True)
-
-
-def _in_pieces(text: str, width: int) -> Iterator[str]:
-    """Break a reason into lines; where one has no room, each thing that it lists begins one."""
-    if numbers.columns(text) <= width:
-        yield text
-        return
-    pieces: list[str] = []
-    for piece in text.split("; "):
-        # What stands in brackets belongs together.
-        if pieces and pieces[-1].count("(") > pieces[-1].count(")"):
-            pieces[-1] += f"; {piece}"
-        else:
-            pieces.append(piece)
-    for number, piece in enumerate(pieces):
-        ended = f"{piece};" if number < len(pieces) - 1 else piece
-        yield from wrapped(f"{' ' * 4 if number else ''}{ended}", width, indent=6)
+            found.setdefault(alike(reason, result.case), {})[result.case.id] = reason
+    told = sorted(found.values(), key=len, reverse=True)
+    for members in told if with_all else told[:REASONS_SHOWN]:
+        case_id, reason = next(iter(members.items()))
+        others = f" and {len(members) - 1} more" if len(members) > 1 else ""
+        text = f"skipped: {case_id}{others}: {reason.removeprefix(case_id).lstrip()}"
+        yield from (Line(line, ("yellow",)) for line in wrapped(text, width, indent=4))
+    if not with_all and len(told) > REASONS_SHOWN:
+        yield Line(f"  … and {len(told) - REASONS_SHOWN} more reasons; -rs shows all", ("yellow",))
 
 
 def _ignored(ignored_logs: Sequence[IgnoredLog]) -> Iterator[Line]:
     if not ignored_logs:
         return
-    were = "was" if len(ignored_logs) == 1 else "were"
-    yield Line(f"{numbers.counted(len(ignored_logs), 'log')} {were} left out:", ("yellow",))
+    yield Line(f"logs that were left out: {len(ignored_logs)}", ("yellow",))
     for item in ignored_logs[:IGNORED_SHOWN]:
         yield Line(f"  {numbers.printable(item.log)}: {item.reason}")
     more = len(ignored_logs) - IGNORED_SHOWN
@@ -348,22 +277,10 @@ def counts_line(
 
     An ``interrupted`` session is never green: nobody knows what it would have found.
     """
-    found = counts(results)
-    told = ", ".join(_counted(status, count, strict=strict) for status, count in found.items())
     faults = [note.text.partition(":")[0] for note in notes if note.is_bad]
-    colours = {_colour(status, strict=strict) for status in found}
-    if faults:
-        colours.add("red")
+    colours = {_colour(status_of(result), strict=strict) for result in results}
+    colours |= {"red"} if faults else {"yellow"} if interrupted else set()
     worst = next(colour for colour in ("red", "yellow", "green") if colour in colours)
-    if interrupted and worst == "green":
-        worst = "yellow"
     begin = "interrupted: " if interrupted else ""
-    so_far = " so far" if interrupted else ""
     failed = f"; failed: {numbers.printable(numbers.named(faults, 1))}" if faults else ""
-    cases = numbers.counted(len(results), "case")
-    return Line(f"{begin}{cases}: {told}{so_far}{failed}", ("bold", worst))
-
-
-def _counted(status: CaseStatus, count: int, *, strict: bool) -> str:
-    fails_by_option = status.fails(strict=strict) and not status.is_alarm
-    return f"{count} {status.value}{' (failed: strict)' if fails_by_option else ''}"
+    return Line(f"{begin}{case_counts(results, strict=strict)}{failed}", ("bold", worst))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words, numbers
-from pytest_dlperf.reports.case_status import INTERRUPTED, counts, headline, worst_first
+from pytest_dlperf.reports.case_status import counts, headline, worst_first
 from pytest_dlperf.reports.environment import environment_facts, session_facts
 from pytest_dlperf.reports.figures import change_row
 from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
@@ -55,9 +55,10 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
     return render(
         "page.html.j2",
         results=results,
-        headline=headline(results.cases, strict=results.strict, interrupted=results.interrupted),
+        headline=headline(
+            results.cases, strict=results.strict, interrupted=results.interrupted
+        ).capitalize(),
         headline_style=_style(results),
-        interrupted=INTERRUPTED if results.interrupted else "",
         facts=session_facts(results),
         counts=list(_counts(results, cases)),
         cases=cases,
