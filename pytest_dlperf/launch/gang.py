@@ -18,7 +18,6 @@ from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_dlperf.launch.interrupts import Interrupts
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.remote_call import RemoteCall
     from pytest_dlperf.launch.supervisor_client import Place
@@ -51,15 +50,18 @@ class Gang:
         *,
         run_id: str,
         head_only: bool,
-        interrupts: Interrupts,
+        signals: Sequence[int],
         say: Callable[[str], None] | None,
     ) -> None:
-        """Reach nobody yet. If the run has to wait, ``say`` gets to know once for what."""
+        """Reach nobody yet. If the run has to wait, ``say`` gets to know once for what.
+
+        Signals that come meanwhile are appended to ``signals``.
+        """
         self._launcher = launcher
         self._places = places
         self._id = run_id
         self._head_only = head_only
-        self._interrupts = interrupts
+        self._signals = signals
         self._tell_user = self._say = say
         self._reports = selectors.DefaultSelector()
         self._pulse = _Pulse() if launcher.remote else None
@@ -104,7 +106,7 @@ class Gang:
         """
         deadline = time.monotonic() + limit_s
         while not until() and time.monotonic() < deadline:
-            if not patient and self._interrupts.arrived():
+            if not patient and self._signals:
                 if not self.is_started:
                     raise InterruptedRunError
                 return
@@ -122,7 +124,6 @@ class Gang:
 
     def end(self) -> None:
         """End what is left of the run: politely at first, unless in a hurry; then for certain."""
-        hurry = self._interrupts.arrived_again
         try:
             # A node that is queued for, or does not answer, would keep all others waiting.
             self._abandon([client for client in self.clients if client.port is None])
@@ -131,7 +132,8 @@ class Gang:
                 client.end()
             self.listen(
                 supervisor_client.TERMINATION_GRACE_S,
-                until=lambda: hurry() or self._all_ended(),
+                # With a second signal somebody is losing patience.
+                until=lambda: len(self._signals) > 1 or self._all_ended(),
                 patient=True,
             )
         finally:

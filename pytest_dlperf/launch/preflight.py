@@ -85,14 +85,8 @@ def look_at_hosts(
     with ExitStack() as stack:
         calls = []
         for host in hosts:
-            order = probe.order(
-                python=needed.python,
-                folders=list(needed.folders.values()),
-                files=list(needed.files.values()),
-                modules=list(needed.modules),
-                accelerators=needed.accelerators,
-                lock=lock_name(lock_scope(lock, host, launcher), ""),
-            )
+            host_lock = lock_name(lock_scope(lock, host, launcher), "")
+            order = json.dumps({**asdict(needed), "lock": host_lock}).encode("ascii")
             call = start_remote(launcher, host, probe.__file__, order)
             stack.callback(call.end)
             calls.append(call)

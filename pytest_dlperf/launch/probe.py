@@ -17,6 +17,7 @@ import time
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 NO_VERSION = "no version"
 """Stands for the version of a module that has none."""
@@ -79,41 +80,15 @@ print("dlperf-versions", json.dumps([found, packages]))
 """
 
 
-def order(  # noqa: PLR0913 - by name
-    *,
-    python: str,
-    folders: "list[str]",
-    files: "list[str]",
-    modules: "list[str]",
-    accelerators: bool,
-    lock: str,
-) -> bytes:
-    """Write an order: look for the trainer's Python, folders, files, and modules of that Python.
+def look(wanted: "dict[str, Any]") -> "dict[str, object]":
+    """Look for the trainer's Python, for folders, files, and modules of that Python.
 
-    Without ``accelerators`` no facts about them are reported. The names of the locks that runs hold
-    on the host's devices begin with ``lock``.
+    ``wanted`` has the fields of ``Requirements``, and as ``lock`` the beginning of the names of the
+    locks that runs hold on the host's devices.
     """
-    return json.dumps(
-        {
-            "python": python,
-            "folders": folders,
-            "files": files,
-            "modules": modules,
-            "accelerators": accelerators,
-            "lock": lock,
-        }
-    ).encode("ascii")
-
-
-def look(wanted: "dict[str, object]") -> "dict[str, object]":
-    """Answer an order."""
-    folders, files, modules = wanted["folders"], wanted["files"], wanted["modules"]
-    assert isinstance(folders, list)  # noqa: S101 - what order() has put there
-    assert isinstance(files, list)  # noqa: S101 - as above
-    assert isinstance(modules, list)  # noqa: S101 - as above
-    python = str(wanted["python"])
-    facts = _Facts(accelerators=bool(wanted["accelerators"]))
-    program, versions, packages = _versions(python, modules)
+    facts = _Facts(accelerators=wanted["accelerators"])
+    program, versions, packages = _versions(wanted["python"], wanted["modules"])
+    folders, files = wanted["folders"].values(), wanted["files"].values()
     return {
         "missing": [path for path in folders if not os.path.isdir(path)]  # noqa: PTH112 - no pathlib
         + [path for path in files if not os.path.isfile(path)],  # noqa: PTH113 - as above
@@ -121,7 +96,7 @@ def look(wanted: "dict[str, object]") -> "dict[str, object]":
         "versions": versions,
         "packages": packages,
         "devices": _devices(),
-        "used_by": [] if _is_locked(str(wanted["lock"]).encode("latin-1")) else _used_by(),
+        "used_by": [] if _is_locked(wanted["lock"].encode("latin-1")) else _used_by(),
         "facts": facts.found(),
     }
 

@@ -10,19 +10,21 @@ group or carry its marker are ever signalled.
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
-from pytest_dlperf.launch.interrupts import Interrupts
 from pytest_dlperf.launch.plan import Node
 from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
@@ -71,24 +73,55 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
     """
     if not order.places:
         raise ValueError("a run needs one node at least")
-    with Interrupts() as interrupts:
-        return _Run(launcher, order, interrupts).outcome()
+    with deferred_signals() as received:
+        return _Run(launcher, order, received).outcome()
+
+
+@contextlib.contextmanager
+def deferred_signals() -> Iterator[Sequence[int]]:
+    """Keep signals that end this process waiting until the block is left; yield those that came.
+
+    An exception in the middle of a clean-up would leave the rest of it undone. When the block is
+    left they do what they would have done, in the order in which they came, up to the first that
+    raises an exception or ends the process. Python allows this in the main thread only; elsewhere
+    the block does nothing.
+    """
+    received: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    handlers = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                handler = signal.getsignal(number)
+                # A handler that is not Python's own cannot be put back.
+                if handler is not None and handler != signal.SIG_IGN:
+                    handlers[number] = handler
+                    signal.signal(number, note)
+        yield received
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for arrived in dict.fromkeys(received):
+            signal.raise_signal(arrived)
 
 
 @final
 class _Run:
     """A run from the first connection until its last process is gone."""
 
-    def __init__(self, launcher: Launcher, order: RunOrder, interrupts: Interrupts) -> None:
+    def __init__(self, launcher: Launcher, order: RunOrder, signals: Sequence[int]) -> None:
         self._launcher = launcher
         self._order = order
-        self._interrupts = interrupts
+        self._signals = signals
         self._gang = Gang(
             launcher,
             order.places,
             run_id=uuid.uuid4().hex,
             head_only=order.head_only,
-            interrupts=interrupts,
+            signals=signals,
             say=order.on_wait,
         )
         self._commands: Sequence[NodeCommand] = ()
@@ -126,8 +159,8 @@ class _Run:
         stop, reason = self._stopped
         if stop is Stop.DISK_FULL:
             self._errors.insert(0, reason)
-        if self._interrupts.arrived():
-            self._errors.insert(0, f"it was ended by {self._interrupts.first}")
+        if self._signals:
+            self._errors.insert(0, f"it was ended by {signal.Signals(self._signals[0]).name}")
         codes = [client.exit_code for client in self._gang.clients]
         codes += [None] * (len(self._order.places) - len(codes))
         return LaunchOutcome(
@@ -186,7 +219,7 @@ class _Run:
         Also returns when a signal came, or some seconds after the first program has failed.
         """
         look_at = 0.0
-        while not self._interrupts.arrived():
+        while not self._signals:
             failed = self._any_failed()
             if failed:
                 self._note_first_failed()
