@@ -34,6 +34,7 @@ from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.measurement import Estimator
 
@@ -80,16 +81,25 @@ def run(launcher: Launcher, hosts: Sequence[Host], system: System, folder: Path)
         raise RuntimeError("the system has no launch")
     log = folder / "idle.log"
     logs = [log, *(run_dir(log) / f"node{rank}.log" for rank in range(1, len(hosts)))]
+    readings = [
+        LogReading(
+            log,
+            number=1,
+            case=case,
+            log_format=system.log_format,
+            window=system.window,
+            estimator=Estimator.STEADY,
+        )
+        for log in logs
+    ]
     watch = RunWatch(
-        logs=logs,
-        case=case,
-        log_format=system.log_format,
-        window=system.window,
-        estimator=Estimator.STEADY,
-        number=1,
+        readings,
+        folders=[log.parent for log in logs],
+        global_batch=case.global_batch,
         first_step_limit_s=spec.first_step_limit_s,
         step_limit_s=spec.step_limit_s,
         end_early=True,
+        on_progress=lambda _: None,
     )
     order = RunOrder(
         places=tuple(

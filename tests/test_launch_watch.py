@@ -12,7 +12,7 @@ from pytest_dlperf.launch import watch
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.watch import Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import measure_log
+from pytest_dlperf.logs.throughput import LogReading, measure_log
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
@@ -51,14 +51,22 @@ class Watched:
         self.reason = ""
         nodes = self.case.topology.nodes
         self.logs = [folder / "run.log", *(folder / f"node{n}.log" for n in range(1, nodes))]
+        readings = [
+            LogReading(
+                log,
+                number=1,
+                case=self.case,
+                log_format=self.log_format,
+                window=WINDOW,
+                estimator=estimator,
+            )
+            for log in self.logs
+        ]
         self.watch = RunWatch(
+            readings,
             **{
-                "logs": self.logs,
-                "case": self.case,
-                "log_format": self.log_format,
-                "window": WINDOW,
-                "estimator": estimator,
-                "number": 1,
+                "folders": [log.parent for log in self.logs],
+                "global_batch": self.case.global_batch,
                 "first_step_limit_s": FIRST_LIMIT,
                 "step_limit_s": LIMIT,
                 "end_early": True,
@@ -66,7 +74,7 @@ class Watched:
                 "clock": lambda: self.now,
                 "free_bytes": self._free_bytes,
                 **options,
-            }
+            },
         )
 
     def _free_bytes(self, folder: Path) -> int:
@@ -469,12 +477,6 @@ def test_progress_of_published_lines_is_in_steps(watched: Watching) -> None:
     assert run.look() is Stop.COMPLETE
 
 
-def test_a_run_may_be_watched_without_anybody_to_tell(watched: Watching) -> None:
-    run = watched(on_progress=None)
-    run.step(*range(1, 12))
-    assert run.look() is Stop.COMPLETE
-
-
 def test_what_counts_may_be_less_than_what_was_seen(watched: Watching) -> None:
     run = watched()
     run.step(*range(1, 12))
@@ -489,8 +491,3 @@ def test_a_run_that_was_not_looked_at_is_measured_all_the_same(watched: Watching
     run = watched()
     run.step(*range(1, 20))
     assert run.watch.finish() == run.measured()
-
-
-def test_a_window_that_is_none_is_refused(watched: Watching) -> None:
-    with pytest.raises(ValueError, match="is no window"):
-        watched(window=Window(warmup_steps=0, measured_steps=0))

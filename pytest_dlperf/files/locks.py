@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.model.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
 
 OWN_FOLDER: Final = ".dlperf"
 """Holds what sessions keep for themselves: the logs of their runs, and the history."""
@@ -138,6 +142,22 @@ def write_into(path: Path, text: str) -> None:
     os.set_blocking(descriptor, True)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
         stream.write(text)
+
+
+def shared_once(folder: Path | None, name: str, kind: type[T], take: Callable[[], T]) -> T:
+    """Return a value that processes share in ``folder``; the first that asks takes it.
+
+    The others wait and read what came out. Without a folder it is taken.
+    """
+    if folder is None:
+        return take()
+    file = folder / f"{name}.json"
+    with locked(folder / f"{name}.lock"):
+        if file.exists():
+            return from_plain(kind, json.loads(file.read_text(encoding="utf-8")))
+        taken = take()
+        write_whole(file, json.dumps(to_plain(taken)))
+        return taken
 
 
 def make_folder(folder: Path) -> None:

@@ -117,7 +117,7 @@ class Channel:
 
     def close(self) -> int:
         """Be done with the launcher's command, and return the status it exited with."""
-        with contextlib.suppress(BrokenPipeError):
+        with self._orders_lock, contextlib.suppress(BrokenPipeError):
             _pipe(self._process.stdin).close()
         _pipe(self._process.stdout).close()
         self.closed = True

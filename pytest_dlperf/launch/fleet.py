@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.files.locks import locked, write_whole
+from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
-from pytest_dlperf.model.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +35,11 @@ class HostFault:
 
     host: str
     fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Reports:
+    by_host: dict[str, HostReport]
 
 
 @final
@@ -139,7 +142,7 @@ class Fleet:
         The hosts have been looked at for what is ``needed``.
         """
         hosts = {lease.host.name: lease.host for lease in leases}
-        looked_at = self._looked_at(self._hosts(), needed)
+        looked_at = self._looked_at(needed)
         return fingerprint_of(
             case.topology,
             [(host, looked_at[name]) for name, host in hosts.items()],
@@ -198,7 +201,7 @@ class Fleet:
         self, case: Case, needs: Sequence[Requirements], only: Sequence[str] | None
     ) -> list[Host]:
         hosts = self._hosts()
-        looks = [self._looked_at(hosts, needed) for needed in needs]
+        looks = [self._looked_at(needed) for needed in needs]
         counted = any(needed.accelerators for needed in needs)
         known = [
             replace(host, devices=looks[0][host.name].devices)
@@ -244,28 +247,23 @@ class Fleet:
             self._resolved = resolved
         return self._resolved
 
-    def _looked_at(self, hosts: Sequence[Host], needed: Requirements) -> dict[str, HostReport]:
+    def _looked_at(self, needed: Requirements) -> dict[str, HostReport]:
         """Report on all hosts; one process of the session looks, the others read."""
         if needed.key not in self._reports:
-            folder = self._shared_folder
-            file = None if folder is None else folder / f"hosts-{needed.key}.json"
-            with nullcontext() if file is None else locked(file.with_suffix(".lock")):
-                if file is not None and file.exists():
-                    plain = json.loads(file.read_text(encoding="utf-8"))
-                    reports = {name: from_plain(HostReport, one) for name, one in plain.items()}
-                else:
-                    try:
-                        reports = look_at_hosts(self.launcher, hosts, needed, lock=self._lock)
-                    except OSError as error:
-                        what = f" cannot start {error.filename!r}" if error.filename else ""
-                        raise BrokenError(
-                            f"the launcher {self.launcher.name}{what}: {error.strerror}"
-                        ) from error
-                    if file is not None:
-                        plain = {name: to_plain(report) for name, report in reports.items()}
-                        write_whole(file, json.dumps(plain))
-            self._reports[needed.key] = reports
+            found = shared_once(
+                self._shared_folder, f"hosts-{needed.key}", _Reports, lambda: self._look(needed)
+            )
+            self._reports[needed.key] = found.by_host
         return self._reports[needed.key]
+
+    def _look(self, needed: Requirements) -> _Reports:
+        try:
+            return _Reports(look_at_hosts(self.launcher, self._hosts(), needed, lock=self._lock))
+        except OSError as error:
+            what = f" cannot start {error.filename!r}" if error.filename else ""
+            raise BrokenError(
+                f"the launcher {self.launcher.name}{what}: {error.strerror}"
+            ) from error
 
     def _not_enough(
         self, case: Case, hosts: Sequence[Host], *, accelerators: bool

@@ -64,13 +64,16 @@ class Gang:
         self._signals = signals
         self._tell_user = self._say = say
         self._reports = selectors.DefaultSelector()
-        self._pulse = _Pulse() if launcher.remote else None
         self._sweeps: dict[str, tuple[RemoteCall, float]] = {}
         self.clients: list[SupervisorClient] = []
         self.is_started = False
         """Whether programs may have been started, so that a signal is no reason to raise."""
         self.problems: list[str] = []
         """What went wrong at the end, as messages."""
+        self._over = threading.Event()
+        self._pulse = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
+        if launcher.remote:
+            self._pulse.start()
 
     def gather(self) -> None:
         """Have all nodes ready at once, however often it takes to find all of them free.
@@ -140,8 +143,9 @@ class Gang:
             for client in self.clients:
                 client.kill()
             self.listen(supervisor.KILL_LIMIT_S, until=self._all_ended, patient=True)
-            if self._pulse is not None:
-                self._pulse.stop()
+            self._over.set()
+            if self._launcher.remote:
+                self._pulse.join()
             for client in self.clients:
                 self._ignore(client)
                 self.problems += client.close()
@@ -151,6 +155,16 @@ class Gang:
             self.problems += self._swept()
             self._reports.close()
 
+    def _beat(self) -> None:
+        """Tell distant supervisors each second that somebody is there, in a thread of its own.
+
+        Reading logs from a slow disk, or writing to a terminal that was stopped, may hold the run's
+        own thread up for longer than a supervisor waits.
+        """
+        while not self._over.wait(supervisor.HEARTBEAT_INTERVAL_S):
+            for client in tuple(self.clients):
+                client.show_life()
+
     # ------------------------------------------------------------------ before the start
 
     def _reached(self, *, again: bool) -> bool:
@@ -159,8 +173,6 @@ class Gang:
             client = SupervisorClient(self._launcher, place, f"{self._id}.{rank}.", again=again)
             self.clients.append(client)
             self._reports.register(client, selectors.EVENT_READ, client)
-            if self._pulse is not None:
-                self._pulse.add(client)
         queues = self._launcher.queues
 
         def all_reached() -> bool:
@@ -204,8 +216,6 @@ class Gang:
         """Wait no longer for supervisors that have nothing to clean up."""
         for client in clients:
             self._ignore(client)
-            if self._pulse is not None:
-                self._pulse.remove(client)
             client.abandon()
 
     def _ignore(self, client: SupervisorClient) -> None:
@@ -255,37 +265,3 @@ def _not_swept(host: str, reason: str) -> str:
         f"host {host}: its supervisor is gone, and nobody could look for what it has left "
         f"({reason}); end what has {supervisor.MARKER} in its environment there"
     )
-
-
-@final
-class _Pulse:
-    """Tells distant supervisors each second that somebody is there.
-
-    A thread of its own: reading logs from a slow disk, or writing to a terminal that was stopped,
-    may hold the run's own thread up for longer than a supervisor waits.
-    """
-
-    def __init__(self) -> None:
-        self._clients: list[SupervisorClient] = []
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
-        self._thread.start()
-
-    def add(self, client: SupervisorClient) -> None:
-        with self._lock:
-            self._clients.append(client)
-
-    def remove(self, client: SupervisorClient) -> None:
-        with self._lock:
-            self._clients.remove(client)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._stopped.wait(supervisor.HEARTBEAT_INTERVAL_S):
-            with self._lock:
-                for client in self._clients:
-                    client.show_life()

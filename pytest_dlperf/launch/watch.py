@@ -6,20 +6,19 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.hang import HangRule
 from pytest_dlperf.launch.record import Stop, Stopped
-from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
-    from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Estimator, Run, Window
+    from pytest_dlperf.logs.throughput import LogReading
+    from pytest_dlperf.model.measurement import Run
 
 BYTES_PER_LOOK: Final = 8 * 1024 * 1024
 """Bytes of the main log that one look reads at most; the other logs share as many."""
@@ -114,63 +113,37 @@ class RunWatch:
     One thread calls ``look`` again and again while the run lives, then ``finish`` or ``close``.
     """
 
-    def __init__(  # noqa: PLR0913 - a run and everything that it is judged by
+    def __init__(  # noqa: PLR0913 - all that ends a run, by name
         self,
+        readings: Sequence[LogReading],
         *,
-        logs: Sequence[Path],
-        case: Case,
-        log_format: LogFormat,
-        window: Window,
-        estimator: Estimator,
-        number: int,
+        folders: Iterable[Path],
+        global_batch: int,
         first_step_limit_s: float,
         step_limit_s: float,
         end_early: bool,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[Progress], None],
         clock: Callable[[], float] = time.monotonic,
         free_bytes: Callable[[Path], int] = free_bytes,
     ) -> None:
         """Begin before the run does.
 
-        Args:
-            logs: The log of each node, the first node's first; they need not be there yet.
-            case: What is trained.
-            log_format: How the logs show steps.
-            window: The steps that count.
-            estimator: How throughput is defined.
-            number: Which run of its case it is.
-            first_step_limit_s: Without a first step of each rank after so long, the run hangs.
-            step_limit_s: Without a new step for so long, a rank hangs.
-            end_early: Whether the run is to end as soon as it has shown what is needed. Else it
-                is only watched until then.
-            on_progress: Told how far the run has come, once a second at most.
-            clock: Seconds that never run backwards.
-            free_bytes: How many bytes can still be written below a folder.
-
-        Raises:
-            ValueError: The format has no published definition and ``published`` was asked for, or
-                the window is none.
+        ``readings`` are of the log of each node, node 0 first; they lie in ``folders``, whose disks
+        must not fill up. The run hangs if a rank has no first step after ``first_step_limit_s``
+        seconds, or no new one for ``step_limit_s``. With ``end_early`` it ends as soon as it has
+        shown what is needed; else it is only watched until then. ``on_progress`` is called once a
+        second at most.
         """
-        self._readings = [
-            LogReading(
-                log,
-                number=number,
-                case=case,
-                log_format=log_format,
-                window=window,
-                estimator=estimator,
-            )
-            for log in logs
-        ]
+        self._readings = readings
         self._main, *self._others = self._readings
         self._hang_rule = HangRule(first_step_limit_s=first_step_limit_s, step_limit_s=step_limit_s)
         self._step_limit_s = step_limit_s
         self._end_early = end_early
         self._clock = clock
         self._free_bytes = free_bytes
-        self._folders = tuple(dict.fromkeys(Path(log).parent for log in logs))
+        self._folders = frozenset(folders)
         self._next_disk_check: float | None = None
-        self._pace = _Pace(case.global_batch)
+        self._pace = _Pace(global_batch)
         self._on_progress = on_progress
         self._progress: Progress | None = None
         self._reported_at: float | None = None
@@ -201,7 +174,7 @@ class RunWatch:
             run = self._main.finish(limit)
         finally:
             self.close()
-        if run.status is RunStatus.OK and self._on_progress is not None:
+        if run.status is RunStatus.OK:
             # The last steps may have come between two looks.
             steps = self._main.steps.window
             self._on_progress(
@@ -260,7 +233,7 @@ class RunWatch:
     def _report(self, now: float) -> None:
         """Report the progress, unless it was reported a moment ago or is no news."""
         last = self._reported_at
-        if self._on_progress is None or (last is not None and now - last < PROGRESS_INTERVAL_S):
+        if last is not None and now - last < PROGRESS_INTERVAL_S:
             return
         seen = self._main.steps
         steps = seen.window

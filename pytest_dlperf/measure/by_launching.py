@@ -15,7 +15,8 @@ from pytest_dlperf.config.variables import needed_paths, resolve
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.watch import Progress, RunWatch, full_disk
+from pytest_dlperf.launch.watch import RunWatch, full_disk
+from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
 from pytest_dlperf.measure.ending import readable, with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import Node, NodeCommand
+    from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Repeats
+
+    _Show = Callable[[Progress], None]
 
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 """May be a mishap. A log that breaks its contract will do so again, and a slow run counts."""
@@ -50,8 +54,8 @@ class RunProgress:
     case: Case
     run: int
     runs: int
-    may_be_fewer: bool = False
-    arm: str | None = None
+    may_be_fewer: bool
+    arm: str | None
     unit: str
     progress: Progress
 
@@ -209,8 +213,8 @@ class LaunchMeasurer:
             raise ValueError(f"{launch.case.id}: launches need a largest number of runs")
         runs: list[Run] = []
         for number in range(1, repeats.at_most + 1):
-            turn = _Turn(number=number, runs=repeats.at_most, may_be_fewer=repeats.may_be_fewer)
-            runs.append(self._repeated(launch, leases, turn, is_first=not runs))
+            show = self._shown(launch, number, repeats.at_most, at_most=repeats.may_be_fewer)
+            runs.append(self._repeated(launch, leases, number, show, is_first=not runs))
             if runs[-1].status is not RunStatus.OK:
                 break  # the verdict of the case; further runs would not change it
             if repeats.is_enough([run.throughput for run in runs if run.throughput is not None]):
@@ -225,14 +229,31 @@ class LaunchMeasurer:
         sides = ((candidate, "what is tested", runs[0]), (control, "accepted software", runs[1]))
         for number in range(1, pairs + 1):
             for launch, arm, mine in sides if number % 2 else reversed(sides):
-                turn = _Turn(number=number, runs=pairs, arm=arm)
-                mine.append(self._repeated(launch, leases, turn, is_first=not any(runs)))
+                show = self._shown(launch, number, pairs, arm=arm)
+                is_first = not any(runs)
+                mine.append(self._repeated(launch, leases, number, show, is_first=is_first))
                 if mine[-1].status is not RunStatus.OK:
                     return runs
         return runs
 
+    def _shown(
+        self, launch: _Launch, run: int, runs: int, *, at_most: bool = False, arm: str | None = None
+    ) -> _Show:
+        """Have the progress of a run shown with what the run is."""
+        return lambda progress: self._show(
+            RunProgress(
+                case=launch.case,
+                run=run,
+                runs=runs,
+                may_be_fewer=at_most,
+                arm=arm,
+                unit=launch.system.unit,
+                progress=progress,
+            )
+        )
+
     def _repeated(
-        self, launch: _Launch, leases: Sequence[Lease], turn: _Turn, *, is_first: bool
+        self, launch: _Launch, leases: Sequence[Lease], number: int, show: _Show, *, is_first: bool
     ) -> Run:
         """Run once, after the pause between two runs; again if it failed and the system says so."""
         spec = launch.spec
@@ -241,42 +262,37 @@ class LaunchMeasurer:
         while True:
             if attempts or not is_first:
                 time.sleep(spec.pause_s if pause_s is None else pause_s)
-            run = self._run(launch, leases, turn)
+            run = self._run(launch, leases, number, show)
             if run.status not in _REPEATABLE or len(attempts) == spec.retries:
                 return replace(run, failed_attempts=tuple(attempts))
             attempts.append(_kept(run, launch))
             self._say(
-                f"{launch.case.id}, run {turn.number}: {run.status.value}; it is run again "
+                f"{launch.case.id}, run {number}: {run.status.value}; it is run again "
                 f"({len(attempts)} of {spec.retries})"
             )
 
-    def _run(self, launch: _Launch, leases: Sequence[Lease], turn: _Turn) -> Run:
-        system, spec, case, number = launch.system, launch.spec, launch.case, turn.number
+    def _run(self, launch: _Launch, leases: Sequence[Lease], number: int, show: _Show) -> Run:
+        system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         _set_aside(log, "interrupted")
         places = self._fleet.places(leases, log)
+        logs = [place.log for place in places]
         head_only = spec.start_on is StartOn.HEAD
-
-        def show(progress: Progress) -> None:
-            self._show(
-                RunProgress(
-                    case=case,
-                    run=number,
-                    runs=turn.runs,
-                    may_be_fewer=turn.may_be_fewer,
-                    arm=turn.arm,
-                    unit=system.unit,
-                    progress=progress,
-                )
+        readings = [
+            LogReading(
+                path,
+                number=number,
+                case=case,
+                log_format=system.log_format,
+                window=system.window,
+                estimator=self._estimator,
             )
-
+            for path in (logs[:1] if head_only else logs)
+        ]
         watch = RunWatch(
-            logs=[place.log for place in (places[:1] if head_only else places)],
-            case=case,
-            log_format=system.log_format,
-            window=system.window,
-            estimator=self._estimator,
-            number=number,
+            readings,
+            folders=[path.parent for path in logs],
+            global_batch=case.global_batch,
             first_step_limit_s=spec.first_step_limit_s,
             step_limit_s=spec.step_limit_s,
             end_early=not spec.run_to_end,
@@ -301,17 +317,7 @@ class LaunchMeasurer:
         if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
             # A trainer may have died of it before the watch has seen it.
             outcome = replace(outcome, error=full_disk(log.parent))
-        return with_ending(read, outcome, [place.log for place in places])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """The number of a run among the runs of its case."""
-
-    number: int
-    runs: int
-    may_be_fewer: bool = False
-    arm: str | None = None
+        return with_ending(read, outcome, logs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_dlperf.files.locks import locked, write_whole
-from pytest_dlperf.model.plain import from_plain, to_plain
+from pytest_dlperf.files.locks import shared_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
 
 T = TypeVar("T")
 
@@ -35,20 +32,7 @@ class Measurements:
         """
         key = kind.__name__, case_id
         if key not in self._taken:
-            self._taken[key] = (
-                take() if self.folder is None else _shared(self.folder, kind, case_id, take)
-            )
+            # No kind's name has a dot, and no case's: two files never have one name.
+            self._taken[key] = shared_once(self.folder, f"{case_id}.{kind.__name__}", kind, take)
         taken: T = self._taken[key]
-        return taken
-
-
-def _shared(folder: Path, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
-    # No kind's name has a dot, and no case's: two files never have one name.
-    name = f"{case_id}.{kind.__name__}"
-    file = folder / f"{name}.json"
-    with locked(folder / f"{name}.lock"):
-        if file.exists():
-            return from_plain(kind, json.loads(file.read_text(encoding="utf-8")))
-        taken = take()
-        write_whole(file, json.dumps(to_plain(taken)))
         return taken
