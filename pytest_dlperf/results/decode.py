@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.judgement import Judgement, Quantity
+from pytest_dlperf.model.measurement import Fingerprint, InterleavedRuns, Measurement, Run
 from pytest_dlperf.model.plain import FormError, from_plain, shown
-from pytest_dlperf.model.records import CaseResult
+from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
 from pytest_dlperf.model.results import Results, parse_time
-from pytest_dlperf.results.form import SCHEMA, CaseEntries, axes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from jsonschema.protocols import Validator
 
     from pytest_dlperf.model.measurement import Estimator
-    from pytest_dlperf.results.form import CaseEntry
 
+SCHEMA: Final = 1
 MAX_BYTES: Final = 64 * 2**20
 """Larger files are refused: ten thousand failed cases with their reasons fit."""
 
@@ -34,6 +34,31 @@ _SCHEMA_FILE: Final = Path(__file__).parent / "schema.json"
 
 class ResultsFileError(UsageError):
     """A file holds no results of a schema that is known; the message names file and place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEntry:
+    """A case in the file, without the numbers that follow from these; those are not read."""
+
+    id: Case
+    unit: str | None
+    runs: tuple[Run, ...]
+    speedup: float | None
+    accepted: AcceptedNumbers | None
+    gate: Mapping[Quantity, Judgement | None]
+    fingerprint: Fingerprint | None
+    available_runs: int | None
+    whole: bool
+    unfinished: tuple[Quantity, ...]
+    interleaved: InterleavedRuns | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEntries:
+    """All cases, and the single devices that no test was selected of."""
+
+    cases: tuple[CaseEntry, ...]
+    single_devices: tuple[Measurement, ...]
 
 
 def read_results(file: Path) -> Results:
@@ -57,8 +82,7 @@ def decode(plain: dict[str, Any]) -> Results:
     """Make results of what ``encode`` has written.
 
     Raises:
-        FormError: It is of another form, or contradicts itself: a case stands in it twice, or is
-            another than its id says.
+        FormError: It is of another form, or a case stands in it twice.
     """
     results = from_plain(Results, {**plain, "cases": []})
     entries = from_plain(CaseEntries, plain)
@@ -68,7 +92,6 @@ def decode(plain: dict[str, Any]) -> Results:
         if entry.id.id in measured:
             raise _twice(entry.id.id, "cases", index, "id")
         try:
-            _check_axes(entry)
             measured[entry.id.id] = _measurement(entry, results.estimator)
         except FormError as error:
             raise FormError(error.problem, "cases", index, *error.path) from error
@@ -84,15 +107,6 @@ def decode(plain: dict[str, Any]) -> Results:
 
 def _twice(case_id: str, *path: str | int) -> FormError:
     return FormError(f"{shown(case_id)} stands in the file twice; each case has one entry", *path)
-
-
-def _check_axes(entry: CaseEntry) -> None:
-    for key, own in axes(entry.id).items():
-        found = getattr(entry, key)
-        if found != own:
-            raise FormError(
-                f"found {shown(found)}, but by its id {entry.id} it is {shown(own)}", key
-            )
 
 
 def _measurement(entry: CaseEntry, estimator: Estimator) -> Measurement | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.plain import to_plain
-from pytest_dlperf.results.form import SCHEMA, CaseEntries, CaseEntry, ThroughputNumbers, axes
+from pytest_dlperf.results.decode import SCHEMA, CaseEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,11 +36,11 @@ def encode(results: Results) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(replace(results, cases=()))
     for unsaid in ("units", "log_names"):
         del plain[unsaid]
-    entries = tuple(_entry(result, results.unit_of(result)) for result in results.cases)
     return {
         "schema": SCHEMA,
         **plain,
-        **to_plain(CaseEntries(cases=entries, single_devices=_single_devices(results.cases))),
+        "cases": [_entry(result, results.unit_of(result)) for result in results.cases],
+        "single_devices": list(map(to_plain, _single_devices(results.cases))),
         "baseline_changes": [
             {**to_plain(change), "difference_percent": change.difference_percent}
             for change in results.baseline_changes
@@ -60,22 +60,15 @@ def _single_devices(results: Iterable[CaseResult]) -> tuple[Measurement, ...]:
     return tuple(single for case_id, single in found.items() if case_id not in selected)
 
 
-def _entry(result: CaseResult, unit: str | None) -> CaseEntry:
+def _entry(result: CaseResult, unit: str | None) -> dict[str, Any]:
     measured = result.measurement
     spread = measured.spread if measured else None
-    return CaseEntry(
+    entry = CaseEntry(
         id=result.case,
-        **axes(result.case),
         unit=unit,
         runs=measured.runs if measured else (),
-        throughput=ThroughputNumbers(
-            median=measured.median if measured else None,
-            mean=measured.mean if measured else None,
-            spread=None if spread is None else round(spread, _SPREAD_DECIMALS),
-        ),
         speedup=result.speedup,
         accepted=result.accepted,
-        verdict={quantity: result.verdict(quantity) for quantity in Quantity},
         gate={quantity: result.judgements.get(quantity) for quantity in Quantity},
         fingerprint=measured.fingerprint if measured else None,
         available_runs=measured.available_runs if measured else None,
@@ -83,3 +76,16 @@ def _entry(result: CaseResult, unit: str | None) -> CaseEntry:
         unfinished=result.unfinished,
         interleaved=result.interleaved,
     )
+    verdicts = {quantity.value: result.verdict(quantity) for quantity in Quantity}
+    return {
+        "id": result.case.id,
+        **result.case.axes(),
+        "options": list(result.case.options),
+        "throughput": {
+            "median": measured.median if measured else None,
+            "mean": measured.mean if measured else None,
+            "spread": None if spread is None else round(spread, _SPREAD_DECIMALS),
+        },
+        "verdict": {name: verdict.value if verdict else None for name, verdict in verdicts.items()},
+        **to_plain(entry),
+    }
