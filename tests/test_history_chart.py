@@ -8,8 +8,7 @@ import pytest
 from histories import CASE
 
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night, OtherMachine
-from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart, thinned
+from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,14 +92,6 @@ def nights(*medians: float) -> tuple[Night, ...]:
         )
         for day, median in enumerate(medians, 1)
     )
-
-
-def test_merged_nights_hide_no_stray_and_no_bad_verdict() -> None:
-    merged = thinned(nights(100, 102, 50, 101, 100), 2)
-    assert [point.median for point in merged] == [101, 75.5, 100]
-    assert [point.slowest for point in merged] == [99, 49, 99]
-    assert [point.fastest for point in merged] == [103, 102, 101]
-    assert [point.verdict for point in merged] == [Verdict.PASS, Verdict.REGRESSED, Verdict.PASS]
 
 
 @pytest.mark.parametrize("count", [1, 2, 28])

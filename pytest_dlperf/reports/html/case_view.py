@@ -96,11 +96,11 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     number: int,
     unit: str | None,
     history: CaseHistory | None,
-    merged: int,
+    max_points: int,
     tails: tuple[LogTail, ...],
     strict: bool,
 ) -> CaseView:
-    """Gather what the page shows of a case; ``merged`` nights of its history become one point."""
+    """Gather what the page shows of a case; of its history at most ``max_points`` sessions."""
     measured, judged = result.measurement, result.judgements.get(Quantity.THROUGHPUT)
     devices = result.case.topology.world_size
     return CaseView(
@@ -121,7 +121,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         judgements=tuple(_judgements(result)),
         chart=runs_chart(result),
         arms=tuple(_arms(result)),
-        history=history_chart(history, number=number, merged=merged) if history else None,
+        history=history_chart(history, number=number, max_points=max_points) if history else None,
         surroundings=surroundings_of(result),
         tails=tails,
         remarks=tuple(_remarks(result)),
@@ -206,12 +206,11 @@ def _remarks(result: CaseResult) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The end of one log; without lines, ``missing`` says why."""
+    """The end of one log; without text, it could not be read or is empty."""
 
     name: str
     log: str
     text: str
-    missing: str
 
 
 def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
@@ -220,15 +219,14 @@ def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
     if not chosen and result.measurement is not None and status_of(result).is_alarm:
         runs = [run for run in result.measurement.runs if run.log]
         chosen = [(f"run {run.run}", run) for run in runs[-1:]]
-    return tuple(_tail(name, run) for name, run in chosen)
-
-
-def _tail(name: str, run: Run) -> LogTail:
-    if run.log is None:
-        return LogTail(name=name, log="", text="", missing="It has no log.")
-    text = "\n".join(last_lines(Path(run.log), TAIL_LINES))
-    missing = "" if text else "It cannot be read, or is empty."
-    return LogTail(name=name, log=run.log, text=text, missing=missing)
+    return tuple(
+        LogTail(
+            name=name,
+            log=run.log or "",
+            text="\n".join(last_lines(Path(run.log), TAIL_LINES)) if run.log else "",
+        )
+        for name, run in chosen
+    )
 
 
 def _broken(result: CaseResult) -> Iterator[tuple[str, Run]]:

@@ -6,10 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import groupby, pairwise
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.history.rows import LOST
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.case_status import CaseStatus
@@ -30,7 +28,7 @@ from pytest_dlperf.reports.html.drawing import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Night
+    from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
 
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
@@ -57,12 +55,11 @@ class HistoryChart:
     accepted_changes: tuple[str, ...]
 
 
-def history_chart(history: CaseHistory, *, number: int = 1, merged: int = 1) -> HistoryChart | None:
-    """Draw the sessions of the case with this ``number`` on its page; ``None`` without any.
-
-    ``merged`` sessions become one point where there are too many to keep the page small.
-    """
-    points = thinned(history.nights, merged)
+def history_chart(
+    history: CaseHistory, *, number: int = 1, max_points: int = 1000
+) -> HistoryChart | None:
+    """Draw the last sessions of the case with this ``number`` on its page; ``None`` without any."""
+    points = history.nights[-max_points:]
     if not points:
         return None
     times = [_seconds(point.started) for point in points]
@@ -71,9 +68,10 @@ def history_chart(history: CaseHistory, *, number: int = 1, merged: int = 1) -> 
     low, high = _throughput_limits(points)
     up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
     xs = [along.at(time) for time in times]
-    changed = [along.within(_seconds(change.at)) for change in history.change_points or ()]
+    changes = [_seconds(change.at) for change in history.change_points or ()]
+    changed = [along.at(time) for time in changes if along.holds(time)]
     beyond = sum(not (up.holds(point.slowest) and up.holds(point.fastest)) for point in points)
-    facts = tuple(_facts(history, merged=merged, beyond=beyond))
+    facts = tuple(_facts(history, drawn=len(points), beyond=beyond))
     name = f"h{number}"
     chart = Chart(
         title=f"History of {history.case_id} in {history.unit}",
@@ -95,8 +93,13 @@ def history_chart(history: CaseHistory, *, number: int = 1, merged: int = 1) -> 
         name=name,
         last=dots([(xs[-1], up.within(points[-1].median))]),
         facts=facts,
-        changes=tuple(map(_change, history.change_points or ())),
-        accepted_changes=tuple(map(_accepted, history.accepted)),
+        changes=tuple(
+            f"{change.at[:10]}: {history_words.change(change)} (p = {change.p_value:.2g})"
+            for change in history.change_points or ()
+        ),
+        accepted_changes=tuple(
+            f"{change.at[:10]}: {history_words.accepted(change)}" for change in history.accepted
+        ),
     )
 
 
@@ -132,33 +135,6 @@ def _happenings(changed: Sequence[int], accepted: Sequence[int]) -> Iterator[Sha
         yield Shape(style="accepted-sign", path=diamonds, key="newly accepted")
 
 
-def thinned(points: Sequence[Night], merged: int) -> tuple[Night, ...]:
-    """Merge so many points into one: the median of their medians, and their whole range.
-
-    The verdict is the worst of them, the rest is the last one's; the last point stays by itself.
-    """
-    if merged <= 1 or not points:
-        return tuple(points)
-    *before, last = points
-    groups = [before[start : start + merged] for start in range(0, len(before), merged)]
-    return (*map(_one_of, groups), last)
-
-
-def _one_of(group: Sequence[Night]) -> Night:
-    verdicts = [night.verdict for night in group if night.verdict is not None]
-    worst = min(verdicts, key=lambda verdict: verdict.gravity, default=None)
-    word = None if worst is None else worst.value
-    if any(night.is_lost for night in group) and not (worst and CaseStatus(word).is_alarm):
-        word = LOST
-    return group[-1]._replace(
-        median=median(night.median for night in group),
-        slowest=min(night.slowest for night in group),
-        fastest=max(night.fastest for night in group),
-        runs=sum(night.runs for night in group),
-        verdict_word=word,
-    )
-
-
 def _seconds(started: str) -> float:
     """Read a time by the clock on the wall: a night has the date that its session wrote."""
     return parse_time(started).replace(tzinfo=timezone.utc).timestamp()
@@ -168,7 +144,9 @@ def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterato
     """Place what was accepted; a file written by hand may give its time in words."""
     for change in changes:
         with suppress(ValueError):
-            yield along.within(_seconds(change.at))
+            time = _seconds(change.at)
+            if along.holds(time):
+                yield along.at(time)
 
 
 def _ends(times: Sequence[float]) -> tuple[float, float]:
@@ -243,13 +221,13 @@ def _days(points: Iterable[Night]) -> str:
     return " ".join([f"{dates[0]:%Y-%m-%d}", *gaps])
 
 
-def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
+def _facts(history: CaseHistory, *, drawn: int, beyond: int) -> Iterator[str]:
     points = history.nights
     count = len(points)
     since = "" if count == 1 else f" since {points[0].started[:10]}"
     yield f"{numbers.counted(count, 'session')}{since}"
-    if merged > 1:
-        yield f"each point stands for {merged} sessions: median of medians, slowest and fastest run"
+    if drawn < count:
+        yield f"the last {drawn} are drawn"
     noise = history_words.noise(history)
     if noise is not None:
         yield noise
@@ -262,11 +240,3 @@ def _facts(history: CaseHistory, *, merged: int, beyond: int) -> Iterator[str]:
         yield "no change point"
     if beyond:
         yield f"runs of {numbers.counted(beyond, 'point')} lie beyond the chart"
-
-
-def _change(change: ChangePoint) -> str:
-    return f"{change.at[:10]}: {history_words.change(change)} (p = {change.p_value:.2g})"
-
-
-def _accepted(change: AcceptedChange) -> str:
-    return f"{change.at[:10]}: {history_words.accepted(change)}"

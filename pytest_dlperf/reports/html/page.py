@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.results import Results
 
-MAX_POINTS: Final = 60_000
-"""Points of all histories of a page: 10 bytes each. Beyond, nights are merged."""
+MAX_POINTS: Final = 50_000
+"""Points of all histories of a page: 12 bytes each. Of more, the last ones are drawn."""
 TAILED: Final = 100
 """Cases that show how their logs end, the worst."""
 OPENED: Final = 3
@@ -39,14 +39,14 @@ WORST_SHOWN: Final = 8
 
 def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
     """Write the whole page; ``histories`` are by case id, as far as there are any."""
-    merged = _merged(results, histories)
+    max_points = MAX_POINTS // max(len(histories), 1)
     cases = [
         case_view(
             result,
             number=number,
             unit=results.unit_of(result),
             history=histories.get(result.case.id),
-            merged=merged,
+            max_points=max_points,
             tails=log_tails(result) if number <= TAILED else (),
             strict=results.strict,
         )
@@ -73,16 +73,6 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
     )
 
 
-def _merged(results: Results, histories: Mapping[str, CaseHistory]) -> int:
-    """Count the nights that a point has to stand for, that the page stays small."""
-    points = sum(
-        len(history.nights)
-        for result in results.cases
-        if (history := histories.get(result.case.id)) is not None
-    )
-    return -(-points // MAX_POINTS) or 1
-
-
 def _recent(results: Results, by_case: Mapping[str, CaseHistory]) -> list[str]:
     """List levels that changed in the last weeks, the newest first, then drift."""
     known = (by_case.get(result.case.id) for result in worst_first(results.cases))
@@ -93,10 +83,7 @@ def _recent(results: Results, by_case: Mapping[str, CaseHistory]) -> list[str]:
 
 
 def _changes(histories: Iterable[CaseHistory], started: str) -> Iterator[str]:
-    try:
-        since = f"{(parse_time(started) - RECENT).date()}"
-    except (ValueError, OverflowError):
-        return
+    since = f"{(parse_time(started) - RECENT).date()}"
     found = [
         (change.at[:10], history.case_id, change.difference_percent)
         for history in histories
