@@ -11,23 +11,17 @@ from pytest_dlperf.baselines.recording import Change, ChangeKind, record
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.gate.sequential import (
-    FIRST_LOOK,
-    MIN_BASELINE_RUNS,
-    MIN_BASELINE_SESSIONS,
-)
 from pytest_dlperf.gate.verdicts import ALL_PERCENT, detectable_percent, is_outside, withdraw
-from pytest_dlperf.model.baseline import ROLLING_SESSIONS
 from pytest_dlperf.model.judgement import Quantity, Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
-from pytest_dlperf.reports.case_status import headline
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import headline, status_of
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.records import CaseResult
@@ -37,6 +31,16 @@ if TYPE_CHECKING:
 
 NOISY_SPREAD: Final = 0.1
 """Coefficient of variation between runs above which a first baseline deserves a second look."""
+_DONE: Final = (
+    (
+        (ChangeKind.CREATE, ChangeKind.SPEEDUP),
+        "recorded the baselines of",
+        "; sessions from now on are gated against them",
+    ),
+    ((ChangeKind.ACCEPT,), "accepted new numbers of", ""),
+    ((ChangeKind.EXTEND,), "added this session's runs to the baselines of", ""),
+)
+"""Kinds of changes, what is said of them, and what follows from them."""
 
 
 def finish(  # noqa: PLR0913 - all that a session has come to, by name
@@ -57,15 +61,18 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     end: by Ctrl-C, ``pytest.exit`` or an error of its own.
     """
     settings = suite.settings
+    # Logs may be of any day and checkout: only a launch knows what it has run.
+    commit = None if settings.log_sources else describe_commit(settings.systems_directories[0])
     results = records.results()
     notes: list[Note] = []
     for host, faults in sorted(records.host_faults.items()):
         notes.append(Note(f"host {host} cannot be used: {'; '.join(faults)}"))
-    if any_report and records.nothing_measured and not interrupted:
+    if any_report and _is_nothing_measured(results) and not interrupted:
         notes.append(Note(headline(results), is_bad=True))
-    if green_so_far and records.bad_cases:
-        cases = ", ".join(records.bad_cases)
-        notes.append(Note(f"a test passed in spite of its verdict: {cases}", is_bad=True))
+    bad = [r.case.id for r in results if status_of(r).fails(strict=settings.strict)]
+    if green_so_far and bad:
+        text = f"a test passed in spite of its verdict: {', '.join(bad)}"
+        notes.append(Note(text, is_bad=True))
     if settings.strict and suite.cluster.systems is None:
         notes += _systems_not_run(results, suite.cluster.directory / "cluster.yaml")
     changes: list[BaselineChange] = []
@@ -73,11 +80,12 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         if interrupted:
             notes.append(Note("no baseline was changed: the session was interrupted"))
         else:
-            told, changes = _change_baselines(suite, results, started)
+            told, changes = _change_baselines(suite, results, started, commit)
             notes += told
         results = [_as_written(result, changes) for result in results]
     if not (settings.update_baselines or settings.extend_baselines):
         notes += _improvements(suite, results)
+    origin = {"commit": commit, "ci_run": describe_ci_run()}
     whole = Results(
         session=session,
         cluster=suite.cluster.name,
@@ -86,7 +94,10 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         ended=datetime.now().astimezone().isoformat(timespec="seconds"),
         interrupted=interrupted,
         strict=settings.strict,
-        environment={**describe_environment(), **_origin(settings)},
+        environment={
+            **describe_environment(),
+            **{name: fact for name, fact in origin.items() if fact},
+        },
         units={system.id: system.unit for system in suite.systems.values()},
         log_names={system.id: system.log_name for system in suite.systems.values()},
         cases=tuple(results),
@@ -95,6 +106,13 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         baseline_changes=tuple(changes),
     )
     return whole, notes
+
+
+def _is_nothing_measured(results: Sequence[CaseResult]) -> bool:
+    """Tell whether cases were selected, and all of them skipped."""
+    judgements = [j for result in results for j in result.judgements.values()]
+    skipped = all(judgement.verdict is Verdict.SKIPPED for judgement in judgements)
+    return bool(results) and skipped and not any(result.measurement for result in results)
 
 
 def _systems_not_run(results: Iterable[CaseResult], file: Path) -> Iterator[Note]:
@@ -111,25 +129,16 @@ def _systems_not_run(results: Iterable[CaseResult], file: Path) -> Iterator[Note
 
 
 def _change_baselines(
-    suite: Suite, results: Sequence[CaseResult], started: datetime
+    suite: Suite, results: Sequence[CaseResult], started: datetime, commit: str | None
 ) -> tuple[list[Note], list[BaselineChange]]:
     """Write what the session accepts, one file after the other; say what, and what was refused."""
     settings = suite.settings
     provenance = Provenance(
-        at=started.isoformat(timespec="seconds"),
-        # Logs may be of any day and checkout: only a launch knows what it has run.
-        commit=None if settings.log_sources else describe_commit(settings.systems_directories[0]),
-        reason=settings.reason,
+        at=started.isoformat(timespec="seconds"), commit=commit, reason=settings.reason
     )
     notes: list[Note] = []
     by_system: dict[str, list[Change]] = {}
-    for outcome in changes_of(
-        results,
-        suite.baseline,
-        suite.terms,
-        settings,
-        provenance,
-    ):
+    for outcome in changes_of(results, suite.baseline, suite.terms, settings, provenance):
         if isinstance(outcome, Refusal):
             notes.append(_refused(outcome.case, outcome.why, is_bad=outcome.is_bad))
         else:
@@ -150,28 +159,8 @@ def _change_baselines(
         for change in recorded.done:
             accepted += _accepted(change, unit)
     if settings.update_baselines and not (by_system or notes):
-        notes.append(Note(_why_unchanged(results)))
+        notes.append(Note("no baseline was changed: there was no number to accept"))
     return notes, accepted
-
-
-def _origin(settings: Settings) -> dict[str, str]:
-    """Name the commit and the run of a CI that the results are of, as far as they are known."""
-    # Logs may be of any day and checkout: only a launch knows what it has run.
-    commit = None if settings.log_sources else describe_commit(settings.systems_directories[0])
-    known = {"commit": commit, "ci_run": describe_ci_run()}
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def _why_unchanged(results: Iterable[CaseResult]) -> str:
-    """Say why a session that was to accept numbers has accepted none."""
-    judgements = [j for result in results for j in result.judgements.values()]
-    refused = sum(judgement.refused is not None for judgement in judgements)
-    if refused:
-        verb = "number was" if refused == 1 else "numbers were"
-        return f"no baseline was changed: {refused} {verb} not accepted; each failure says why"
-    if all(judgement.passes(strict=False) for judgement in judgements):
-        return "no number lies outside its tolerance: no baseline was changed"
-    return "no baseline was changed: what failed otherwise has no number to accept"
 
 
 def _as_written(result: CaseResult, changes: Iterable[BaselineChange]) -> CaseResult:
@@ -209,39 +198,10 @@ def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:
 
 def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
     """Count the cases that were changed, by the way in which they were."""
-    new = sum(change.kind in (ChangeKind.CREATE, ChangeKind.SPEEDUP) for change in done)
-    replaced = sum(change.kind is ChangeKind.ACCEPT for change in done)
-    extended = sum(change.kind is ChangeKind.EXTEND for change in done)
-    if new:
-        yield Note(
-            f"recorded the baselines of {new} case{'s' * (new > 1)} in {file}; sessions from now "
-            "on are gated against them"
-        )
-    if replaced:
-        yield Note(f"accepted new numbers of {replaced} case{'s' * (replaced > 1)} in {file}")
-    if extended:
-        yield Note(
-            f"added this session's runs to the baselines of {extended} case{'s' * (extended > 1)} "
-            f"in {file}"
-        )
-        yield from _grown(change for change in done if change.kind is ChangeKind.EXTEND)
-
-
-def _grown(extended: Iterable[Change]) -> Iterator[Note]:
-    """Tell how far baselines are on their way to the rule that needs many runs."""
-    sizes = []
-    for change in extended:
-        known = change.known.rolling if change.known is not None else ()
-        sessions = (*known, tuple(change.runs.values()))[-ROLLING_SESSIONS:]
-        whole = [runs for runs in sessions if len(runs) >= FIRST_LOOK]
-        sizes.append((sum(map(len, whole)), len(whole)))
-    runs, sessions_count = min(sizes)
-    if runs < MIN_BASELINE_RUNS or sessions_count < MIN_BASELINE_SESSIONS:
-        yield Note(
-            f"they rest on {runs} runs of {sessions_count} sessions and more; from "
-            f"{MIN_BASELINE_RUNS} runs of {MIN_BASELINE_SESSIONS} sessions on the sequential "
-            "rule judges"
-        )
+    for kinds, said, then in _DONE:
+        count = sum(change.kind in kinds for change in done)
+        if count:
+            yield Note(f"{said} {numbers.counted(count, 'case')} in {file}{then}")
 
 
 def _accepted(change: Change, unit: str) -> Iterator[BaselineChange]:

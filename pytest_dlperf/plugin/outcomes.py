@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.plugin.records import SessionRecords
-    from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
     from pytest_dlperf.reports.publish import Reports
 
@@ -72,7 +71,10 @@ class Outcomes:
         elif report.failed and call.excinfo is not None:
             error = call.excinfo.value
             if isinstance(error, VerdictError):
-                report.longrepr = _tell_verdict(error, item.config.stash[SUITE])
+                from pytest_dlperf.reports.failure import failure_message
+
+                cluster = item.config.stash[SUITE].cluster.name
+                report.longrepr = failure_message(error.settled, cluster=cluster)
             elif getattr(error, "pytrace", True) is False:
                 report.longrepr = str(error)  # all that is to be told
             notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
@@ -144,19 +146,3 @@ def _skip_reason(report: pytest.TestReport) -> str:
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
     return str(report.longrepr)
-
-
-def _tell_verdict(error: VerdictError, suite: Suite) -> str:
-    from pytest_dlperf.reports.failure import failure_message
-
-    question, control = error.settled.question, error.settled.control
-    return failure_message(
-        error.settled.judgement,
-        question.case.measurement,
-        question.single.measurement if question.single is not None else None,
-        cluster=suite.cluster.name,
-        other_clusters=suite.other_clusters_with(question.case.measurement.case_id),
-        interleaved={
-            both.candidate.case_id: both for both in (control.interleaved if control else ())
-        },
-    )

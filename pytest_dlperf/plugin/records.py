@@ -90,9 +90,8 @@ class TestNotes:
 class SessionRecords:
     """Collects what tests report, by case, and answers for the whole session."""
 
-    def __init__(self, *, strict: bool = False) -> None:
-        """Begin without any case; ``strict`` says which verdicts pass."""
-        self._strict = strict
+    def __init__(self) -> None:
+        """Begin without any case."""
         self._cases: dict[str, CaseResult] = {}
         self._measurements: dict[str, Measurement] = {}
         self._lost: set[str] = set()
@@ -151,24 +150,3 @@ class SessionRecords:
             for quantity in Quantity
             if (case_id, quantity) in self._tests and (case_id, quantity) not in self._ended
         )
-
-    @property
-    def nothing_measured(self) -> bool:
-        """Whether cases were selected and not one of them was measured or judged."""
-        judgements = [j for result in self._cases.values() for j in result.judgements.values()]
-        skipped = all(judgement.verdict is Verdict.SKIPPED for judgement in judgements)
-        # The reference of a speedup may have been measured without having been selected.
-        measured = any(case_id in self._measurements for case_id in self._cases)
-        return bool(self._cases) and not measured and skipped
-
-    @property
-    def bad_cases(self) -> list[str]:
-        """Ids of the cases with a verdict that fails a test, unless the test was to fail."""
-        return [
-            case_id
-            for case_id, result in self._cases.items()
-            if any(
-                judgement.fails(strict=self._strict) and not judgement.excused
-                for judgement in result.judgements.values()
-            )
-        ]

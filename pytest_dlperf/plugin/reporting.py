@@ -54,7 +54,7 @@ class Reporting:
         self._id = os.urandom(16).hex()
         self._is_worker = hasattr(config, "workerinput")
         self._is_interrupted = False
-        self._records = SessionRecords(strict=self._settings.strict)
+        self._records = SessionRecords()
         self._outcomes = Outcomes(config, self._records, self._settings, keep=self._keep)
         self._outcomes.live = live
         self._notes = [Note(text) for text in self._settings.unknown_variables]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import shutil
 import tempfile
 from contextlib import contextmanager, nullcontext
@@ -38,16 +39,15 @@ class DlperfSession:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         """Get ready to open the suite."""
         self._config = config
-        self._from_controller: dict[str, Any] | None = getattr(config, "workerinput", {}).get(
-            _WORKER_KEY
-        )
         self._is_worker = hasattr(config, "workerinput")
         self._settings = settings
         self._collector_rests = False
         self._is_announced = False
         self._index: LogIndex | None = None
+        """The logs to judge, where there are any."""
         self._live: LiveReport | None = None
         self._shared_folder: Path | None = None
+        """Where workers keep measurements for each other."""
         self._parameters: list[tuple[Case, Any]] = []
         self._deselected: list[pytest.Item] = []
         """What no selection has left, until it is known that something was left."""
@@ -76,9 +76,10 @@ class DlperfSession:
         """
         from pytest_dlperf.plugin.suite import load_suite
 
-        if self._from_controller is not None:
-            folder = Path(os.fsdecode(self._from_controller["session_dir"]))
-            self._settings = replace(self._settings, session_dir=folder)
+        told = getattr(self._config, "workerinput", {}).get(_WORKER_KEY)
+        if told is not None:
+            session_dir, self._shared_folder, self._index = pickle.loads(told)  # noqa: S301 - ours
+            self._settings = replace(self._settings, session_dir=session_dir)
         # Ten thousand cases and their tests are some hundred thousand objects that all stay;
         # searching them over and over takes a third of the time of making them.
         self._collector_rests = gc.isenabled()
@@ -128,14 +129,12 @@ class DlperfSession:
         from pytest_dlperf.measure.once import Measurements
         from pytest_dlperf.plugin.measuring import launching, measuring_from_logs
 
-        measurements = Measurements(None)
-        if self._from_controller is not None:
-            self._index = _index_from_plain(self._from_controller["logs"])
-            measurements = Measurements(Path(os.fsdecode(self._from_controller["shared_folder"])))
-        elif self._settings.log_sources:
-            self._index = suite.index_logs()
-        elif not self._settings.dry_run:
-            suite.claim_session_dir()
+        measurements = Measurements(self._shared_folder)
+        if self._shared_folder is None:
+            if self._settings.log_sources:
+                self._index = suite.index_logs()
+            elif not self._settings.dry_run:
+                suite.claim_session_dir()
         if self._index is not None:
             return measuring_from_logs(suite, self._index, measurements)
         live = self._live = self._live_report()
@@ -247,11 +246,8 @@ class DlperfSession:
             return
         if self._shared_folder is None:
             self._shared_folder = Path(tempfile.mkdtemp(prefix="pytest-dlperf-"))
-        node.workerinput[_WORKER_KEY] = {
-            "session_dir": os.fsencode(self._settings.session_dir),
-            "shared_folder": os.fsencode(self._shared_folder),
-            "logs": _index_to_plain(self._index),
-        }
+        told = (self._settings.session_dir, self._shared_folder, self._index)
+        node.workerinput[_WORKER_KEY] = pickle.dumps(told)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Keep what was left out, in case that nothing else is there."""
@@ -267,7 +263,7 @@ class DlperfSession:
 
     def pytest_sessionfinish(self) -> None:
         """Remove what workers have shared."""
-        if self._shared_folder is not None:
+        if self._shared_folder is not None and not self._is_worker:
             shutil.rmtree(self._shared_folder, ignore_errors=True)
 
     @pytest.hookimpl(tryfirst=True)
@@ -278,18 +274,9 @@ class DlperfSession:
             return
         from pytest_dlperf.reports.nothing_run import selection_lines
 
-        names = [
-            " ".join((item.nodeid, *(mark.name for mark in item.iter_markers()))).lower()
-            for item in self._deselected
-        ]
+        names = [" ".join((item.nodeid, *item.keywords)).lower() for item in self._deselected]
         option = self._config.option
-        for text in selection_lines(
-            option.keyword or "",
-            option.markexpr or "",
-            suite.cases,
-            lambda word: any(word.lower() in name for name in names),
-            suite.cluster,
-        ):
+        for text in selection_lines(option.keyword, option.markexpr, suite.cases, names):
             terminalreporter.write_line(text, yellow=True)
 
 
@@ -305,26 +292,3 @@ def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launc
 def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
     """Join what plugins have answered."""
     return [item for items in lists for item in items]
-
-
-def _index_to_plain(index: LogIndex | None) -> dict[str, dict[int, list[bytes]]] | None:
-    """The logs as builtins. File names go as bytes: they need not be Unicode."""
-    if index is None:
-        return None
-    return {
-        case_id: {run: [os.fsencode(path) for path in paths] for run, paths in runs.items()}
-        for case_id, runs in index.logs.items()
-    }
-
-
-def _index_from_plain(plain: dict[str, dict[int, list[bytes]]] | None) -> LogIndex | None:
-    from pytest_dlperf.logs.tree import LogIndex
-
-    if plain is None:
-        return None
-    return LogIndex(
-        logs={
-            case_id: {run: [os.fsdecode(path) for path in paths] for run, paths in runs.items()}
-            for case_id, runs in plain.items()
-        }
-    )

@@ -11,7 +11,6 @@ from pytest_dlperf.config.systems import System, load_systems, system_files
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import YamlError, nearest
 from pytest_dlperf.logs.formats import merged_formats
-from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.tree import LogIndex, LogSource
     from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.case import Case
 
 RUN_DIRECTORY_MARK: Final = ".dlperf-session"
 """The file by which a session claims a run directory that the user named."""
@@ -138,13 +138,6 @@ class Suite:
             except YamlError as error:
                 raise UsageError(_listed("mistakes in baselines", error)) from error
         return self._baselines[case.system].get((case.variant, str(case.topology)))
-
-    def other_clusters_with(self, case_id: str) -> list[str]:
-        """Name the other clusters that have numbers of the case's system."""
-        system = Case.parse(case_id).system
-        files = self.settings.baselines_directory.glob(f"*/{system}.yaml")
-        names = {file.parent.name for file in files}
-        return sorted(names - {self.cluster.name})
 
     # ------------------------------------------------------------------ what a session is given
 

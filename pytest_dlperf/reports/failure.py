@@ -19,10 +19,11 @@ from pytest_dlperf.reports.figures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
+    from pytest_dlperf.gate.verdicts import Settled
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
+    from pytest_dlperf.model.measurement import Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +60,29 @@ class FailureText:
             writer.line(rest)
 
 
-def failure_message(  # noqa: PLR0913 - all that a reader needs, by name
-    judgement: Judgement,
-    measurement: Measurement,
-    single_device: Measurement | None,
-    *,
-    cluster: str,
-    other_clusters: Sequence[str],
-    interleaved: Mapping[str, InterleavedRuns],
-) -> str:
+def failure_message(settled: Settled, *, cluster: str) -> str:
     """Say all that a reader needs to act on a verdict, without ``-vv`` or another file."""
-    subject = f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"
-    lines = [subject]
+    judgement, question = settled.judgement, settled.question
+    measurement = question.case.measurement
+    lines = [f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"]
     if judgement.reason:
         lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
-    lines += _comparison(judgement, measurement, cluster, other_clusters)
+    lines += _comparison(judgement, measurement, cluster)
     lines += [f"  throughput {numbers.in_full(end, 13)}" for end in judgement.ends]
     lines += [f"  note       {numbers.in_full(note, 13)}" for note in judgement.notes]
     lines += _way_out(judgement)
-    for measured in filter(None, (measurement, single_device)):
+    interleaved = {
+        both.candidate.case_id: both
+        for both in (settled.control.interleaved if settled.control else ())
+    }
+    for measured in (end.measurement for end in question.ends):
         lines += _runs(measured, measured.case_id, told=judgement.reason or "")
         for name, arm in interleaved_arms(interleaved.get(measured.case_id)):
             lines += _runs(arm, name, told="")
     return "\n".join(lines)
 
 
-def _comparison(
-    judgement: Judgement, measurement: Measurement, cluster: str, other_clusters: Sequence[str]
-) -> Iterator[str]:
+def _comparison(judgement: Judgement, measurement: Measurement, cluster: str) -> Iterator[str]:
     written = writer(judgement.quantity)
     unit = f" {measurement.unit}" if judgement.quantity is Quantity.THROUGHPUT else "x"
     if judgement.measured is not None:
@@ -98,11 +94,6 @@ def _comparison(
             f"  baseline   cluster {cluster} has none for this case; "
             "--dlperf-create-baselines records what is measured and passes"
         )
-        if other_clusters:
-            yield (
-                f"             clusters with numbers of this system: {', '.join(other_clusters)} "
-                "(--dlperf-cluster)"
-            )
 
 
 def _judged(

@@ -30,34 +30,29 @@ class JUnitReport(Report):
         self._cluster = cluster
 
     def properties(self, record: TestRecord) -> Iterator[tuple[str, str]]:
-        """Return the test's properties."""
-        return properties(record, cluster=self._cluster)
+        """Yield name and value of each property, ``dlperf.`` before each name.
 
-
-def properties(record: TestRecord, *, cluster: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each property, ``dlperf.`` before each name.
-
-    Values are one printable line: names and reasons come from logs. Numbers are written with a
-    dot, throughputs in the unit per second, what ends in ``percent`` in percent. Where a test was
-    judged on both quantities, the worse verdict is told.
-    """
-    judgement = decisive(record)
-    values: dict[str, Any] = {"case": record.case.id, **record.case.axes()}
-    values["quantity"] = (judgement.quantity if judgement else record.quantity).value
-    values["cluster"] = cluster
-    if judgement is not None:
-        values |= _of_judgement(judgement, record)
-    measurement = record.measurements.get(record.case.id)
-    if measurement is not None:
-        values |= _of_measurement(measurement)
-    single_device = record.measurements.get(record.case.single_device.id)
-    if single_device is not None and single_device is not measurement:
-        values["single_device_median"] = single_device.median
-        values["single_device_logs"] = _logs(single_device)
-    for name, value in values.items():
-        text = _text(value)
-        if text:
-            yield f"{PREFIX}{name}", text
+        Values are one printable line: names and reasons come from logs. Numbers are written with a
+        dot, throughputs in the unit per second, what ends in ``percent`` in percent. Where a test
+        was judged on both quantities, the worse verdict is told.
+        """
+        judgement = decisive(record)
+        values: dict[str, Any] = {"case": record.case.id, **record.case.axes()}
+        values["quantity"] = (judgement.quantity if judgement else record.quantity).value
+        values["cluster"] = self._cluster
+        if judgement is not None:
+            values |= _of_judgement(judgement, record)
+        measurement = record.measurements.get(record.case.id)
+        if measurement is not None:
+            values |= _of_measurement(measurement)
+        single_device = record.measurements.get(record.case.single_device.id)
+        if single_device is not None and single_device is not measurement:
+            values["single_device_median"] = single_device.median
+            values["single_device_logs"] = _logs(single_device)
+        for name, value in values.items():
+            text = _text(value)
+            if text:
+                yield f"{PREFIX}{name}", text
 
 
 def _of_judgement(judgement: Judgement, record: TestRecord) -> dict[str, Any]:

@@ -14,16 +14,13 @@ from pytest_dlperf.reports import numbers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.model.case import Case
 
-_OPERATORS: Final = frozenset(("and", "or", "not", "true", "false"))
+_OPERATORS: Final = frozenset(("and", "or", "not"))
 _SHOWN: Final = 3
 _VALUES_SHOWN: Final = 12
 _ARGUMENT: Final = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|(\w+))""")
-# A word that is not forbidden; "not" itself is none.
-_WANTED_MARK: Final = re.compile(r"(?<!not )\b([A-Za-z_]\w*)\b(?!\s*\()")
 _MARKER: Final = re.compile(r"\bdlperf\s*\(([^)]*)\)")
 
 
@@ -59,39 +56,20 @@ def _node_line(command: NodeCommand) -> str:
 
 
 def selection_lines(
-    keywords: str,
-    markers: str,
-    cases: Sequence[Case],
-    is_known: Callable[[str], bool],
-    cluster: Cluster,
+    keywords: str, markers: str, cases: Sequence[Case], names: Sequence[str]
 ) -> Iterator[str]:
     """Yield the words of ``-k`` and values of ``-m "dlperf(…)"`` that no test has, and near ones.
 
-    ``is_known`` says whether a word stands in the name of any test. An expression whose words are
-    all known, and which nothing fits as a whole, gets the cases that have the most of them.
+    ``names`` are those of all tests, in lower case.
     """
     words = [word for word in re.findall(r"[^\s()]+", keywords) if word.lower() not in _OPERATORS]
-    unknown = [word for word in words if not is_known(word)]
-    parts = {part for case in cases for part in _parts(case)}
-    for word in dict.fromkeys(unknown):
-        yield f"-k: no test has {word!r} in its name{_near(word, parts)}"
-    if words and not unknown:
-        ids = _nearest(words, [case.id for case in cases])
-        if ids:
-            yield f"-k: no test fits the whole expression; near: {', '.join(ids)}"
+    parts = sorted({part for case in cases for part in _parts(case)})
+    for word in dict.fromkeys(words):
+        if not any(word.lower() in name for name in names):
+            near = ", ".join(get_close_matches(word.lower(), parts, n=_SHOWN))
+            yield f"-k: no test has {word!r} in its name{f'; near: {near}' if near else ''}"
     for arguments in _MARKER.findall(markers):
         yield from _marker(arguments, cases)
-    for mark in dict.fromkeys(_WANTED_MARK.findall(_MARKER.sub("", markers))):
-        if mark not in _OPERATORS and not is_known(mark):
-            yield f"-m: no case of cluster {cluster.name} has the mark {mark}{_runs(cluster)}"
-
-
-def _runs(cluster: Cluster) -> str:
-    """Name the systems of the cluster, where it does not run all."""
-    if cluster.systems is None:
-        return ""
-    shown = numbers.named(cluster.systems, _VALUES_SHOWN)
-    return f"; its cluster.yaml lists the systems {shown}"
 
 
 def _parts(case: Case) -> Iterable[str]:
@@ -100,21 +78,6 @@ def _parts(case: Case) -> Iterable[str]:
     names = (case.framework, case.model, case.precision, batch, str(case.topology))
     pieces = (piece for name in names for piece in name.split("_"))
     return (*names, *case.options, *pieces)
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word.lower(), sorted(known), n=_SHOWN)
-    return f"; near: {', '.join(near)}" if near else ""
-
-
-def _nearest(words: Sequence[str], ids: Iterable[str]) -> list[str]:
-    """Return the ids that have the most of the words, where they have more than one."""
-
-    def found(case_id: str) -> int:
-        return sum(word.lower() in case_id for word in words)
-
-    ranked = sorted(ids, key=found, reverse=True)[:_SHOWN]
-    return [case_id for case_id in ranked if found(case_id) > 1]
 
 
 def _marker(arguments: str, cases: Sequence[Case]) -> Iterator[str]:
