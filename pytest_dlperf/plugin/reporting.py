@@ -1,4 +1,4 @@
-"""What tests tell: kept in records and in the history, and reported when the session ends."""
+"""The way of what tests tell: from their reports to records, the history, and the session's end."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.plain import from_plain, to_plain
+from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.plugin.cases import case_of
-from pytest_dlperf.plugin.outcomes import Outcomes
+from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
 from pytest_dlperf.plugin.records import SessionRecords
-from pytest_dlperf.reports.report import Note
+from pytest_dlperf.reports.report import Note, TestStatus
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pytest_dlperf.history.recorder import Recorder
-    from pytest_dlperf.model.records import TestRecord
     from pytest_dlperf.model.results import IgnoredLog, Results
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
@@ -50,15 +51,19 @@ class Reporting:
         self._suite = suite
         self._settings = suite.settings
         self._ignored_logs = ignored_logs
+        self._live = live
         self._started = datetime.now().astimezone()
         self._id = os.urandom(16).hex()
         self._is_worker = hasattr(config, "workerinput")
         self._is_interrupted = False
+        self._any_report = False
+        """Whether a test of a case has told anything."""
+        self._told: tuple[pytest.TestReport, TestRecord] | None = None
+        """The report that pytest is being told of, and its record."""
         self._records = SessionRecords()
-        self._outcomes = Outcomes(config, self._records, self._settings, keep=self._keep)
-        self._outcomes.live = live
         self._notes = [Note(text) for text in self._settings.unknown_variables]
         self._reports: Reports | None = None
+        """The session's reports, on the controller."""
         self._results: Results | None = None
         self._recorder: Recorder | None = None
 
@@ -67,13 +72,13 @@ class Reporting:
         manager = self._config.pluginmanager
         manager.register(self, "dlperf-reporting")
         manager.register(_ReportsOfOthers(self._config, self._notes), "dlperf-reports-of-others")
-        manager.register(self._outcomes, "dlperf-outcomes")
         if not self._is_worker:
             from pytest_dlperf.reports.publish import Reports
 
             found = self._config.hook.pytest_dlperf_reports(config=self._config)
             self._reports = Reports(chain.from_iterable(found), self._notes)
-            self._outcomes.reports = self._reports
+
+    # ------------------------------------------------------------------ each test
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -90,6 +95,95 @@ class Reporting:
             self._config.workeroutput[_TESTS_KEY] = plain  # type: ignore[attr-defined]
         else:
             self._records.select(tests)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Attach what a test has to tell to its report, which reaches the controller."""
+        report = yield
+        notes = notes_of(item)
+        if notes is None:
+            return report
+        if report.skipped and not hasattr(report, "wasxfail"):
+            reason = _skip_reason(report)
+            quantity = notes.record.quantity
+            notes.judged(Judgement(quantity=quantity, verdict=Verdict.SKIPPED, reason=reason))
+            if self._settings.strict:
+                report.outcome = "failed"
+                report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"
+        elif report.failed and call.excinfo is not None:
+            error = call.excinfo.value
+            if isinstance(error, VerdictError):
+                from pytest_dlperf.reports.failure import failure_message
+
+                cluster = self._suite.cluster.name
+                report.longrepr = failure_message(error.settled, cluster=cluster)
+            elif getattr(error, "pytrace", True) is False:
+                report.longrepr = str(error)  # all that is to be told
+            notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
+        # A failure that was announced is no surprise, but strict mode takes no announcements.
+        if hasattr(report, "wasxfail") and not self._settings.strict:
+            notes.excused()
+        report.dlperf = notes.record  # type: ignore[attr-defined]
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_to_serializable(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+        """Turn the record into builtins where a report leaves the process."""
+        data = yield
+        record = getattr(report, "dlperf", None)
+        if data is not None and isinstance(record, TestRecord):
+            data["dlperf"] = to_plain(record)
+        return data
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect what tests tell, here or on a worker."""
+        # The result of a test is printed where its progress stood.
+        if self._live is not None:
+            self._live.clear()
+        self._told = None
+        record = getattr(report, "dlperf", None)
+        if record is not None and self._reports is not None:
+            self._any_report = True
+            if not isinstance(record, TestRecord):
+                record = from_plain(TestRecord, record)
+            self._records.add(record)
+            self._keep(record)
+            report.user_properties = [*report.user_properties, *self._reports.properties(record)]
+            if report.when == "teardown":
+                self._records.end(record)
+            if report.failed and isinstance(report.longrepr, str):
+                from pytest_dlperf.reports.failure import FailureText
+
+                report.longrepr = FailureText(report.longrepr, report.location)  # type: ignore[assignment]
+            if type(report) is pytest.TestReport:  # a part of a test has words of its own
+                self._told = report, record
+        elif report.failed and not self._is_worker:
+            # A test whose worker was killed tells nothing; what it stands for is not whole.
+            self._records.lose(report.nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport | pytest.CollectReport
+    ) -> Generator[None, Any, Any]:
+        """Say in a word what became of a test of a case, and of what it measured.
+
+        Only while the test is told of: pytest asks again for its short summary, whose words stay.
+        """
+        given = yield
+        if self._told is None or report is not self._told[0] or self._reports is None:
+            return given
+        category, letter, word = given
+        if not isinstance(word, str):
+            return given  # another plugin has a word and a colour of its own
+        status = self._reports.status(self._told[1], TestStatus(category, letter, word))
+        markup = dict.fromkeys(status.markup, True)
+        word = (status.word, markup) if markup else status.word
+        return status.category, status.letter, word
 
     def _keep(self, record: TestRecord) -> None:
         """Put what was measured into the history at once: the session may be killed."""
@@ -108,6 +202,8 @@ class Reporting:
             )
         self._recorder.note(record)
 
+    # ------------------------------------------------------------------ the end
+
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the session ends before its time: by Ctrl-C, or by ``pytest.exit``."""
         self._is_interrupted = True
@@ -115,7 +211,8 @@ class Reporting:
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Hand the cases to pytest-benchmark before it ends, and finish what is our own."""
-        self._outcomes.all_told()
+        # What asks for words from now on makes a summary of its own.
+        self._told = None
         if not (self._is_worker or self._settings.dry_run):
             self._finish(session)
         return (yield)
@@ -131,21 +228,20 @@ class Reporting:
         """Write what was asked for, after everything has been judged."""
         from pytest_dlperf.plugin.finish import finish
 
-        any_report = self._outcomes.any_report
         self._is_interrupted |= session.exitstatus not in _WHOLE
         self._results, notes = finish(
             self._suite,
             self._records,
             self._ignored_logs,
             started=self._started,
-            any_report=any_report,
+            any_report=self._any_report,
             green_so_far=session.exitstatus == pytest.ExitCode.OK,
             session=self._id,
             interrupted=self._is_interrupted,
         )
         self._notes += notes
         if self._reports is not None:
-            self._reports.write(self._results, any_report=any_report)
+            self._reports.write(self._results, any_report=self._any_report)
         if self._settings.session_dir.exists() and not self._settings.log_sources:
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
@@ -153,7 +249,7 @@ class Reporting:
         """Print what the reports say at the end."""
         from pytest_dlperf.reports.terminal import note_lines
 
-        if self._reports is None or self._results is None or not self._outcomes.any_report:
+        if self._reports is None or self._results is None or not self._any_report:
             lines = note_lines(self._notes)
         else:
             cluster = self._suite.cluster
@@ -188,3 +284,9 @@ class _ReportsOfOthers:
         if session.exitstatus == pytest.ExitCode.OK and any(note.is_bad for note in self._notes):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return result
+
+
+def _skip_reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return str(report.longrepr)

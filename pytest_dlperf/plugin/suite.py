@@ -99,30 +99,18 @@ class Suite:
             for case in system.cases
         ]
 
-    def system_of(self, case: Case) -> System:
-        """Return the system that a case belongs to."""
-        return self.systems[case.system]
-
-    @property
-    def fixed_repeats(self) -> int | None:
-        """How many runs the user asked for; ``None`` where rules and systems say."""
-        return None if self.settings.log_sources else self.settings.repeats
-
     def terms(self, case: Case) -> Terms:
         """Return what a case is judged by beside its baseline."""
         from pytest_dlperf.gate.rules import Terms
 
-        system = self.system_of(case)
+        system = self.systems[case.system]
+        from_logs = bool(self.settings.log_sources)
         return Terms(
             tolerance_percent=system.tolerance_percent,
-            default_repeats=None if self.settings.log_sources else system.repeats,
-            repeats=self.fixed_repeats,
+            default_repeats=None if from_logs else system.repeats,
+            repeats=None if from_logs else self.settings.repeats,
             forced=self.settings.gate,
         )
-
-    def tolerance_percent(self, case: Case) -> float:
-        """Return what a case tolerates: its baseline's own percentage, else its system's."""
-        return self.terms(case).tolerance_of(self.baseline(case))
 
     def baseline(self, case: Case) -> Baseline | None:
         """Return the accepted numbers of a case; a system's file is read when first needed.
