@@ -173,7 +173,7 @@ def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_pa
     cluster = find_cluster(tmp_path, "ours", local="local")
     spec = system_with(example("what a system needs"), tmp_path).launch
     assert spec is not None
-    check_assignments({"pytorch-resnet50": spec}, [cluster.assignments])
+    assert not list(check_assignments({"pytorch-resnet50": spec}, [cluster.assignments]))
     assert resolve(spec, "pytorch-resnet50", [cluster.assignments]) == LaunchVariables(
         values={"checkout": "/home/me/examples/imagenet", "shards": "8"},
         extra_arguments=("--seed", "1"),

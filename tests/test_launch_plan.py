@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.config.conditions import Choice, Condition, Counts
+from pytest_dlperf.config.conditions import Choice, Condition, parse_count
 from pytest_dlperf.config.launch_spec import (
     ConditionalArguments,
     Devices,
@@ -73,7 +73,7 @@ def planned(
 
 
 def messages(entry: LaunchSpec) -> list[str]:
-    return [str(problem) for problem in entry.problems()]
+    return [" ".join(problem) for problem in entry.problems()]
 
 
 def test_every_node_runs_the_same_command_with_its_own_rank_and_address() -> None:
@@ -139,7 +139,7 @@ def test_a_field_becomes_its_value_wherever_it_may_stand(field: str, value: str)
         environment={"X": f"<{{{field}}}>"},
         working_directory=f"/folder/{{{field}}}",
     )
-    assert entry.problems() == ()
+    assert not messages(entry)
     node = planned(entry)[1]
     assert node.arguments == ("trainer", f"--x={value}")
     assert node.environment == {"X": f"<{value}>"}
@@ -190,7 +190,7 @@ def test_every_reckoning_that_is_no_problem_has_a_result(
     field: str, operator: str, number: str
 ) -> None:
     entry = spec(f"{{{field}{operator}{number}}}")
-    if not entry.problems():
+    if not messages(entry):
         float(planned(entry)[1].arguments[1])
 
 
@@ -219,13 +219,13 @@ def test_ipv6_addresses_are_in_brackets_where_a_number_follows() -> None:
         (Condition(options=("dali", "static")), False),
         (Condition(without_options=("static",)), True),
         (Condition(without_options=("static", "xla")), False),
-        (Condition(nodes=Counts(among=(2,))), True),
-        (Condition(nodes=Counts(at_least=2)), True),
-        (Condition(nodes=Counts(at_least=3)), False),
-        (Condition(devices_per_node=Counts(among=(2, 8))), False),
-        (Condition(devices_per_node=Counts(among=(4, 8))), True),
-        (Condition(world_size=Counts(among=(8,)), options=("xla",)), True),
-        (Condition(world_size=Counts(among=(8,)), options=("static",)), False),
+        (Condition(nodes=(parse_count("2"),)), True),
+        (Condition(nodes=(parse_count("2+"),)), True),
+        (Condition(nodes=(parse_count("3+"),)), False),
+        (Condition(devices_per_node=(parse_count("2"), parse_count("8"))), False),
+        (Condition(devices_per_node=(parse_count("4"), parse_count("8"))), True),
+        (Condition(world_size=(parse_count("8"),), options=("xla",)), True),
+        (Condition(world_size=(parse_count("8"),), options=("static",)), False),
     ],
 )
 def test_a_condition_holds_when_all_that_it_says_is_so(when: Condition, *, holds: bool) -> None:
@@ -238,17 +238,17 @@ def test_a_condition_holds_when_all_that_it_says_is_so(when: Condition, *, holds
 @pytest.mark.parametrize("text", ["0", "-1", "+2", "2-", "2 +", "", "two", "02", "1e3", "2++"])
 def test_what_is_no_count_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a count"):
-        Counts.parse(text)
+        parse_count(text)
 
 
 def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alone() -> None:
-    many, one = Counts(at_least=2), Counts(among=(1,))
+    many, one = (parse_count("2+"),), (parse_count("1"),)
     entry = LaunchSpec(
         command=("t", "{threads}{threads}"),
         values={
             "threads": (
                 Choice(value="{nodes}x", when=Condition(nodes=many)),
-                Choice(value="never", when=Condition(devices_per_node=Counts(among=(4,)))),
+                Choice(value="never", when=Condition(devices_per_node=(parse_count("4"),))),
                 Choice(value="one"),
             )
         },
@@ -265,9 +265,9 @@ def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alo
 def test_a_value_without_a_choice_for_the_case_is_not_planned() -> None:
     entry = LaunchSpec(
         command=("t", "{threads}"),
-        values={"threads": (Choice(value="1", when=Condition(nodes=Counts(among=(1,)))),)},
+        values={"threads": (Choice(value="1", when=Condition(nodes=(parse_count("1"),))),)},
     )
-    assert entry.problems() == ()
+    assert not messages(entry)
     with pytest.raises(ValueError, match=r"values\.threads has no choice for pytorch-resnet18-"):
         planned(entry)
 
@@ -419,7 +419,6 @@ def test_a_single_brace_is_pointed_at(argument: str, brace: str, position: int) 
     [
         (LaunchSpec(command=()), "names no program"),
         (LaunchSpec(command=("", "x")), "names no program"),
-        (LaunchSpec(command=("trainer", "a\0b")), "NUL"),
         (LaunchSpec(command=("{extra_arguments}",)), "names no program"),
     ],
 )
@@ -441,18 +440,14 @@ def test_a_value_and_a_variable_have_different_names() -> None:
     entry = replace(
         spec(), variables={"a": Variable(meaning="x")}, values={"a": (Choice(value="1"),)}
     )
-    assert messages(entry) == ["values.a has the name 'a' of a variable; use another"]
+    [message] = messages(entry)
+    assert message.startswith("values.a has the name 'a', which has a meaning already")
 
 
 def test_values_are_not_made_of_other_values() -> None:
     entry = replace(spec(), values={"a": (Choice(value="1"),), "b": (Choice(value="{a}"),)})
     (problem,) = messages(entry)
     assert problem.startswith("values.b[0].value '{a}' has the unknown placeholder {a}")
-
-
-def test_a_choice_that_is_never_taken_is_a_problem() -> None:
-    entry = replace(spec(), values={"a": (Choice(value="1"), Choice(value="2"))})
-    assert messages(entry) == ["values.a[1] is never taken: the choice before it is for all cases"]
 
 
 def test_the_default_of_a_path_is_absolute() -> None:
@@ -464,7 +459,7 @@ def test_the_default_of_a_path_is_absolute() -> None:
 
 def test_all_problems_are_told_at_once() -> None:
     entry = spec("{modell}", "{", "{model}")
-    assert len(entry.problems()) == 2
+    assert len(messages(entry)) == 2
 
 
 def test_a_malformed_entry_is_not_planned() -> None:

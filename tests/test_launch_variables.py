@@ -21,14 +21,11 @@ from pytest_dlperf.config.launch_spec import (
 )
 from pytest_dlperf.config.variables import (
     LaunchVariables,
-    MissingVariableError,
-    NeededPath,
-    VariableError,
     check_assignments,
-    needed_paths,
     resolve,
 )
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
 SYSTEM: Final = "paddle-resnet50"
 SPEC: Final = LaunchSpec(
@@ -96,9 +93,6 @@ def test_an_assignment_is_a_system_a_name_and_a_value(
         ("a-b.pause_s=-1", "pause_s must be a number"),
         ("a-b.pause_s=nan", "pause_s must be a number"),
         ("a-b.python=", "python is empty"),
-        ("a-b.data=x\0y", "NUL"),
-        ("a-b.env.A\0=x", "NUL"),
-        ("a-b.extra_args=x\0y", "NUL"),
     ],
 )
 def test_what_cannot_be_set_is_told(text: str, message: str) -> None:
@@ -157,7 +151,7 @@ def test_the_environment_is_put_together_name_by_name_and_arguments_as_a_whole()
 
 
 def test_a_missing_variable_is_told_with_its_meaning_and_its_setting() -> None:
-    with pytest.raises(MissingVariableError) as caught:
+    with pytest.raises(CannotMeasureError) as caught:
         resolved(case=WITH_DALI)
     assert str(caught.value) == (
         "paddle-resnet50-fp32-b128-dali-1n1g needs checkout (the trainer's folder): --dlperf-set "
@@ -169,18 +163,17 @@ def test_a_missing_variable_is_told_with_its_meaning_and_its_setting() -> None:
 def test_a_case_needs_the_variables_that_it_uses_and_a_system_all() -> None:
     assert "dali" not in resolved(said("*.checkout=/x")).values
     for case in (WITH_DALI, None):
-        with pytest.raises(MissingVariableError, match=r"needs dali \("):
+        with pytest.raises(CannotMeasureError, match=r"needs dali \("):
             resolved(said("*.checkout=/x"), case=case)
 
 
 def test_a_relative_path_is_refused_with_its_place() -> None:
     given = said(f"{SYSTEM}.checkout=models")
-    with pytest.raises(VariableError) as caught:
+    with pytest.raises(UsageError) as caught:
         resolved(given)
-    with pytest.raises(VariableError) as told_before:
-        check_assignments({SYSTEM: SPEC}, [given])
+    [told_before] = check_assignments({SYSTEM: SPEC}, [given])
     assert (
-        str(told_before.value)
+        str(told_before)
         == str(caught.value)
         == (
             "--dlperf-set paddle-resnet50.checkout: 'models' is not the absolute path of a folder; "
@@ -190,7 +183,7 @@ def test_a_relative_path_is_refused_with_its_place() -> None:
 
 
 def test_an_unknown_name_is_told_with_the_nearest_but_not_if_it_is_for_all_systems() -> None:
-    with pytest.raises(VariableError) as caught:
+    with pytest.raises(UsageError) as caught:
         resolved(said(f"{SYSTEM}.chekout=/x", "*.surprise=1"))
     assert str(caught.value) == (
         "--dlperf-set paddle-resnet50.chekout: paddle-resnet50 has no variable 'chekout'; did "
@@ -201,27 +194,23 @@ def test_an_unknown_name_is_told_with_the_nearest_but_not_if_it_is_for_all_syste
 
 def test_a_message_never_holds_what_may_be_a_password() -> None:
     [token] = said("paddle-resnet5.env.TOKEN=hunter2")
-    for wrong in (["paddle-resnet50.env.=hunter2"], ["TOKEN=hunter2"], ["a-b.env.T=hunter2\0"]):
+    for wrong in (["paddle-resnet50.env.=hunter2"], ["TOKEN=hunter2"]):
         with pytest.raises(ValueError, match=r".") as told:
             said(*wrong)
         assert "hunter2" not in str(told.value)
-    with pytest.raises(VariableError) as caught:
-        check_assignments({SYSTEM: SPEC}, [[token]])
-    assert "hunter2" not in str(caught.value)
+    [problem] = check_assignments({SYSTEM: SPEC}, [[token]])
+    assert "hunter2" not in str(problem)
 
 
 def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
     specs = {SYSTEM: SPEC, "plain-line": LaunchSpec(command=("x",)), "only-logs": None}
-    check_assignments(specs, [said(f"{SYSTEM}.shards=1", "*.dali=/x"), said("plain-line.env.A=1")])
-    with pytest.raises(VariableError) as caught:
-        check_assignments(
-            specs,
-            [
-                said("paddle-resnet5.shards=1", "*.shard=1", "plain-line.shards=1"),
-                said("only-logs.env.A=1"),
-            ],
-        )
-    lines = str(caught.value).splitlines()
+    right = [said(f"{SYSTEM}.shards=1", "*.dali=/x"), said("plain-line.env.A=1")]
+    assert not list(check_assignments(specs, right))
+    wrong = [
+        said("paddle-resnet5.shards=1", "*.shard=1", "plain-line.shards=1"),
+        said("only-logs.env.A=1"),
+    ]
+    lines = list(map(str, check_assignments(specs, wrong)))
     assert len(lines) == 4
     assert "there is no system 'paddle-resnet5'; did you mean 'paddle-resnet50'?" in lines[0]
     assert "* has no variable 'shard'; did you mean 'shards'?" in lines[1]
@@ -229,9 +218,6 @@ def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
     assert "only-logs has no launch to set anything for" in lines[3]
 
 
-def test_the_paths_that_a_case_needs_are_known() -> None:
-    variables = resolved(said("*.checkout=/x", "*.dali=/d/f"), case=WITH_DALI)
-    checkout = NeededPath(name="checkout", kind=VariableKind.FOLDER, path="/x")
-    dali = NeededPath(name="dali", kind=VariableKind.FILE, path="/d/f")
-    assert needed_paths(SPEC, variables, CASE) == (checkout,)
-    assert needed_paths(SPEC, variables, WITH_DALI) == (checkout, dali)
+def test_the_variables_that_a_case_needs_are_known() -> None:
+    assert "dali" not in SPEC.variables_of(CASE)
+    assert {"checkout", "dali"} <= set(SPEC.variables_of(WITH_DALI))

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_dlperf.config.assignments import parse_assignment
-from pytest_dlperf.config.launch_spec import Devices, StartOn
+from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.systems import System, load_systems
-from pytest_dlperf.config.variables import MissingVariableError, needed_paths, resolve
+from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.errors import CannotMeasureError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -375,19 +376,18 @@ def test_a_seed_runs_on_gpus_of_every_node_with_pauses_as_long_as_the_original_s
 def test_folders_that_a_seed_needs_are_known_to_be_folders(name: str) -> None:
     system = SYSTEMS[name]
     assert system.launch is not None
-    said = [parse_assignment(f"{name}.{key}={value}") for key, value in SET[name].items()]
-    variables = resolve(system.launch, name, [said])
+    assert system.launch.variables["checkout"].kind is VariableKind.FOLDER
     for case in system.cases:
-        paths = needed_paths(system.launch, variables, case)
-        assert {"checkout"} <= {path.name for path in paths}
-        assert ("dali" in case.options) == any("dali" in path.name for path in paths)
+        needed = system.launch.variables_of(case)
+        assert "checkout" in needed
+        assert ("dali" in case.options) == any("dali" in variable for variable in needed)
 
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_what_a_seed_needs_is_told_with_what_it_means_and_how_it_is_set(name: str) -> None:
     system = SYSTEMS[name]
     assert system.launch is not None
-    with pytest.raises(MissingVariableError) as caught:
+    with pytest.raises(CannotMeasureError) as caught:
         resolve(system.launch, name, [], case=system.cases[0])
     assert f"checkout ({system.launch.variables['checkout'].meaning})" in str(caught.value)
     assert f"--dlperf-set {name}.checkout=FOLDER" in str(caught.value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
-from pytest_dlperf.files.yamlfile import YamlError, nearest
+from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.files.yamlfile import Problem
     from pytest_dlperf.model.baseline import Baseline
 
 _NAMES_SHOWN: Final = 5
@@ -29,32 +27,9 @@ _NAMES_SHOWN: Final = 5
 _FLOATING_POINT: Final = 1.0001
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something that was found in a cluster's files; a fault has to be put right.
-
-    ``place`` is the file and line, or the folder of a cluster without a file of its own.
-    """
-
-    place: str
-    message: str
-    is_fault: bool = True
-
-    def __str__(self) -> str:
-        """One line: where, then what."""
-        return f"{self.place}: {self.message}"
-
-    @classmethod
-    def of(cls, problem: Problem) -> Finding:
-        """Make a fault of a mistake in YAML."""
-        return cls(
-            place=f"{problem.file}:{problem.line}", message=f"{problem.path}: {problem.message}"
-        )
-
-
 def check_cluster(
     cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool = True
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     """Check all baselines of a cluster against the systems that are declared.
 
     A case without baseline is a fault where the cluster says that it runs the system, or has a
@@ -65,7 +40,7 @@ def check_cluster(
     place = f"{cluster_file}:1" if cluster_file.exists() else str(cluster.directory)
     listed = cluster.systems
     for message in undeclared_systems(cluster, systems) if all_are_read else ():
-        yield Finding(place=place, message=message)
+        yield Problem(place=place, message=message)
     files = {file.stem: file for file in sorted(cluster.directory.glob("*.yaml"))}
     files.pop(cluster_file.stem, None)
     for file in files.values():
@@ -73,7 +48,7 @@ def check_cluster(
     for name in systems if listed is None else listed:
         if name in systems and name not in files:
             count = len(systems[name].cases)
-            yield Finding(
+            yield Problem(
                 place=place,
                 message=f"{name}: none of its {count} cases has a baseline",
                 is_fault=listed is not None,
@@ -82,26 +57,26 @@ def check_cluster(
 
 def _file(
     file: Path, cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     """Find what is wrong with the baselines of one system."""
     name = file.stem
     try:
         baselines = load_baselines(cluster, name)
     except YamlError as error:
-        yield from map(Finding.of, error.problems)
+        yield from error.problems
         return
     if name not in systems and all_are_read:
         message = f"no system file declares {name!r}{nearest(name, systems)}"
-        yield Finding(place=f"{file}:1", message=f"{message}; delete it if there is none any more")
+        yield Problem(place=f"{file}:1", message=f"{message}; delete it if there is none any more")
     elif cluster.systems is not None and name not in cluster.systems:
         message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
-        yield Finding(place=f"{file}:1", message=message)
+        yield Problem(place=f"{file}:1", message=message)
     if name in systems:
         yield from _coverage(file, cluster, systems[name], baselines)
     for (variant, topology), baseline in baselines.items():
         for message, is_fault in _entry(baseline):
             where = f"{name}-{variant}-{topology}"
-            yield Finding(place=baseline.place, message=f"{where}: {message}", is_fault=is_fault)
+            yield Problem(place=baseline.place, message=f"{where}: {message}", is_fault=is_fault)
 
 
 def _coverage(
@@ -109,7 +84,7 @@ def _coverage(
     cluster: Cluster,
     system: System,
     baselines: Mapping[tuple[str, str], Baseline],
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     """Find what a file has too much, what it lacks, and what can never be compared."""
     cases = {(case.variant, str(case.topology)): case for case in system.cases}
     for key, baseline in baselines.items():
@@ -118,24 +93,24 @@ def _coverage(
             near = nearest(name, ["-".join(other) for other in cases if other not in baselines])
             remedy = "`pytest-dlperf baselines delete` takes the entry out"
             message = f"stale: {file.stem} has no case {name}{near}; {remedy}"
-            yield Finding(place=baseline.place, message=message)
+            yield Problem(place=baseline.place, message=message)
     missing = [case.id for key, case in cases.items() if key not in baselines]
     if missing:
         names = ", ".join(missing[:_NAMES_SHOWN])
         more = f" and {len(missing) - _NAMES_SHOWN} more" if len(missing) > _NAMES_SHOWN else ""
         have = "1 case has" if len(missing) == 1 else f"{len(missing)} cases have"
         message = f"{have} no baseline: {names}{more} (--dlperf-create-baselines records them)"
-        yield Finding(place=f"{file}:1", message=message)
+        yield Problem(place=f"{file}:1", message=message)
     for baseline in list(baselines.values())[:1]:
         if baseline.unit != system.unit:
             message = f"the unit is {baseline.unit!r}, that of the system {system.unit!r}"
-            yield Finding(place=f"{file}:1", message=f"{message}; they are never compared")
+            yield Problem(place=f"{file}:1", message=f"{message}; they are never compared")
         if baseline.estimator is not cluster.estimator:
             message = (
                 f"the estimator is {baseline.estimator.value}, that of the cluster "
                 f"{cluster.estimator.value}; they are never compared"
             )
-            yield Finding(place=f"{file}:1", message=message)
+            yield Problem(place=f"{file}:1", message=message)
 
 
 def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:

@@ -12,7 +12,7 @@ from pytest_dlperf.baselines.document import Document, LayoutError, as_text
 from pytest_dlperf.baselines.reading import read_baselines
 from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked, write_whole
-from pytest_dlperf.files.yamlfile import Problem, YamlError
+from pytest_dlperf.files.yamlfile import YamlError, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ class BaselineFile:
         self.file = cluster.directory / f"{system}.yaml"
         self._cluster = cluster
         self._system = system
-        self._text = _text_of(self.file) if self.file.exists() else new_text
+        self._text = read_text(self.file) if self.file.exists() else new_text
         self.standing = self._read(self._text)
 
     def write(self, wanted: Baselines, *, recorded: str = "") -> None:
@@ -113,7 +113,7 @@ class BaselineFile:
             f"the file is laid out in a way that cannot be changed line by line ({why}); change "
             "the entries by hand"
         )
-        return YamlError([Problem(self.file, 1, "$.entries", message)])
+        return YamlError.at(self.file, message, path="$.entries")
 
 
 @contextmanager
@@ -133,19 +133,6 @@ def opened(cluster: Cluster, system: str, *, new_text: str = "") -> Iterator[Bas
 def is_same(one: Baseline, other: Baseline) -> bool:
     """Whether two baselines say the same; they may stand on different lines."""
     return replace(one, place="") == replace(other, place="")
-
-
-def _text_of(file: Path) -> str:
-    """The file's text with its own line ends, which ``read_text`` would turn into others.
-
-    Raises:
-        YamlError: It is no UTF-8.
-    """
-    try:
-        return file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        message = f"is not UTF-8: {error.reason} at byte {error.start}"
-        raise YamlError([Problem(file, 1, "$", message)]) from error
 
 
 # ------------------------------------------------------------------------ an entry's values

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.checking import Finding, check_cluster
+from pytest_dlperf.baselines.checking import check_cluster
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.project import read_project
@@ -27,10 +27,10 @@ from pytest_dlperf.config.cluster import (
     find_cluster,
 )
 from pytest_dlperf.config.options import LOCAL_CLUSTER
-from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.config.variables import VariableError, check_assignments
+from pytest_dlperf.config.systems import read_systems
+from pytest_dlperf.config.variables import check_assignments
 from pytest_dlperf.files.locks import write_whole
-from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.files.yamlfile import Problem, YamlError
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.plain import to_plain
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.command.project import Project
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.files.yamlfile import Problem
-    from pytest_dlperf.logs.formats import LogFormat
 
 SCHEMA: Final = 1
 _CLUSTERS_NAMED: Final = 5
@@ -59,7 +57,7 @@ class Checked:
     system_files: int
     cases: int
     clusters: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Problem, ...]
 
     @property
     def faults(self) -> int:
@@ -114,7 +112,7 @@ def check_project(project: Project, only_clusters: Sequence[str] | None) -> Chec
         UsageError: There is nothing to check, or no such cluster.
     """
     files = project.system_files
-    systems, findings = _systems(project, files)
+    systems, findings = read_systems(files, project.formats)
     names = _cluster_names(project, only_clusters)
     if not files and not names:
         folders = ", ".join(map(str, project.settings.systems_directories))
@@ -134,30 +132,6 @@ def check_project(project: Project, only_clusters: Sequence[str] | None) -> Chec
     )
 
 
-def _systems(project: Project, files: Sequence[Path]) -> tuple[dict[str, System], list[Finding]]:
-    """The systems of all files that can be read, and the mistakes in the others."""
-    findings: list[Finding] = []
-    left = list(files)
-    while True:
-        systems, problems = _read(left, project.formats)
-        if not problems:
-            return systems, findings
-        findings += map(Finding.of, problems)
-        # The others again: what they say stands, and they may contradict each other.
-        broken = {problem.file for problem in problems}
-        left = [file for file in left if file not in broken]
-
-
-def _read(
-    files: Sequence[Path], formats: Mapping[str, LogFormat]
-) -> tuple[dict[str, System], tuple[Problem, ...]]:
-    """The systems of the files, or what is wrong with them."""
-    try:
-        return load_systems(files, formats), ()
-    except YamlError as error:
-        return {}, error.problems
-
-
 def _cluster_names(project: Project, only: Sequence[str] | None) -> list[str]:
     directory = project.settings.baselines_directory
     if only is not None:
@@ -169,7 +143,7 @@ def _cluster_names(project: Project, only: Sequence[str] | None) -> list[str]:
 
 def _cluster(
     project: Project, name: str, systems: Mapping[str, System], *, all_are_read: bool
-) -> list[Finding]:
+) -> list[Problem]:
     """What is wrong with one cluster.
 
     Raises:
@@ -179,48 +153,44 @@ def _cluster(
     try:
         cluster = find_cluster(directory, name, local=LOCAL_CLUSTER)
     except YamlError as error:
-        return [*map(Finding.of, error.problems), *_unreadable_baselines(directory / name)]
+        return [*error.problems, *_unreadable_baselines(directory / name)]
     except UnknownClusterError as error:
         if not any((directory / name).glob("*.y*ml")):
             raise UsageError(str(error)) from error
         message = f"there are baselines, but no {CLUSTER_FILE}: to sessions it is no cluster"
         return [
-            Finding(place=str(directory / name), message=message, is_fault=True),
+            Problem(place=str(directory / name), message=message, is_fault=True),
             *_unreadable_baselines(directory / name),
         ]
     findings = list(check_cluster(cluster, systems, all_are_read=all_are_read))
     return findings + _assignments(cluster, systems) if all_are_read else findings
 
 
-def _unreadable_baselines(folder: Path) -> list[Finding]:
+def _unreadable_baselines(folder: Path) -> list[Problem]:
     """The mistakes in a folder's YAML, where its cluster.yaml does not say what it has to hold."""
     cluster = Cluster(name=folder.name, directory=folder, estimator=Estimator.STEADY)
-    findings: list[Finding] = []
+    findings: list[Problem] = []
     for file in sorted(folder.glob("*.yaml")):
         if file.name == CLUSTER_FILE:
             continue
         try:
             load_baselines(cluster, file.stem)
         except YamlError as error:
-            findings += map(Finding.of, error.problems)
+            findings += error.problems
     return findings
 
 
-def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Finding]:
+def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Problem]:
     """What the cluster sets for launches, and no system takes."""
     control = cluster.control.assignments if cluster.control is not None else ()
     specs = {name: system.launch for name, system in systems.items()}
-    try:
-        check_assignments(specs, (cluster.assignments, control))
-    except VariableError as error:
-        return [Finding(place=problem.place, message=problem.message) for problem in error.problems]
-    return []
+    return list(check_assignments(specs, (cluster.assignments, control)))
 
 
 # ----------------------------------------------------------------------------- telling
 
 
-def _line(finding: Finding, style: Style) -> str:
+def _line(finding: Problem, style: Style) -> str:
     place = printable(_shortened(finding.place))
     message = in_full(finding.message, 4)
     if finding.is_fault:

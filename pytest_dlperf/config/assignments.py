@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.files.shapes import ByKind, Key, ListOf, MapOf, Record, Scalar, Shape
+from pytest_dlperf.files.yamlfile import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,21 +51,34 @@ class Assignment:
         """Refuse what no launch could use.
 
         Raises:
-            ValueError: The value holds a NUL character, the key is no name of an environment
+            ValueError: It is a list where one text is needed, the key is no name of an environment
                 variable, or the pause is no number.
         """
-        texts = (self.value,) if isinstance(self.value, str) else self.value
-        for text in (*texts, self.key):
-            if "\0" in text:
-                raise ValueError("it holds a NUL character, which no program can be given")
+        if isinstance(self.value, tuple) != (self.name == "extra_args"):
+            raise ValueError(f"{self.name} is one text, not a list")
         if self.name == "env" and (not self.key or "=" in self.key):
             raise ValueError(
                 f"{self.key!r} is not the name of an environment variable; write env.NAME=value"
             )
         if self.name == "pause_s":
-            parse_pause(self.value)
+            parse_pause(self.text)
         if self.name == "python" and not self.value:
             raise ValueError("python is empty; it is the path or name of an interpreter")
+
+    @property
+    def text(self) -> str:
+        """The value of anything but ``extra_args``."""
+        return self.value if isinstance(self.value, str) else shlex.join(self.value)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The value of ``extra_args``."""
+        return (self.value,) if isinstance(self.value, str) else self.value
+
+    def problem(self, message: str) -> Problem:
+        """Say what is wrong with it, and where."""
+        where = f"{self.key_path}: " if self.key_path else ""
+        return Problem(place=self.place, message=f"{where}{message}")
 
 
 def parse_assignment(text: str) -> Assignment:
@@ -107,18 +121,18 @@ def split_arguments(text: str) -> tuple[str, ...]:
         raise ValueError(f"the arguments cannot be told apart: {error}") from error
 
 
-def parse_pause(value: str | tuple[str, ...]) -> float:
+def parse_pause(text: str) -> float:
     """Read a pause in seconds.
 
     Raises:
         ValueError: It is no number, or below zero.
     """
     try:
-        seconds = float(value) if isinstance(value, str) else math.nan
+        seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f"pause_s must be a number of seconds ≥ 0, not {value!r}")
+        raise ValueError(f"pause_s must be a number of seconds ≥ 0, not {text!r}")
     return seconds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -13,40 +14,14 @@ from pytest_dlperf.model.case import PRECISION_PATTERN, check_precision
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
 T = TypeVar("T")
 
-_COUNTS = re.compile(r"([1-9][0-9]{0,8})(\+?)")
+_COUNT_PATTERN: Final = r"^[1-9][0-9]{0,8}\+?$"
 
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Numbers that a condition accepts: those in ``among``, or all from ``at_least`` on."""
-
-    among: tuple[int, ...] = ()
-    at_least: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Counts:
-        """Read ``4`` or ``2+``.
-
-        Raises:
-            ValueError: The text is anything else.
-        """
-        match = _COUNTS.fullmatch(text)
-        if match is None:
-            raise ValueError(
-                f"{text!r} is not a count; write an integer ≥ 1, or one with a plus behind it, "
-                "as in '2+', for at least so many"
-            )
-        number = int(match[1])
-        return cls(at_least=number) if match[2] else cls(among=(number,))
-
-    def __contains__(self, number: int) -> bool:
-        """Say whether the number is accepted."""
-        return number in self.among or (self.at_least is not None and number >= self.at_least)
+Counts = tuple[range, ...]
+"""Numbers that a condition accepts; empty for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +36,9 @@ class Condition:
     without_precisions: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     without_options: tuple[str, ...] = ()
-    nodes: Counts | None = None
-    devices_per_node: Counts | None = None
-    world_size: Counts | None = None
+    nodes: Counts = ()
+    devices_per_node: Counts = ()
+    world_size: Counts = ()
 
     def holds(self, case: Case) -> bool:
         """Say whether the case is one of those."""
@@ -73,12 +48,29 @@ class Condition:
             and case.precision not in self.without_precisions
             and set(self.options) <= set(case.options)
             and set(self.without_options).isdisjoint(case.options)
-            and (self.nodes is None or topology.nodes in self.nodes)
-            and (
-                self.devices_per_node is None or topology.devices_per_node in self.devices_per_node
-            )
-            and (self.world_size is None or topology.world_size in self.world_size)
+            and _is_among(topology.nodes, self.nodes)
+            and _is_among(topology.devices_per_node, self.devices_per_node)
+            and _is_among(topology.world_size, self.world_size)
         )
+
+
+def parse_count(text: str) -> range:
+    """Read ``4``, or ``2+`` for at least so many.
+
+    Raises:
+        ValueError: The text is anything else.
+    """
+    if not re.fullmatch(_COUNT_PATTERN, text):
+        raise ValueError(
+            f"{text!r} is not a count; write an integer ≥ 1, or one with a plus behind it, "
+            "as in '2+', for at least so many"
+        )
+    number = int(text.removesuffix("+"))
+    return range(number, sys.maxsize if text.endswith("+") else number + 1)
+
+
+def _is_among(count: int, accepted: Counts) -> bool:
+    return not accepted or any(count in numbers for numbers in accepted)
 
 
 ALWAYS: Final = Condition()
@@ -97,45 +89,24 @@ def chosen(choices: Iterable[Choice], case: Case) -> str | None:
     return next((choice.value for choice in choices if choice.when.holds(case)), None)
 
 
-def choice_texts(path: str, choices: Iterable[Choice]) -> Iterator[tuple[str, str]]:
-    """List all values of some choices, with their key paths."""
-    for index, choice in enumerate(choices):
-        yield f"{path}[{index}].value", choice.value
-
-
-def unreachable(path: str, choices: tuple[Choice, ...]) -> Iterator[tuple[str, str]]:
-    """Say which choices are never taken, with their key paths."""
-    for index, choice in enumerate(choices[:-1]):
-        if choice.when == ALWAYS:
-            yield f"{path}[{index + 1}]", "is never taken: the choice before it is for all cases"
-
-
 # ------------------------------------------------------------------------------ in a file
 
 
-def _one_or_more(item: Shape[str]) -> Shape[tuple[str, ...]]:
-    return ByKind(
-        scalar=item.parsed(lambda one: (one,)), sequence=ListOf(item, "a name or a list of names")
-    )
-
-
-def _joined(found: tuple[Counts, ...], value: YamlValue) -> Counts | None:
-    numbers: list[int] = []
-    for index, counts in enumerate(found):
-        if counts.at_least is not None:
-            value.at(f"[{index}]").fault("'at least so many' stands alone, not in a list")
-        numbers += counts.among
-    return Counts(among=tuple(numbers)) if numbers else None
+def _one_or_more(item: Shape[T], many: str) -> Shape[tuple[T, ...]]:
+    return ByKind(scalar=item.parsed(lambda one: (one,)), sequence=ListOf(item, many))
 
 
 _PRECISIONS = _one_or_more(
-    Text("a precision such as fp32").parsed(check_precision, pattern=f"^{PRECISION_PATTERN}$")
+    Text("a precision such as fp32").parsed(check_precision, pattern=f"^{PRECISION_PATTERN}$"),
+    "a name or a list of names",
 )
-_OPTIONS = _one_or_more(Text("an option such as xla"))
-_COUNT = Scalar("a count such as 2, or 2+ for at least so many").parsed(
-    Counts.parse, pattern=r"^[1-9][0-9]{0,8}\+?$"
+_OPTIONS = _one_or_more(Text("an option such as xla"), "a name or a list of names")
+_COUNTED = _one_or_more(
+    Scalar("a count such as 2, or 2+ for at least so many").parsed(
+        parse_count, pattern=_COUNT_PATTERN
+    ),
+    "a list of counts",
 )
-_COUNTED = ByKind(scalar=_COUNT, sequence=ListOf(_COUNT, "a list of counts").placed(_joined))
 
 CONDITION: Final = Record(
     Condition,
@@ -162,28 +133,19 @@ CHOICES: Final = ListOf(
         Key("when", CONDITION, WHEN),
     ),
     "a list of choices, each with 'value'",
-    stand_in=Choice(value="-"),
 )
 """The first choice whose condition holds is taken."""
 
 
-def words_of_no_case(
-    conditions: Iterable[tuple[str, Condition]], cases: Sequence[Case]
-) -> Iterator[tuple[str, str]]:
-    """Say where a condition names what no case has: it would never hold, and nobody would notice.
-
-    ``conditions`` come with their key paths, and so do the mistakes.
-    """
+def words_of_no_case(condition: Condition, cases: Sequence[Case]) -> Iterator[str]:
+    """Say what a condition names and no case has: it would never hold, and nobody would notice."""
     precisions = sorted({case.precision for case in cases})
     options = sorted({option for case in cases for option in case.options})
-    for path, condition in conditions:
-        for key, named, axis, known in (
-            ("precision", condition.precisions, "precision", precisions),
-            ("without_precision", condition.without_precisions, "precision", precisions),
-            ("option", condition.options, "option", options),
-            ("without_option", condition.without_options, "option", options),
-        ):
-            for index, word in enumerate(named):
-                if word not in known:
-                    have = f"the cases have {', '.join(known) or 'none'}{nearest(word, known)}"
-                    yield f"{path}.{key}[{index}]", f"no case has the {axis} {word!r}; {have}"
+    for axis, known, named in (
+        ("precision", precisions, (*condition.precisions, *condition.without_precisions)),
+        ("option", options, (*condition.options, *condition.without_options)),
+    ):
+        for word in named:
+            if word not in known:
+                have = f"the cases have {', '.join(known) or 'none'}{nearest(word, known)}"
+                yield f"no case has the {axis} {word!r}; {have}"

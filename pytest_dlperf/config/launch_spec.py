@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.assignments import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.conditions import (
+    ALWAYS,
     CHOICES,
     CONDITION,
     WHEN,
     Choice,
     Condition,
-    choice_texts,
     chosen,
-    unreachable,
     words_of_no_case,
 )
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, FIELDS, names_in, template_problems
@@ -40,12 +39,12 @@ from pytest_dlperf.files.shapes import (
 from pytest_dlperf.model.case import NAME_PATTERN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
-_RESERVED: Final = (*EVERY_SYSTEM_TAKES, EXTRA_ARGUMENTS.strip("{}"))
+_RESERVED: Final = {*FIELDS, *EVERY_SYSTEM_TAKES, EXTRA_ARGUMENTS.strip("{}")}
 
 
 class Devices(Enum):
@@ -95,18 +94,6 @@ class ConditionalArguments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecProblem:
-    """One mistake in a launch entry. ``path`` is where, as in ``command[1]``."""
-
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        """Where, then what."""
-        return f"{self.path} {self.message}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
     """Recipe for starting a trainer, with placeholders for all that differs between runs.
 
@@ -136,24 +123,38 @@ class LaunchSpec:
     retries: int = 0
     pause_s: float = 0.0
 
-    def problems(self) -> tuple[SpecProblem, ...]:
-        """List all that is wrong with the entry."""
-        return tuple(SpecProblem(path=path, message=text) for path, text in self._problems())
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List all that is wrong with the entry, by key path as in ``command[1]``."""
+        first = self.command[0] if self.command else ""
+        if not first or first == EXTRA_ARGUMENTS:
+            yield "command", "names no program; the first word is the program to start"
+        if self.command.count(EXTRA_ARGUMENTS) > 1:
+            yield "command", f"has {EXTRA_ARGUMENTS} twice; the user's arguments go to one place"
+        for kind, names in (("variables", self.variables), ("values", self.values)):
+            for name in names:
+                if name in _RESERVED or (kind == "values" and name in self.variables):
+                    message = f"has the name {name!r}, which has a meaning already; use another"
+                    yield f"{kind}.{name}", message
+        for name, variable in self.variables.items():
+            if problem := value_problem(variable, variable.default or ""):
+                yield f"variables.{name}.default", problem
+        for path, text, _ in self.templates():
+            # Values are put in once, so they cannot hold each other.
+            known = (*FIELDS, *self.variables, *(() if path.startswith("values.") else self.values))
+            if not (text == EXTRA_ARGUMENTS and path.startswith("command")):
+                yield from ((path, message) for message in template_problems(text, known))
 
-    def case_problems(self, case: Case) -> tuple[SpecProblem, ...]:
+    def case_problems(self, case: Case) -> Iterator[tuple[str, str]]:
         """List what makes it impossible to plan this case, in an entry that is right by itself."""
         used = self._names_of(case)
-        found = [
-            SpecProblem(
-                path=f"values.{name}",
-                message=f"has no choice for {case.id}; a last one without 'when' is for all others",
-            )
-            for name, choices in self.values.items()
-            if name in used and chosen(choices, case) is None
-        ]
+        for name, choices in self.values.items():
+            if name in used and chosen(choices, case) is None:
+                yield (
+                    f"values.{name}",
+                    f"has no choice for {case.id}; a last one without 'when' is for all others",
+                )
         if not any(self.arguments(case)[:1]):
-            found.append(SpecProblem(path="command", message=f"names no program for {case.id}"))
-        return tuple(found)
+            yield "command", f"names no program for {case.id}"
 
     def arguments(self, case: Case) -> tuple[str, ...]:
         """Give the command's templates for this case, program first."""
@@ -188,17 +189,24 @@ class LaunchSpec:
         used = self._names_of(case).union(*map(names_in, self.values_of(case).values()))
         return tuple(name for name in self.variables if name in used)
 
-    def conditions(self) -> Iterator[tuple[str, Condition]]:
-        """List all conditions of the entry, with their key paths."""
+    def templates(self) -> Iterator[tuple[str, str, Condition]]:
+        """List all templates with their key paths, and which cases they are for."""
         for index, part in enumerate(self.command):
-            if not isinstance(part, str):
-                yield f"command[{index}].when", part.when
-        for name, value in self.environment.items():
-            for index, choice in enumerate(() if isinstance(value, str) else value):
-                yield f"environment.{name}[{index}].when", choice.when
-        for name, choices in self.values.items():
-            for index, choice in enumerate(choices):
-                yield f"values.{name}[{index}].when", choice.when
+            path = f"command[{index}]"
+            if isinstance(part, str):
+                yield path, part, ALWAYS
+            else:
+                for inner, argument in enumerate(part.arguments):
+                    yield f"{path}.arguments[{inner}]", argument, part.when
+        for kind, named in (("environment", self.environment), ("values", self.values)):
+            for name, value in named.items():
+                if isinstance(value, str):
+                    yield f"{kind}.{name}", value, ALWAYS
+                    continue
+                for index, choice in enumerate(value):
+                    yield f"{kind}.{name}[{index}].value", choice.value, choice.when
+        if self.working_directory is not None:
+            yield "working_directory", self.working_directory, ALWAYS
 
     def missing_modules(self) -> tuple[str, ...]:
         """Those of ``requires_modules`` that the running interpreter does not find.
@@ -214,77 +222,15 @@ class LaunchSpec:
             texts.append(self.working_directory)
         return frozenset().union(*map(names_in, texts))
 
-    def _problems(self) -> Iterator[tuple[str, str]]:
-        first = self.command[0] if self.command else ""
-        if not first or first == EXTRA_ARGUMENTS:
-            yield "command", "names no program; the first word is the program to start"
-        if self.command.count(EXTRA_ARGUMENTS) > 1:
-            yield "command", f"has {EXTRA_ARGUMENTS} twice; the user's arguments go to one place"
-        yield from self._name_problems()
-        yield from self._template_problems()
-
-    def _template_problems(self) -> Iterator[tuple[str, str]]:
-        fields_and_variables = (*FIELDS, *self.variables)
-        for name, choices in self.values.items():
-            for path, text in choice_texts(f"values.{name}", choices):
-                yield from _at(path, template_problems(text, fields_and_variables))
-            yield from unreachable(f"values.{name}", choices)
-        known = (*fields_and_variables, *self.values)
-        for path, text in self._templates():
-            yield from _at(path, template_problems(text, known))
-        for name, value in self.environment.items():
-            if not isinstance(value, str):
-                yield from unreachable(f"environment.{name}", value)
-
-    def _name_problems(self) -> Iterator[tuple[str, str]]:
-        for kind, names in (("variables", self.variables), ("values", self.values)):
-            for name in names:
-                path = f"{kind}.{name}"
-                if name in FIELDS or name in _RESERVED:
-                    yield path, f"has the name {name!r}, which has a meaning already; use another"
-                elif kind == "values" and name in self.variables:
-                    yield path, f"has the name {name!r} of a variable; use another"
-        for name, variable in self.variables.items():
-            if variable.default is not None and (
-                problem := value_problem(variable, variable.default)
-            ):
-                yield f"variables.{name}.default", problem
-
-    def _templates(self) -> Iterator[tuple[str, str]]:
-        for index, part in enumerate(self.command):
-            path = f"command[{index}]"
-            if isinstance(part, str):
-                pairs = [(path, part)]
-            else:
-                pairs = [
-                    (f"{path}.arguments[{inner}]", argument)
-                    for inner, argument in enumerate(part.arguments)
-                ]
-            yield from (pair for pair in pairs if pair[1] != EXTRA_ARGUMENTS)
-        for name, value in self.environment.items():
-            path = f"environment.{name}"
-            if isinstance(value, str):
-                yield path, value
-            else:
-                yield from choice_texts(path, value)
-        if self.working_directory is not None:
-            yield "working_directory", self.working_directory
-
 
 def value_problem(variable: Variable, value: str) -> str | None:
     """Say what is wrong with a variable's value, if anything is.
 
     The path of a folder or file is absolute, for nodes have no common folder to begin in.
     """
-    if "\0" in value:
-        return f"{value!r} holds a NUL character, which no program can be given"
-    if variable.kind.is_path and not value.startswith("/"):
+    if value and variable.kind.is_path and not value.startswith("/"):
         return f"{value!r} is not the absolute path of a {variable.kind.value}"
     return None
-
-
-def _at(path: str, messages: Iterable[str]) -> Iterator[tuple[str, str]]:
-    return ((path, message) for message in messages)
 
 
 def _is_importable(name: str) -> bool:
@@ -295,9 +241,6 @@ def _is_importable(name: str) -> bool:
 
 
 # ------------------------------------------------------------------------------ in a file
-
-# Stands for a text that is a mistake, so that those behind it keep their places in the list.
-_STAND_IN: Final = "-"
 
 _NO_NAME: Final = "is not a name; write lower-case letters, digits and underscores, a letter first"
 
@@ -315,14 +258,13 @@ LAUNCH: Final = Record(
                     Key("when", CONDITION, WHEN, required=True),
                     Key(
                         "arguments",
-                        ListOf(Scalar(), "a list of arguments", stand_in=_STAND_IN),
+                        ListOf(Scalar(), "a list of arguments"),
                         "Arguments that only these cases have.",
                         required=True,
                     ),
                 ),
             ),
             "a list: the program and its arguments",
-            stand_in=_STAND_IN,
         ),
         "The program and its arguments; no shell reads them.",
         required=True,
@@ -341,7 +283,6 @@ LAUNCH: Final = Record(
             "a mapping of names to what they mean",
             names=NAME_PATTERN,
             refused=_NO_NAME,
-            stand_in=Variable(meaning=_STAND_IN),
         ),
         "What the user has to say before the trainer can start, by name.",
     ),
@@ -352,7 +293,6 @@ LAUNCH: Final = Record(
             "a mapping of names to lists of choices",
             names=NAME_PATTERN,
             refused=_NO_NAME,
-            stand_in=(Choice(value=_STAND_IN),),
         ),
         "Values that differ between cases, by name: the first choice that holds is taken.",
     ),
@@ -390,18 +330,15 @@ def read_launch(value: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec | 
     spec = LAUNCH.read(value)
     if spec is None:
         return None
-    problems = [(problem.path, problem.message) for problem in spec.problems()]
-    if cases is not None:
-        problems += words_of_no_case(spec.conditions(), cases)
+    problems = list(spec.problems())
+    for path, _, when in spec.templates():
+        condition = f"{path.rpartition('.')[0]}.when"
+        if cases is not None:
+            problems += [(condition, message) for message in words_of_no_case(when, cases)]
     if not problems:
         # The single device of a case is the reference of its speedup, declared or not.
         declared = [case for one in cases or () for case in (one, one.single_device)]
-        first = {
-            problem.path: problem.message
-            for case in reversed(declared)
-            for problem in spec.case_problems(case)
-        }
-        problems = list(first.items())
-    for path, message in problems:
+        problems = [problem for case in declared for problem in spec.case_problems(case)]
+    for path, message in dict(reversed(problems)).items():
         value.at(path).fault(message)
     return spec

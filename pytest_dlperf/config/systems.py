@@ -107,6 +107,16 @@ def load_systems(
     Raises:
         YamlError: With all mistakes of all files.
     """
+    systems, problems = read_systems(files, formats, lazily=lazily)
+    if problems:
+        raise YamlError(problems)
+    return systems
+
+
+def read_systems(
+    files: Iterable[Path], formats: Mapping[str, LogFormat], *, lazily: bool = False
+) -> tuple[dict[str, System], list[Problem]]:
+    """Read the systems of all files that have no mistakes, and list the mistakes of the others."""
     shape = system_shape(formats, _Kept())
     systems: dict[str, System] = {}
     problems: list[Problem] = []
@@ -114,17 +124,15 @@ def load_systems(
         try:
             system = load(file, partial(_read_system, shape=shape, lazily=lazily))
         except YamlError as error:
-            problems.extend(error.problems)
+            problems += error.problems
             continue
         if system.id in systems:
             first = systems[system.id].file
             message = f"the system {system.id} is declared twice; the first is in {first}"
-            problems.append(Problem(file, 1, "$", message))
+            problems += YamlError.at(file, message).problems
             continue
         systems[system.id] = system
-    if problems:
-        raise YamlError(problems)
-    return systems
+    return systems, problems
 
 
 class _Kept(Shape[YamlValue]):

@@ -230,24 +230,14 @@ class Number(Shape[float]):
 
 
 class ListOf(Shape[tuple[T, ...]]):
-    """A list whose elements have one shape; not empty, and with ``may_be_empty`` also nothing.
-
-    ``stand_in`` takes the place of an element that is a mistake, where the others are to be checked
-    with each other in spite of it.
-    """
+    """A list whose elements have one shape; not empty, and with ``may_be_empty`` also nothing."""
 
     def __init__(
-        self,
-        item: Shape[T],
-        allowed: str = "a list",
-        *,
-        may_be_empty: bool = False,
-        stand_in: T | None = None,
+        self, item: Shape[T], allowed: str = "a list", *, may_be_empty: bool = False
     ) -> None:
         """Take lists of ``item``."""
         self.allowed = allowed
         self._item = item
-        self._stand_in = stand_in
         self._may_be_empty = may_be_empty
 
     def _read(self, value: YamlValue) -> tuple[T, ...] | None:
@@ -257,8 +247,6 @@ class ListOf(Shape[tuple[T, ...]]):
             value.fault_found(self.allowed)
             return None
         read = [self._item.read(item) for item in value.items()]
-        if self._stand_in is not None:
-            return tuple(self._stand_in if item is None else item for item in read)
         found = tuple(item for item in read if item is not None)
         return found if len(found) == len(read) else None
 
@@ -272,23 +260,20 @@ class MapOf(Shape[dict[str, T]]):
     """A mapping of free names to values of one shape, and with ``may_be_empty`` also nothing.
 
     A name has to match ``names`` as a whole; ``refused`` says of one that does not what it is not.
-    ``stand_in`` is as for a list; without one, a value that is a mistake is left out.
     """
 
-    def __init__(  # noqa: PLR0913 - all but one are options
+    def __init__(
         self,
         item: Shape[T],
         allowed: str = "a mapping",
         *,
-        names: str = "",
+        names: str = ".*",
         refused: str = "",
         may_be_empty: bool = False,
-        stand_in: T | None = None,
     ) -> None:
         """Take mappings to ``item``."""
         self.allowed = allowed
         self._item = item
-        self._stand_in = stand_in
         self._names = re.compile(names)
         self._refused = refused
         self._may_be_empty = may_be_empty
@@ -300,16 +285,13 @@ class MapOf(Shape[dict[str, T]]):
             value.fault_found(self.allowed)
             return None
         found: dict[str, T] = {}
+        faults = value.faults
         for name, place in value.entries():
             if self._refused and not self._names.fullmatch(name):
                 place.fault(f"{name!r} {self._refused}")
-                continue
-            item = self._item.read(place)
-            if item is None:
-                item = self._stand_in
-            if item is not None:
+            elif (item := self._item.read(place)) is not None:
                 found[name] = item
-        return found
+        return found if value.faults == faults else None
 
     def _schema(self) -> dict[str, Any]:
         names = (
@@ -347,9 +329,9 @@ class Key:
 class Record(Shape[T]):
     """A mapping with known keys, from whose values ``build`` makes what is read.
 
-    Keys that are absent, or whose values are mistakes, are left to the builder's own defaults; it
-    is not called where a required one is missing. Keys beyond the known ones are mistakes, or of
-    the shape ``others``, and then given by their names.
+    Keys that are absent are left to the builder's own defaults; after a mistake it is not called.
+    Keys beyond the known ones are mistakes, or of the shape ``others``, and then given by their
+    names.
     """
 
     def __init__(
@@ -367,9 +349,9 @@ class Record(Shape[T]):
         self._others = others
 
     def _read(self, value: YamlValue) -> T | None:
+        faults = value.faults
         found = self.parts(value)
-        is_whole = all(key.argument in found for key in self._keys.values() if key.is_required)
-        return self._build(**found) if is_whole and value.kind == "mapping" else None
+        return self._build(**found) if value.faults == faults else None
 
     def parts(self, value: YamlValue) -> dict[str, Any]:
         """Read the values that are there and right, by the builder's arguments."""

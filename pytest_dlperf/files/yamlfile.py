@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pytest_dlperf.model.errors import UsageError
@@ -33,27 +34,37 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One mistake in one file. ``path`` is the key path, ``$`` being the file itself."""
+    """Something that is wrong, or with ``is_fault=False`` only worth knowing.
 
-    file: Path
-    line: int
-    path: str
+    ``place`` is the file with its line, or where else it was said.
+    """
+
+    place: str
     message: str
+    is_fault: bool = True
 
     def __str__(self) -> str:
         """One line: where, then what."""
-        return f"{self.file}:{self.line}: {self.path}: {self.message}"
+        return f"{self.place}: {self.message}"
+
+
+_Faults = list[tuple[int, Problem]]  # with their lines
 
 
 class YamlError(UsageError):
     """All mistakes that were found in one or more files."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        """Keep the problems in the order of the files' lines."""
-        self.problems = tuple(sorted(problems, key=lambda p: (str(p.file), p.line)))
+        """Keep the problems in their order."""
+        self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    @classmethod
+    def at(cls, file: Path, message: str, *, line: int = 1, path: str = "$") -> YamlError:
+        """Make the error of one mistake. ``path`` is the key path, ``$`` being the file itself."""
+        return cls([Problem(place=f"{file}:{line}", message=f"{path}: {message}")])
 
 
 class YamlValue:
@@ -63,17 +74,17 @@ class YamlValue:
     raises them in the end.
     """
 
-    __slots__ = ("_node", "_problems", "file", "key_line", "path")
+    __slots__ = ("_faults", "_node", "file", "key_line", "path")
 
     def __init__(
-        self, file: Path, node: Any, path: str, problems: list[Problem], key_line: int = 1
+        self, file: Path, node: Any, path: str, faults: _Faults, key_line: int = 1
     ) -> None:
         """Stand at a node of a parsed file; ``key_line`` is where the key in front of it stands."""
         self.file = file
         self.path = path
         self.key_line = key_line
         self._node = node
-        self._problems = problems
+        self._faults = faults
 
     @property
     def line(self) -> int:
@@ -124,9 +135,16 @@ class YamlValue:
         """Say whether YAML takes the value for this: ``str``, ``int``, ``bool``, ``null``, …."""
         return bool(self._node.tag == _TAG + tag)
 
+    @property
+    def faults(self) -> int:
+        """Number of mistakes that have been reported so far, anywhere in the file."""
+        return len(self._faults)
+
     def fault(self, message: str) -> None:
         """Report a mistake at this place."""
-        self._problems.append(Problem(self.file, self.line, self.path, message))
+        place = f"{self.file}:{self.line}"
+        problem = Problem(place=place, message=f"{self.path}: {message}")
+        self._faults.append((self.line, problem))
 
     def fault_found(self, allowed: str) -> None:
         """Report that something else stands here than what is allowed."""
@@ -143,7 +161,7 @@ class YamlValue:
     def items(self) -> list[YamlValue]:
         """Give the elements of a list."""
         return [
-            YamlValue(self.file, node, f"{self.path}[{index}]", self._problems)
+            YamlValue(self.file, node, f"{self.path}[{index}]", self._faults)
             for index, node in enumerate(self._node.value)
         ]
 
@@ -153,15 +171,15 @@ class YamlValue:
         found = []
         for key_node, value_node in self._node.value:
             if key_node.id != "scalar":
-                YamlValue(self.file, key_node, self.path, self._problems).fault_found(
+                YamlValue(self.file, key_node, self.path, self._faults).fault_found(
                     "a plain word as the key"
                 )
                 continue
             key = str(key_node.value)
             line = int(key_node.start_mark.line) + 1
-            value = YamlValue(self.file, value_node, f"{self.path}.{key}", self._problems, line)
+            value = YamlValue(self.file, value_node, f"{self.path}.{key}", self._faults, line)
             if key in first_lines:
-                YamlValue(self.file, key_node, value.path, self._problems).fault(
+                YamlValue(self.file, key_node, value.path, self._faults).fault(
                     f"the key stands twice; the first is on line {first_lines[key]}"
                 )
                 continue
@@ -169,9 +187,9 @@ class YamlValue:
             found.append((key, value))
         return found
 
-    def reporting_to(self, problems: list[Problem]) -> YamlValue:
+    def reporting_to(self, faults: _Faults) -> YamlValue:
         """Give the same place, with its mistakes going somewhere else."""
-        return YamlValue(self.file, self._node, self.path, problems, self.key_line)
+        return YamlValue(self.file, self._node, self.path, faults, self.key_line)
 
     def at(self, path: str) -> YamlValue:
         """Find the place with this path below, as in ``a.b[2]``, or the nearest around it."""
@@ -191,7 +209,7 @@ class YamlValue:
             return self.items()
         pairs = self._node.value if self.kind == "mapping" else ()
         return [
-            YamlValue(self.file, value, f"{self.path}.{key.value}", self._problems)
+            YamlValue(self.file, value, f"{self.path}.{key.value}", self._faults)
             for key, value in pairs
         ]
 
@@ -211,22 +229,37 @@ def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None 
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    source = read_text(file) if text is None else text
     try:
-        source = file.read_text(encoding="utf-8") if text is None else text
         node = yaml.compose(source, Loader=loader)
+    except yaml.YAMLError as error:
+        raise _syntax_error(file, error) from error
+    if node is None:
+        raise YamlError.at(file, "the file is empty")
+    faults: _Faults = []
+    return _read_whole(read, YamlValue(file, node, "$", faults), faults)
+
+
+def read_text(file: Path) -> str:
+    """Read a file with its own line ends.
+
+    Raises:
+        YamlError: It cannot be read, or is no UTF-8.
+    """
+    try:
+        return file.read_bytes().decode("utf-8")
     except OSError as error:
-        raise YamlError([Problem(file, 1, "$", f"cannot be read: {error.strerror}")]) from error
+        raise YamlError.at(file, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         message = f"is not UTF-8: {error.reason} at byte {error.start}"
-        raise YamlError([Problem(file, 1, "$", message)]) from error
-    except yaml.YAMLError as error:
-        raise YamlError([_syntax_problem(file, error)]) from error
-    if node is None:
-        raise YamlError([Problem(file, 1, "$", "the file is empty")])
-    problems: list[Problem] = []
-    result = read(YamlValue(file, node, "$", problems))
-    if problems or result is None:
-        raise YamlError(problems)
+        raise YamlError.at(file, message) from error
+
+
+def _read_whole(read: Callable[[YamlValue], T | None], place: YamlValue, faults: _Faults) -> T:
+    """Read a place that reports to ``faults``, and raise all of them in the order of lines."""
+    result = read(place)
+    if faults or result is None:
+        raise YamlError(problem for _, problem in sorted(faults, key=itemgetter(0)))
     return result
 
 
@@ -252,11 +285,8 @@ class Later(Generic[T]):
             YamlError: The part has mistakes.
         """
         if self._value is None:
-            problems: list[Problem] = []
-            self._value = self._read(self._place.reporting_to(problems))
-            if problems or self._value is None:
-                self._value = None
-                raise YamlError(problems)
+            faults: _Faults = []
+            self._value = _read_whole(self._read, self._place.reporting_to(faults), faults)
         return self._value
 
 
@@ -284,9 +314,10 @@ def content_lines(text: str) -> list[int]:
     return [line for line in sorted(found) if lines[line].strip()]
 
 
-def _syntax_problem(file: Path, error: Any) -> Problem:
+def _syntax_error(file: Path, error: Any) -> YamlError:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark is not None else 1
     what = getattr(error, "problem", None) or str(error).splitlines()[0]
     context = getattr(error, "context", None)
-    return Problem(file, line, "$", f"not YAML: {f'{context}: ' if context else ''}{what}")
+    message = f"not YAML: {f'{context}: ' if context else ''}{what}"
+    return YamlError.at(file, message, line=line)

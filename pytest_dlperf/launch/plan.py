@@ -161,8 +161,9 @@ def endpoint(address: str, port: int) -> str:
 
 
 def _check(spec: LaunchSpec, case: Case, nodes: Sequence[Node], variables: LaunchVariables) -> None:
-    if problems := (*spec.problems(), *spec.case_problems(case)):
-        raise ValueError(f"launch entry of {case.system}: {'; '.join(map(str, problems))}")
+    if problems := [*spec.problems(), *spec.case_problems(case)]:
+        told = "; ".join(map(" ".join, problems))
+        raise ValueError(f"launch entry of {case.system}: {told}")
     topology = case.topology
     if len(nodes) != topology.nodes:
         raise ValueError(f"{case.id} needs {topology.nodes} nodes, not {len(nodes)}")

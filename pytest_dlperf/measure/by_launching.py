@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
-from pytest_dlperf.config.variables import needed_paths, resolve
+from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
@@ -337,8 +337,7 @@ class _Launch:
     @property
     def needed(self) -> Requirements:
         """The needs on each host."""
-        paths = needed_paths(self.spec, self.variables, self.case)
-        folders = {p.name: p.path for p in paths if p.kind is VariableKind.FOLDER}
+        folders = self._paths(VariableKind.FOLDER)
         folder = self.spec.working_directory
         # Where it depends on the run, the supervisor alone can tell whether it is there.
         if folder is not None and names_in(folder) <= set(self.variables.values):
@@ -349,10 +348,18 @@ class _Launch:
         return Requirements(
             python=self.variables.python or sys.executable,
             folders=folders,
-            files={p.name: p.path for p in paths if p.kind is VariableKind.FILE},
+            files=self._paths(VariableKind.FILE),
             modules=self.spec.requires_modules,
             accelerators=self.spec.devices is Devices.GPU,
         )
+
+    def _paths(self, kind: VariableKind) -> dict[str, str]:
+        """Find the paths that the case needs on each host, by variable."""
+        return {
+            name: self.variables.values[name]
+            for name in self.spec.variables_of(self.case)
+            if self.spec.variables[name].kind is kind
+        }
 
     def commands(self, nodes: Sequence[Node], *, run: int, log: Path) -> tuple[NodeCommand, ...]:
         """Plan a run on these nodes."""

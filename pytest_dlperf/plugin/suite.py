@@ -74,8 +74,9 @@ def _check_assignments(settings: Settings, systems: Mapping[str, System], cluste
     from pytest_dlperf.config.variables import check_assignments
 
     specs = {name: system.launch for name, system in systems.items()}
-    for pair in sets:
-        check_assignments(specs, pair)
+    problems = [problem for pair in sets for problem in check_assignments(specs, pair)]
+    if problems:
+        raise UsageError("\n".join(map(str, problems)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
