@@ -23,12 +23,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.history.case_history import Machines, drifts_of, histories_of, history_of
+from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of, machines_of
 from pytest_dlperf.history.nights import nights_of
-from pytest_dlperf.history.recorder import Recorder
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Series
-from pytest_dlperf.history.store import History
+from pytest_dlperf.history.store import History, Recorder
 from pytest_dlperf.history.trends import is_available
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
@@ -133,7 +132,7 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
         def plain(case: Case) -> object:
             return bare.execute(BARE, (case.id, 366)).fetchall()
 
-        history_of(history, series, until=until, machines=Machines(history))  # imports Otava
+        history_of(history, series, until=until, machines=machines_of(history))  # imports Otava
         compare(
             "the last 366 nights of a case; floor: a bare query",
             interleaved(
@@ -147,7 +146,9 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
             f"{found} that the history says of a case; floor: the same",
             interleaved(
                 repeats,
-                ours=lambda: history_of(history, series, until=until, machines=Machines(history)),
+                ours=lambda: history_of(
+                    history, series, until=until, machines=machines_of(history)
+                ),
                 floor=lambda: plain(cases[7]),
             ),
         )
@@ -202,9 +203,7 @@ def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> Non
             interleaved(repeats, ours=ours, floor=floor),
         )
     tonight = one_night(cases[:3], next(more))
-    recorder = Recorder(
-        file, session="x", cluster="local", started=tonight.started, from_logs=False
-    )
+    recorder = Recorder(file, session="x", cluster="local", started=tonight.started)
     records = [
         TestRecord(
             case=result.case,

@@ -210,16 +210,6 @@ def test_logs_judged_a_hundred_times_hide_no_night(file: Path) -> None:
     assert history.night_noise_percent is not None
 
 
-def test_logs_judged_again_by_fewer_runs_count_once_and_in_full(file: Path) -> None:
-    runs = drawn([400.0] * 4)
-    by_three = [from_logs(k, r[:3]) for k, r in enumerate(runs[:2])]
-    by_five = [from_logs(2 + k, r) for k, r in enumerate(runs)]
-    by_others = [from_logs(6 + k, r[2:]) for k, r in enumerate(runs)]
-    points = known(file, [*by_three, *by_five, *by_others]).nights
-    assert [point.started for point in points] == [night(k) for k in (0, 1, 4, 5)]
-    assert [point.runs for point in points] == [5, 5, 5, 5]
-
-
 def test_two_nights_of_one_run_may_have_the_same_rounded_number(file: Path) -> None:
     points = known(file, [from_logs(k, [r]) for k, r in enumerate((352.1, 352.1, 351.9, 352.1))])
     assert [point.started for point in points.nights] == [night(0), night(2), night(3)]

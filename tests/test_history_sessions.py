@@ -36,10 +36,8 @@ def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list
 
     file = suite.path / PLACE
     assert asked(
-        file, "SELECT uid, cluster, estimator, started, ended, source, interrupted FROM sessions"
-    ) == [
-        (results["session"], "local", "steady", results["started"], results["ended"], "launched", 0)
-    ]
+        file, "SELECT uid, cluster, estimator, started, ended, interrupted FROM sessions"
+    ) == [(results["session"], "local", "steady", results["started"], results["ended"], 0)]
     kept = asked(
         file,
         "SELECT name, unit, median, verdict, speedup FROM measurements "
@@ -86,11 +84,10 @@ def test_logs_that_were_judged_are_told_from_launches(suite: Suite) -> None:
     for _ in range(2):
         suite.run(*nights.usual("tonight"))
     file = suite.path / PLACE
-    assert asked(file, "SELECT source FROM sessions") == [("logs",), ("logs",)]
     assert asked(file, "SELECT count(*) FROM runs") == [(20,)]
     # Judged twice, measured once.
     shown = suite.pytester.run(SCRIPT, "history", "show", SINGLE)
-    shown.stdout.fnmatch_lines(["* last, 1 session of *"])
+    shown.stdout.fnmatch_lines(["* last, 1 session *"])
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "ini"])
@@ -143,7 +140,7 @@ def test_a_killed_session_keeps_what_it_had_measured(suite: Suite) -> None:
         file, "SELECT name, median > 0, verdict FROM measurements JOIN cases ON cases.id = case_id"
     )
     assert kept == [(SINGLE, 1, "no_baseline")]
-    assert asked(file, "SELECT source, ended FROM sessions") == [("launched", None)]
+    assert asked(file, "SELECT ended FROM sessions") == [(None,)]
 
 
 def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:

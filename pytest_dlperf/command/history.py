@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from argparse import Namespace
-from datetime import datetime, timezone
 from fnmatch import fnmatchcase
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +19,8 @@ from pytest_dlperf.command.shell import (
     text_argument,
 )
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.history.case_history import Machines, history_of
-from pytest_dlperf.history.nights import all_series, sessions_after
+from pytest_dlperf.history.case_history import history_of, machines_of
+from pytest_dlperf.history.nights import all_series
 from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
@@ -132,70 +131,46 @@ def _database(options: argparse.Namespace) -> Path:
 
 def _import(file: Path, given: Sequence[str]) -> int:
     style = Style(sys.stdout)
-    new = known = other = bad = 0
-    places, missing = _results_files(given)
-    if not places:
-        raise UsageError("; ".join(missing))
-    for told in missing:
-        bad += 1
-        _print([_not_imported(told, style)])
+    new = known = bad = 0
+    places = [place for name in given for place in _results_files(Path(name))]
     with History.open(file, busy_s=_BUSY_S) as database:
         for place in places:
             try:
-                results = read_results(place)
-                is_new = database.add(results, imported=True)
-                is_other = not is_new and database.differs(results)
+                is_new = database.add(read_results(place), imported=True)
             except (ResultsFileError, HistoryError) as error:
                 bad += 1
-                _print([_not_imported(_with_place(place, str(error)), style)])
+                problem = str(error) if str(error).startswith(str(place)) else f"{place}: {error}"
+                # What a file is called may be anything, what is wrong with it too.
+                _print([style("not imported: ", "red") + numbers.printable(problem)])
                 continue
             new += is_new
             known += not is_new
-            other += is_other
             if not is_new:
-                but = ", with other measurements or verdicts, which stay" if is_other else ""
-                _print([f"there already{but}: {numbers.printable(str(place))}"])
+                _print([f"there already: {numbers.printable(str(place))}"])
     found = f"{counted(new, 'session')} imported into {file}"
     if known:
         found += f", {known} there already"
-    if other:
-        found += f" ({other} of them otherwise)"
     if bad:
         found += ", " + style(f"{counted(bad, 'file')} not imported", "bold", "red")
     _print([found])
     return FAULTS if bad else FINE
 
 
-def _not_imported(told: str, style: Style) -> str:
-    # What a file is called may be anything, what is wrong with it too.
-    return style("not imported: ", "red") + numbers.printable(told)
+def _results_files(given: Path) -> list[Path]:
+    """List a file itself, and of a folder all below it that are JSON.
 
-
-def _with_place(place: Path, told: str) -> str:
-    return told if told.startswith(str(place)) else f"{place}: {told}"
-
-
-def _results_files(given: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """The files that are meant, of a folder all below it that are JSON; and what is missing."""
-    found: list[Path] = []
-    missing: list[str] = []
-    for name in given:
-        path = Path(name).expanduser()
-        if path.is_dir():
-            # Neither folders of such a name, nor pipes that nobody writes into.
-            files = sorted(below for below in path.rglob("*.json") if below.is_file())
-            told = f"there is no file *.json in {name}"
-        elif path.exists():
-            files = [path]
-        else:
-            # A shell leaves a pattern as it is when it matches nothing, or when it is quoted.
-            matching = sorted(map(Path, glob(str(path), recursive=True)))  # noqa: PTH207 - any path
-            files = [match for match in matching if match.is_file()]
-            told = f"there is no file {name!r}"
-        found += files
-        if not files:
-            missing.append(told)
-    return found, missing
+    Raises:
+        UsageError: There is none.
+    """
+    if not given.exists():
+        raise UsageError(f"there is no file {str(given)!r}")
+    if not given.is_dir():
+        return [given]
+    # Neither folders of such a name, nor pipes that nobody writes into.
+    below = sorted(path for path in given.rglob("*.json") if path.is_file())
+    if not below:
+        raise UsageError(f"there is no file *.json in {given}")
+    return below
 
 
 # ------------------------------------------------------------------------------ showing
@@ -213,13 +188,10 @@ def _show(file: Path, options: argparse.Namespace) -> int:
         if not chosen:
             _print([f"{file} holds no measurement yet"])
             return FINE
-        now = datetime.now(timezone.utc).timestamp()
-        machines = Machines(database)
+        machines = machines_of(database)
         group = None
         for series in chosen:
-            known = history_of(database, series, until=now, machines=machines)
-            if not known.nights:
-                continue
+            known = history_of(database, series, until=math.inf, machines=machines)
             if group != (series.cluster, series.estimator):
                 if group is not None:
                     _print([""])
@@ -227,13 +199,6 @@ def _show(file: Path, options: argparse.Namespace) -> int:
                 title = numbers.printable(f"cluster {series.cluster} ({series.estimator})")
                 _print([style(title, "bold")])
             _print(_case_lines(known, style))
-        later = sessions_after(database, now)
-        if later:
-            text = (
-                f"Left out: {counted(later, 'session')} that, by what was put in, did not begin "
-                "yet. Look at the clock of that machine."
-            )
-            _print(["", *wrapped(text, style.width)])
     if not is_available():
         _print(["", *wrapped(f"Change points were not looked for: {HOW_TO_GET}", style.width)])
     return FINE
@@ -265,12 +230,8 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
 
 def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
     first, last = known.nights[0], known.nights[-1]
-    nights = f"{counted(len(known.nights), 'session')} "
-    dates = (
-        f"{first.started[:10]} to {last.started[:10]}"
-        if first.started[:10] != last.started[:10]
-        else f"of {last.started[:10]}"
-    )
+    nights = counted(len(known.nights), "session")
+    dates = f"{first.started[:10]} to {last.started[:10]}"
 
     def percent(value: float) -> str:
         return style(numbers.signed_percent(value), "red" if value < 0 else "green")
@@ -278,7 +239,7 @@ def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
     yield known.case_id
     lost = ", lost with its worker" if last.is_lost else ""
     level = f"{numbers.throughput(last.median)} {numbers.printable(known.unit)}"
-    yield f"  {level} last{lost}, {nights}{dates}"
+    yield f"  {level} last{lost}, {nights} {dates}"
     for machine in known.other_machines:
         text = numbers.printable(history_words.other_machine(machine))
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.nights import accepted_of, nights_of, runs_of
 from pytest_dlperf.history.opening import HistoryError
@@ -15,7 +16,7 @@ from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_dlperf.history.series import Drift, Night
@@ -29,7 +30,9 @@ READ_BUSY_S: Final = 1.0
 
 _MAX_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
 _MAX_RUNS_OF: Final = 500
-_FACTS: Final = "SELECT facts FROM fingerprints WHERE digest = :digest"
+
+Machines = Mapping[str | None, Mapping[str, str]]
+"""Facts of machines by the digest of a measurement's fingerprint."""
 
 
 def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
@@ -42,7 +45,7 @@ def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
         HistoryError: The database cannot be read.
     """
     with History.read(file, busy_s=READ_BUSY_S) as history:
-        until, machines = _began(results), Machines(history)
+        until, machines = _began(results), machines_of(history)
         found = (
             history_of(history, series, until=until, machines=machines)
             for series in _series_of(results)
@@ -58,12 +61,12 @@ def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]
     Raises:
         HistoryError: The database cannot be read.
     """
-    until, machines = _began(results), Machines(history)
+    until, machines = _began(results), machines_of(history)
     for series in _series_of(results):
         nights = nights_of(history, series, until=until, most=_MAX_FOR_DRIFT)
         if len(nights) < DRIFT_LENGTHS[-1]:
             continue
-        same, _ = machines.same(nights)
+        same, _ = _other_machines(nights, machines)
         accepted = _accepted_changes(history, series, nights, until)
         drift = _drift(_days(nights, same), accepted)
         if drift is not None:
@@ -79,7 +82,7 @@ def history_of(
         HistoryError: The database cannot be read.
     """
     nights = nights_of(history, series, until=until)
-    same, others = machines.same(nights)
+    same, others = _other_machines(nights, machines)
     accepted = _accepted_changes(history, series, nights, until)
     days = _days(nights, same)
     drift = _drift(days, accepted)
@@ -100,51 +103,42 @@ def history_of(
     )
 
 
-class Machines:
-    """The machines that a database knows, each read once: numbers of two of them make no level."""
+def machines_of(history: History) -> Machines:
+    """Read the facts of all machines that a database knows, by the digest of their fingerprint.
 
-    def __init__(self, history: History) -> None:
-        """Ask this database."""
-        self._history = history
-        self._known: dict[str | None, Mapping[str, str]] = {None: {}}
-        self._differences: dict[tuple[str | None, str | None], dict[str, tuple[str, str]]] = {}
+    Raises:
+        HistoryError: The database cannot be read.
+    """
+    rows = history.tuples("SELECT digest, facts FROM fingerprints")
+    return {digest: json.loads(facts).get("machine", {}) for digest, facts in rows}
 
-    def same(self, nights: Sequence[Night]) -> tuple[list[bool], tuple[OtherMachine, ...]]:
-        """Say of each night whether it was taken on the machine of the last one, and what was not.
 
-        Facts that only one side knows tell nothing; where nobody looked, as with logs, it is the
-        same machine.
+def _other_machines(
+    nights: Sequence[Night], machines: Machines
+) -> tuple[list[Night], tuple[OtherMachine, ...]]:
+    """Split nights into those on the machine of the last one, and the machines of the others.
 
-        Raises:
-            HistoryError: The database cannot be read.
-        """
-        last = next((night.fingerprint for night in reversed(nights) if night.fingerprint), None)
-        found = [self._between(night.fingerprint, last) for night in nights]
-        others: dict[tuple[tuple[str, tuple[str, str]], ...], list[Night]] = {}
-        for night, facts in zip(nights, found, strict=True):
-            if facts:
-                others.setdefault(tuple(facts.items()), []).append(night)
-        return [not facts for facts in found], tuple(
-            OtherMachine(
-                first=there[0].started,
-                last=there[-1].started,
-                sessions=len(there),
-                facts=dict(facts),
-            )
-            for facts, there in others.items()
+    Numbers of two machines make no level. Facts that only one side knows tell nothing; where
+    nobody looked, as with logs, it is the same machine.
+    """
+    last = next((night.fingerprint for night in reversed(nights) if night.fingerprint), None)
+    found = {
+        digest: differences(machines.get(digest, {}), machines.get(last, {}))
+        for digest in {night.fingerprint for night in nights}
+    }
+    others: dict[tuple[tuple[str, tuple[str, str]], ...], list[Night]] = {}
+    for night in nights:
+        others.setdefault(tuple(found[night.fingerprint].items()), []).append(night)
+    same = others.pop((), [])
+    return same, tuple(
+        OtherMachine(
+            first=there[0].started,
+            last=there[-1].started,
+            sessions=len(there),
+            facts=dict(facts),
         )
-
-    def _between(self, one: str | None, other: str | None) -> dict[str, tuple[str, str]]:
-        if (one, other) not in self._differences:
-            self._differences[one, other] = differences(self._of(one), self._of(other))
-        return self._differences[one, other]
-
-    def _of(self, digest: str | None) -> Mapping[str, str]:
-        if digest not in self._known:
-            rows = self._history.tuples(_FACTS, {"digest": digest})
-            plain: Any = json.loads(rows[0][0]) if rows else {}
-            self._known[digest] = plain.get("machine", {})
-        return self._known[digest]
+        for facts, there in others.items()
+    )
 
 
 def _series_of(results: Results) -> Iterator[Series]:
@@ -162,28 +156,29 @@ def _series_of(results: Results) -> Iterator[Series]:
 def _began(results: Results) -> float:
     try:
         return seconds_of(results.started)
-    except (ValueError, OverflowError) as error:
-        raise HistoryError(f"the results began at {results.started!r}, which is no time") from error
+    except ValueError as error:
+        raise HistoryError(f"session {results.session}: {error}") from error
 
 
-def _days(nights: Sequence[Night], same: Sequence[bool]) -> list[Day]:
-    """Group the nights that make a level by day, in the session's own zone.
+def _days(nights: Sequence[Night], same: Iterable[Night]) -> list[Day]:
+    """Group those on the ``same`` machine that make a level by day, in the session's own zone.
 
     What many sessions of an afternoon share is no level, nor is the median of those runs that
     survived.
     """
-    by_date: dict[str, list[tuple[int, Night]]] = {}
-    for index, night in enumerate(nights):
-        if same[index] and not night.broken and night.median > 0:
-            by_date.setdefault(night.started[:10], []).append((index, night))
+    places = {night.measurement_id: index for index, night in enumerate(nights)}
+    by_date: dict[str, list[Night]] = {}
+    for night in same:
+        if not night.broken and night.median > 0:
+            by_date.setdefault(night.started[:10], []).append(night)
     return [
         Day(
-            index=together[0][0],
-            started=together[0][1].started,
-            began=together[0][1].began,
-            median=median([night.median for _, night in together]),
-            runs=sum(night.runs for _, night in together),
-            sessions=tuple(night.measurement_id for _, night in together),
+            index=places[together[0].measurement_id],
+            started=together[0].started,
+            began=together[0].began,
+            median=median([night.median for night in together]),
+            runs=sum(night.runs for night in together),
+            sessions=tuple(night.measurement_id for night in together),
         )
         for together in by_date.values()
     ]
@@ -225,5 +220,5 @@ def _when(at: str) -> float:
     """Read when a number was accepted; a file written by hand may say that in words."""
     try:
         return seconds_of(at)
-    except (ValueError, OverflowError):
+    except ValueError:
         return 0.0

@@ -30,10 +30,8 @@ TABLES: Final = (
         began REAL NOT NULL,
         ended TEXT,
         interrupted INTEGER NOT NULL DEFAULT 0,
-        source TEXT NOT NULL CHECK (source IN ('launched', 'logs', 'imported')),
         host TEXT,
-        environment TEXT NOT NULL DEFAULT '{}',
-        digest TEXT
+        environment TEXT NOT NULL DEFAULT '{}'
     )
     """,
     "CREATE INDEX sessions_of_a_cluster ON sessions (cluster, estimator, began)",
@@ -116,24 +114,20 @@ TABLES: Final = (
 )
 
 _MAGIC: Final = b"SQLite format 3\x00"
-_HEADER: Final = 100
-_PROGRAM: Final = slice(68, 72)
-_ENTRIES: Final = slice(_HEADER + 3, _HEADER + 5)
-"""How many entries the root of the table of all tables has: none in a new database."""
 
 
 def fault_of(file: Path) -> str | None:
     """Say why a file can be no history; ``None`` where that is not seen, or there is none yet."""
     try:
         with file.open("rb") as opened:
-            header = opened.read(_ENTRIES.stop)
+            header = opened.read(105)
     except OSError:
-        return None  # who opens it as a database is told what the matter is
+        return None  # who opens it as a database reports it
     if not header:
         return None
-    if not header.startswith(_MAGIC) or len(header) < _ENTRIES.stop:
+    if not header.startswith(_MAGIC):
         return "is no database"
-    program = int.from_bytes(header[_PROGRAM], "big")
-    # Of a database in its first moment all else still stands in its log.
-    is_new = not program and not any(header[_ENTRIES])
-    return None if is_new or program == APPLICATION_ID else "is a database of another program"
+    program = int.from_bytes(header[68:72], "big")
+    has_tables = any(header[103:105])
+    is_ours = program == APPLICATION_ID or not (program or has_tables)
+    return None if is_ours else "is a database of another program"

@@ -31,8 +31,8 @@ class Night(NamedTuple):
     of the Unix epoch. ``median``, ``slowest`` and ``fastest`` run are in the unit per second,
     ``runs`` is how many runs count, ``broken`` how many others there were. ``accepted`` is the
     number that was accepted then, ``accepted_at`` and ``accepted_reason`` what is known of that.
-    ``verdict_word`` is as the database has it. ``fingerprint`` is the digest of the machine that it
-    was taken on; ``is_from_logs`` says that nobody can have looked.
+    ``verdict_word`` is as the database has it. ``fingerprint`` is the digest of what it was taken
+    on.
     """
 
     started: str
@@ -48,13 +48,17 @@ class Night(NamedTuple):
     accepted_reason: str | None = None
     verdict_word: str | None = None
     fingerprint: str | None = None
-    is_from_logs: int = False
     measurement_id: int = 0
 
     @property
     def verdict(self) -> Verdict | None:
         """What the gate said; ``None`` where it was not asked, or a test was lost."""
         return _VERDICTS.get(self.verdict_word or "")
+
+    @property
+    def is_from_logs(self) -> bool:
+        """Whether nobody can have looked at the machine."""
+        return self.fingerprint is None
 
     @property
     def is_lost(self) -> bool:

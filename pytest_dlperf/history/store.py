@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.history.opening import (
-    HistoryError,
-    close,
-    named_errors,
-    open_to_read,
-    open_to_write,
-    transaction,
-    wait_at_most,
+from pytest_dlperf.history.opening import HistoryError, named_errors, open_database, transaction
+from pytest_dlperf.history.rows import (
+    Row,
+    case_row,
+    change_row,
+    fingerprint_row,
+    measurement_row,
+    run_rows,
+    session_row,
+    whole_session_row,
+    with_references,
 )
-from pytest_dlperf.history.rows import Row, SessionRows, Source, session_rows
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.records import CaseResult, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from pathlib import Path
-    from types import TracebackType
 
     from pytest_dlperf.history.opening import Connection
-    from pytest_dlperf.history.rows import MeasurementRows
+    from pytest_dlperf.model.records import TestRecord
     from pytest_dlperf.model.results import Results
 
 BUSY_S: Final = 4.0
 """How long another process may hold the database before it is given up."""
 
-_HELD: Final = """
-    SELECT name, unit, verdict FROM measurements
-    JOIN cases ON cases.id = case_id JOIN sessions ON sessions.id = session_id WHERE uid = :uid
-"""
-_HELD_RUNS: Final = """
-    SELECT name, arm, number, throughput, runs.status FROM runs
-    JOIN measurements ON measurements.id = measurement_id
-    JOIN cases ON cases.id = case_id JOIN sessions ON sessions.id = session_id WHERE uid = :uid
-"""
+_RUNNING_BUSY_S: Final = 2.0
+"""The same while tests run."""
 
 
 @final
@@ -52,12 +47,10 @@ class History:
     def open(cls, file: Path, *, busy_s: float = BUSY_S) -> History:
         """Open a database, and make it where there is none.
 
-        Another process may hold it for ``busy_s`` seconds.
-
         Raises:
             HistoryError: It cannot be opened, or a newer version or another program has written it.
         """
-        return cls(file, open_to_write(file, busy_s))
+        return cls(file, open_database(file, busy_s, create=True))
 
     @classmethod
     def read(cls, file: Path, *, busy_s: float = BUSY_S) -> History:
@@ -68,121 +61,93 @@ class History:
         """
         if not file.exists():
             raise HistoryError(f"there is no history {file}")
-        if os.access(file, os.W_OK) and os.access(file.parent, os.W_OK):
-            return cls.open(file, busy_s=busy_s)
-        return cls(file, open_to_read(file, busy_s))
-
-    def wait_at_most(self, busy_s: float) -> None:
-        """From now on, let another process hold the database for so many seconds."""
-        wait_at_most(self._connection, busy_s)
+        return cls(file, open_database(file, busy_s, create=False))
 
     def close(self) -> None:
         """Close it; nothing more can be asked."""
-        close(self._connection)
+        self._connection.close()
 
     def __enter__(self) -> History:
         """Keep it open."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
     # ------------------------------------------------------------------------ writing
 
     def add(self, results: Results, *, imported: bool = False) -> bool:
-        """Put a whole session in, over what was noted of it before; false if it was there.
+        """Put a whole session in, over what was noted of it before.
 
-        Of a whole session that is there, an import changes nothing.
-
-        Raises:
-            HistoryError: The database cannot be written.
-        """
-        rows = self._rows_of(results, imported=imported)
-        with named_errors(self.file), transaction(self._connection):
-            known = self._connection.execute(
-                "SELECT id, ended, digest, source FROM sessions WHERE uid = ?",
-                (rows.session["uid"],),
-            ).fetchone()
-            if known is not None:
-                is_whole = known["ended"] is not None
-                if is_whole and (imported or known["digest"] == rows.session["digest"]):
-                    return False
-                if not imported:
-                    rows.session["source"] = known["source"]  # who noted it knew
-                self._connection.execute("DELETE FROM sessions WHERE id = ?", (known["id"],))
-            self._insert_session(rows)
-        return True
-
-    def differs(self, results: Results) -> bool:
-        """Say whether the session is there with other measurements or verdicts than these.
+        An import changes nothing of a whole session that is there, and returns false.
 
         Raises:
-            HistoryError: The database cannot be read, or the results are no session.
+            HistoryError: The database cannot be written, or the results are no session.
         """
-        rows = self._rows_of(results, imported=True)
-        given = {
-            (part.case["name"], part.measurement["unit"], part.measurement["verdict"])
-            for part in rows.measurements
-        }
-        given_runs = {
-            (part.case["name"], run["arm"], run["number"], run["throughput"], run["status"])
-            for part in rows.measurements
-            for run in part.runs
-        }
-        uid = {"uid": rows.session["uid"]}
-        held = set(self.tuples(_HELD, uid))
-        return (held, set(self.tuples(_HELD_RUNS, uid))) != (given, given_runs)
-
-    def _rows_of(self, results: Results, *, imported: bool) -> SessionRows:
         try:
-            return session_rows(results, _guess_source(results, imported=imported))
-        except (ValueError, OverflowError) as error:
+            with named_errors(self.file), transaction(self._connection):
+                return self._add(results, imported=imported)
+        except ValueError as error:
             raise HistoryError(f"session {results.session}: {error}") from error
 
-    def note(self, session: Row, measurements: Sequence[MeasurementRows]) -> None:
+    def _add(self, results: Results, *, imported: bool) -> bool:
+        session = whole_session_row(results)
+        known = self._connection.execute(
+            "SELECT id, ended FROM sessions WHERE uid = :uid", session
+        ).fetchone()
+        if known is not None:
+            if imported and known["ended"] is not None:
+                return False
+            self._connection.execute("DELETE FROM sessions WHERE id = ?", (known["id"],))
+        session_id = self._insert("sessions", session)
+        for result in with_references(results):
+            self._insert_measurement(session_id, session["began"], result)
+        for change in results.baseline_changes:
+            keys = {"session_id": session_id, "case_id": self._case_id(Case.parse(change.case_id))}
+            self._insert("baseline_changes", {**keys, **change_row(change)}, or_ignore=True)
+        return True
+
+    def note(self, session: Row, results: Iterable[CaseResult]) -> None:
         """Put in what a session has measured while it still goes on.
 
         Raises:
             HistoryError: The database cannot be written.
+            ValueError: A number is too large.
         """
         with named_errors(self.file), transaction(self._connection):
-            self._insert("sessions", session, or_ignore=True)
-            session_id = self._id("sessions", "uid", session["uid"])
-            for rows in measurements:
-                self._insert_measurement(session_id, session["began"], rows)
+            session_id = self._id("sessions", "uid", session)
+            for result in results:
+                self._insert_measurement(session_id, session["began"], result)
 
-    def _insert_session(self, rows: SessionRows) -> None:
-        session_id = self._insert("sessions", rows.session)
-        for measurement in rows.measurements:
-            self._insert_measurement(session_id, rows.session["began"], measurement)
-        for case, change in rows.changes:
-            keys = {"session_id": session_id, "case_id": self._case_id(case)}
-            self._insert("baseline_changes", {**keys, **change}, or_ignore=True)
-
-    def _insert_measurement(self, session_id: int, began: float, rows: MeasurementRows) -> None:
+    def _insert_measurement(self, session_id: int, began: float, result: CaseResult) -> None:
         """Put a measurement in, instead of what the session had of this case."""
-        if rows.facts is not None:
-            digest, facts = rows.facts
-            self._insert("fingerprints", {"digest": digest, "facts": facts}, or_ignore=True)
-        case_id = self._case_id(rows.case)
-        keys = {"session_id": session_id, "case_id": case_id}
+        measured = result.measurement
+        if measured is None:
+            return
+        digest = None
+        if measured.fingerprint is not None:
+            row = fingerprint_row(measured.fingerprint)
+            digest = row["digest"]
+            self._insert("fingerprints", row, or_ignore=True)
+        keys = {"session_id": session_id, "case_id": self._case_id(result.case)}
         self._connection.execute(
             "DELETE FROM measurements WHERE session_id = :session_id AND case_id = :case_id", keys
         )
-        row = {**keys, "began": began, **rows.measurement}
-        measurement_id = self._insert("measurements", row)
-        for run in rows.runs:
+        row = {"began": began, "fingerprint": digest, **measurement_row(result, measured)}
+        measurement_id = self._insert("measurements", {**keys, **row})
+        for run in run_rows(result, measured):
             self._insert("runs", {"measurement_id": measurement_id, **run})
 
-    def _case_id(self, case: Row) -> int:
-        self._insert("cases", case, or_ignore=True)
-        return self._id("cases", "name", case["name"])
+    def _case_id(self, case: Case) -> int:
+        return self._id("cases", "name", case_row(case))
+
+    def _id(self, table: str, key: str, row: Row) -> int:
+        """Give the id of the row with that key, which is inserted where it is missing."""
+        self._insert(table, row, or_ignore=True)
+        query = f"SELECT id FROM {table} WHERE {key} = :{key}"  # noqa: S608 - names of our own
+        found: int = self._connection.execute(query, row).fetchone()["id"]
+        return found
 
     def _insert(self, table: str, row: Row, *, or_ignore: bool = False) -> int:
         """Insert a row and give its id. The names are the code's own, the values are bound."""
@@ -190,11 +155,6 @@ class History:
         verb = "INSERT OR IGNORE" if or_ignore else "INSERT"
         done = self._connection.execute(f"{verb} INTO {table} ({columns}) VALUES ({values})", row)
         return done.lastrowid or 0
-
-    def _id(self, table: str, column: str, value: str) -> int:
-        query = f"SELECT id FROM {table} WHERE {column} = ?"  # noqa: S608 - names of our own
-        found: int = self._connection.execute(query, (value,)).fetchone()["id"]
-        return found
 
     # ------------------------------------------------------------------------ reading
 
@@ -207,7 +167,7 @@ class History:
         with named_errors(self.file):
             return [dict(row) for row in self._connection.execute(query, values or {})]
 
-    def tuples(self, query: str, values: Row) -> list[tuple[Any, ...]]:
+    def tuples(self, query: str, values: Row | None = None) -> list[tuple[Any, ...]]:
         """Give what a query finds, as plain tuples: for many rows.
 
         Raises:
@@ -216,13 +176,39 @@ class History:
         with named_errors(self.file):
             cursor = self._connection.cursor()
             cursor.row_factory = None
-            return cursor.execute(query, values).fetchall()
+            return cursor.execute(query, values or {}).fetchall()
 
 
-def _guess_source(results: Results, *, imported: bool) -> Source:
-    """Logs may be of any machine, so only launches have a fingerprint."""
-    if imported:
-        return Source.IMPORTED
-    measured = [result.measurement for result in results.cases if result.measurement is not None]
-    looked = any(measurement.fingerprint is not None for measurement in measured)
-    return Source.LAUNCHED if looked or not measured else Source.LOGS
+class Recorder:
+    """Keeps one session's measurements while it runs, as it may be killed.
+
+    It gives up quietly at the first trouble: the session's end adds the whole, and reports it.
+    """
+
+    def __init__(self, file: Path, *, session: str, cluster: str, started: str) -> None:
+        """Record under this session; nothing is opened before there is something to record."""
+        self._file = file
+        self._session = {"uid": session, "cluster": cluster, "started": started}
+        self._reported: dict[str, CaseResult] = {}
+        self._gave_up = False
+
+    def note(self, record: TestRecord) -> None:
+        """Record what one test has measured and what was judged of it."""
+        if self._gave_up:
+            return
+        case = record.case
+        result = merge(self._reported.get(case.id) or CaseResult(case=case), record)
+        self._reported[case.id] = result
+        # Single devices that were measured because a speedup needed them.
+        others = [
+            CaseResult(case=Case.parse(case_id), measurement=measurement)
+            for case_id, measurement in record.measurements.items()
+            if case_id not in self._reported
+        ]
+        estimator = next(iter(record.measurements.values())).estimator.value
+        try:
+            session = session_row(**self._session, estimator=estimator)
+            with History.open(self._file, busy_s=_RUNNING_BUSY_S) as history:
+                history.note(session, [result, *others])
+        except (HistoryError, ValueError):
+            self._gave_up = True

@@ -20,7 +20,7 @@ from pytest_dlperf.reports.report import Note, TestStatus
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_dlperf.history.recorder import Recorder
+    from pytest_dlperf.history.store import Recorder
     from pytest_dlperf.model.results import IgnoredLog, Results
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
@@ -188,17 +188,17 @@ class Reporting:
     def _keep(self, record: TestRecord) -> None:
         """Put what was measured into the history at once: the session may be killed."""
         file = self._settings.history_file
-        if file is None or not record.measurements:
+        # Of logs nothing is lost: they can be judged again.
+        if file is None or self._settings.log_sources or not record.measurements:
             return
         if self._recorder is None:
-            from pytest_dlperf.history.recorder import Recorder
+            from pytest_dlperf.history.store import Recorder
 
             self._recorder = Recorder(
                 file,
                 session=self._id,
                 cluster=self._suite.cluster.name,
                 started=self._started.isoformat(timespec="seconds"),
-                from_logs=bool(self._settings.log_sources),
             )
         self._recorder.note(record)
 
