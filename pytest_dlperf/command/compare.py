@@ -42,11 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "versions, of two clusters. For each case the ratio of the throughputs, B over A, with its "
         "95 % interval. It informs and is no gate: a slower B is no failure."
     )
-    parser.epilog = (
-        "Exit codes: 0 compared, whatever came out; 2 a file cannot be read or written, a "
-        "report would overwrite what is compared, the estimators differ, or no case was measured "
-        "in both."
-    )
     parser.add_argument("first", type=file_argument, metavar="A.json", help="what is compared with")
     parser.add_argument("second", type=file_argument, metavar="B.json", help="what is compared")
     for letter in "ab":

@@ -47,20 +47,20 @@ class Row:
 
 
 def table_lines(rows: Sequence[Row], style: Style) -> Iterator[str]:
-    """The table, the cases in their order, below each refused one the reason."""
+    """Lay out the cases in their order, below each refused one the reason."""
     cells = [("case", "rule", *_HEADINGS), *map(_cells, rows)]
     head, *below = stacked(cells, "llr", names=2, width=style.width)
     yield from (style(line, "bold") for line in head)
     for row, lines in zip(rows, below, strict=True):
         fault = row.qualification.fault
-        told = () if fault is None else wrapped(f"refused: {fault}", style.width - len(_INDENT))
+        refusal = () if fault is None else wrapped(f"refused: {fault}", style.width - len(_INDENT))
         markup = ("green",) if fault is None else ("red",)
-        for line in (*lines, *(f"{_INDENT}{line}" for line in told)):
+        for line in (*lines, *(f"{_INDENT}{line}" for line in refusal)):
             yield style(line, *markup)
 
 
 def legend_lines(rows: Sequence[Row], *, trials: int, seed: int) -> Iterator[str]:
-    """What the headings mean, and how the numbers were found."""
+    """Explain the headings, and how the numbers were found."""
     yield from _LEGEND
     untried = sum(not row.qualification.nights for row in rows)
     if untried:

@@ -35,7 +35,7 @@ from pytest_dlperf.reports.tables import wrapped
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.baseline import Baseline
@@ -121,15 +121,15 @@ def run(options: argparse.Namespace) -> int:
     style = Style(sys.stdout)
     rows = _qualified(tasks)
     if rows:
-        _print(table_lines(rows, style))
-        _print(("", *legend_lines(rows, trials=options.trials, seed=options.seed), ""))
+        legend = legend_lines(rows, trials=options.trials, seed=options.seed)
+        print(*table_lines(rows, style), "", *legend, "", sep="\n")  # noqa: T201 - a command prints
     left_out = {
         f"with fewer than {MIN_RUNS} recorded runs; --dlperf-extend-baselines adds those of "
         "sessions that pass": len(baselines) - len(tasks),
         "without baseline; --dlperf-create-baselines records what is measured": len(cases)
         - len(baselines),
     }
-    _print(_summary(suite.cluster.name, rows, left_out, style))
+    print(*_summary(suite.cluster.name, rows, left_out, style), sep="\n")  # noqa: T201 - as above
     return FINE if rows and not any(row.qualification.fault for row in rows) else FAULTS
 
 
@@ -218,11 +218,6 @@ def _qualify(task: Task) -> Row:
 
 
 # --------------------------------------------------------------------------- telling
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)  # noqa: T201 - a command prints
 
 
 def _summary(

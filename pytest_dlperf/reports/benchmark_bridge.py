@@ -9,7 +9,7 @@ its results are kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.judgement import Quantity
@@ -117,37 +117,23 @@ class _Axes(dict[str, Any]):
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fixture:
-    """Stand in for the fixture of a test, as far as ``Metadata`` reads it.
-
-    Saved runs are joined by ``fullname``. Numbers of two clusters or estimators are not compared,
-    so both stand there; the test that measured the case does not, for any test may.
-    """
-
-    name: str
-    fullname: str
-    group: str
-    param: str
-    params: dict[str, Any]
-    extra_info: dict[str, Any]
-    cprofile_stats: None = None
-    has_error: bool = False
-
-
 def _benchmark(result: CaseResult, measurement: Measurement, cluster: str) -> Any:
     from pytest_benchmark.stats import Metadata
 
     case = result.case
     # With brackets, as the names of tests have them: it groups by what stands before them.
     name = f"step[{case.id}]"
-    fixture = _Fixture(
+    # In place of a test's fixture. Saved runs are joined by the full name: numbers of two clusters
+    # or estimators are not compared, while any test may have measured the case.
+    fixture = SimpleNamespace(
         name=name,
         fullname=f"{cluster}/{measurement.estimator.value}::{name}",
         group=f"{case.system}-{case.precision}",
         param=case.id,
         params=_Axes(case.axes()),
         extra_info=_extra_info(result, measurement, cluster),
+        cprofile_stats=None,
+        has_error=False,
     )
     benchmark = Metadata(fixture, iterations=1, options={})
     for throughput in measurement.throughputs:

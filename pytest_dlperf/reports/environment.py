@@ -11,7 +11,7 @@ from pytest_dlperf.reports.figures import detectable_losses
 from pytest_dlperf.reports.numbers import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
@@ -110,17 +110,6 @@ def environment_facts(environment: Mapping[str, Any]) -> Iterator[tuple[str, str
             yield name, ", ".join(f"{key} {_text(item)}" for key, item in value.items()) or ABSENT
         else:
             yield name, _text(value)
-
-
-def measured_facts(cases: Iterable[CaseResult]) -> Iterator[tuple[str, str]]:
-    """Name what the cases were measured on; of facts that differ among them all values."""
-    found: dict[str, dict[str, None]] = {}
-    for result in cases:
-        taken_on = result.measurement.fingerprint if result.measurement else None
-        for kind in ("machine", "software"):
-            for name, value in (getattr(taken_on, kind) if taken_on else {}).items():
-                found.setdefault(f"{kind}: {name}", {})[value] = None
-    yield from ((name, ", ".join(values)) for name, values in found.items())
 
 
 def _text(value: Any) -> str:

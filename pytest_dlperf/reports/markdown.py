@@ -22,7 +22,7 @@ from pytest_dlperf.reports.case_status import (
     words_of,
     worst_first,
 )
-from pytest_dlperf.reports.environment import environment_facts, measured_facts, session_facts
+from pytest_dlperf.reports.environment import environment_facts, session_facts
 from pytest_dlperf.reports.figures import (
     CHANGE_HEADINGS,
     accepted,
@@ -48,6 +48,7 @@ from pytest_dlperf.reports.markdown_text import (
     table,
 )
 from pytest_dlperf.reports.remarks import remark_lines
+from pytest_dlperf.results.comparison import measured_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -56,10 +57,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.results import Results
 
-IGNORED_SHOWN: Final = 20
-"""Left-out logs that the page lists."""
-REASONS_SHOWN: Final = 20
-"""Reasons for which cases were not measured that it lists."""
+LINES_SHOWN: Final = 20
+"""Left-out logs that the page lists, and reasons for which cases were not measured."""
 CASES_SHOWN: Final = 10
 """Cases that it names for one such reason."""
 
@@ -173,7 +172,7 @@ def _absent(cases: Sequence[CaseResult]) -> str:
         why = f" ({inline(first)}{like_it})" if first else ""
         named = numbers.named(list(map(code, reasons_of)), CASES_SHOWN)
         lines.append(f"**{status_name}**{why}: {named}")
-    return _some(lines, REASONS_SHOWN)
+    return _some(lines)
 
 
 def _accepted(results: Results) -> str:
@@ -186,19 +185,19 @@ def _accepted(results: Results) -> str:
 
 def _ignored(results: Results) -> str:
     lines = [f"{code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
-    return f"{len(lines)} in all.\n\n{_some(lines, IGNORED_SHOWN)}" if lines else ""
+    return f"{len(lines)} in all.\n\n{_some(lines)}" if lines else ""
 
 
 def _environment(results: Results) -> str:
-    facts = [*environment_facts(results.environment), *measured_facts(results.cases)]
+    facts = [*environment_facts(results.environment), *measured_facts(results.cases).items()]
     return table(("fact", "value"), [(inline(name), inline(fact)) for name, fact in facts])
 
 
-def _some(lines: Sequence[str], shown: int) -> str:
+def _some(lines: Sequence[str]) -> str:
     """List some lines, and say how many more there are."""
-    more = len(lines) - shown
+    more = len(lines) - LINES_SHOWN
     rest = [f"… and {more} more; the results file (`--dlperf-json`) has all"] if more > 0 else []
-    return bullets([*lines[:shown], *rest])
+    return bullets([*lines[:LINES_SHOWN], *rest])
 
 
 # ---------------------------------------------------------------- a case with an alarm

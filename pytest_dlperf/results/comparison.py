@@ -263,7 +263,11 @@ def _different_facts(
 ) -> tuple[tuple[str, str | None, str | None], ...]:
     """Compare clusters, pytest's machine, and what the compared cases were taken on."""
     ours, theirs = (
-        {"cluster": side.cluster, **_pytest_facts(side), **_case_facts(side, ids)}
+        {
+            "cluster": side.cluster,
+            **_pytest_facts(side),
+            **measured_facts(result for result in side.cases if result.case.id in ids),
+        }
         for side in (first, second)
     )
     return tuple(
@@ -281,12 +285,12 @@ def _pytest_facts(results: Results) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 
-def _case_facts(results: Results, ids: set[str]) -> dict[str, str]:
-    """Collect machine and software of these cases; all values where they differ among cases."""
+def measured_facts(cases: Iterable[CaseResult]) -> dict[str, str]:
+    """Collect machine and software of cases; all values of facts that differ among them."""
     values: dict[str, set[str]] = {}
-    for result in results.cases:
+    for result in cases:
         taken_on = result.measurement.fingerprint if result.measurement else None
-        if taken_on is not None and result.case.id in ids:
+        if taken_on is not None:
             for name, value in [*taken_on.machine.items(), *taken_on.software.items()]:
                 values.setdefault(name, set()).add(value)
     return {name: ", ".join(sorted(found)) for name, found in values.items()}

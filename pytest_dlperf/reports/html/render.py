@@ -37,7 +37,7 @@ _UNSHOWN: Final = re.compile(
 
 
 def render(template_name: str, **values: Any) -> str:
-    r"""A page from one of the templates.
+    r"""Make a page from one of the templates.
 
     Every value is escaped; what cannot be shown stands there as its code (``\x1b``). The page
     loads nothing and runs nothing but the scripts of the package that its template names.
