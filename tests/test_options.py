@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -357,5 +356,7 @@ def test_the_table_of_the_readme_is_that_of_the_options() -> None:
         f"| {option.meaning.replace('|', '/')} |".replace("|  |", "| |")
         for option in OPTIONS.values()
     )
-    table = "\n".join(chain(["| option | environment | meaning |", "|---|---|---|"], rows))
-    assert f"\n\n{table}\n\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+    table = ["| option | environment | meaning |", "|---|---|---|", *rows]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [row for row in table if row not in readme.splitlines()] == []
+    assert "\n".join(["", *table, ""]) in readme

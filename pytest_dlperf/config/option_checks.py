@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.options import OPTIONS
-from pytest_dlperf.config.values import ControlArm, Given, file_to_write
+from pytest_dlperf.config.values import ControlArm, Given, file_to_write, folder_to_write, history
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +112,11 @@ def _check_tables(settings: Settings, others: Mapping[str, Path], systems: Conta
 
 
 def _reports(settings: Settings) -> dict[str, Path]:
-    """The places of our own reports, by option."""
-    names = ("json_file", "markdown_file", "html_file", "tables_directory", "history_file")
-    places = {OPTIONS[name].flag: getattr(settings, name) for name in names}
-    return {option: path for option, path in places.items() if path is not None}
+    """The places of our own reports, by option: what is read as something to write."""
+    written = (file_to_write, folder_to_write, history)
+    places = {
+        option.flag: getattr(settings, name)
+        for name, option in OPTIONS.items()
+        if option.read in written
+    }
+    return {flag: path for flag, path in places.items() if path is not None}

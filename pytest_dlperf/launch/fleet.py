@@ -12,7 +12,7 @@ from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
 from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.supervisor_client import Place
-from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -233,7 +233,15 @@ class Fleet:
     def _hosts(self) -> tuple[Host, ...]:
         if self._resolved is None:
             hosts = self._declared or (THIS_MACHINE,)
-            resolved = self.launcher.resolve(hosts)
+            try:
+                resolved = self.launcher.resolve(hosts)
+            except DlperfError:
+                raise
+            except Exception as error:  # a plugin's launcher may raise anything
+                fault = f"{type(error).__name__}: {error}"
+                raise BrokenError(
+                    f"launcher {self.launcher.name} cannot resolve hosts: {fault}"
+                ) from error
             first: dict[str, str] = {}
             for host in resolved:
                 if host.address.lower() in first:
