@@ -63,8 +63,8 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
         "PYTEST_XDIST_WORKER",
     ):
         monkeypatch.delenv(name, raising=False)
-    # Hypothesis is for the tests around; its plugin takes a second of every session.
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    # Other plugins take a good part of every session; Hypothesis is for the tests around.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:benchmark")
     # The lock by which sessions take turns on a machine lies there: tests have one each.
     temporary = pytester.path / "tmp"
     temporary.mkdir()
@@ -80,6 +80,13 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     # Strict as the project itself is: a warning of ours would fail here.
     pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
     return Suite(pytester)
+
+
+@pytest.fixture
+def with_benchmark(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the sessions of a test load pytest-benchmark, as they do where it is installed."""
+    del suite  # it leaves it out, so it comes first
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
 
 
 def _what_does_not_ship(folder: str, names: list[str]) -> set[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ONE, TWO = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 
 
+@pytest.mark.usefixtures("with_benchmark")
 def test_machine_readable_reports_have_one_word_for_a_number(suite: Suite) -> None:
     """With pooled sessions the reference is another number than the accepted one."""
     nights = Nights(suite)

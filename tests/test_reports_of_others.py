@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def nights(suite: Suite) -> Nights:
+def nights(suite: Suite, with_benchmark: None) -> Nights:
+    del with_benchmark
     nights = Nights(suite)
     nights.accept(nights.numbers("accepted"))
     return nights
