@@ -322,6 +322,13 @@ def own_lines(text: str, name: str) -> set[int]:
     at=st.lists(st.integers(0, 40), min_size=4, max_size=4),
 )
 @example(
+    steps=[("accept a speedup", "fp32-b128-4n8g"), ("accept", "fp32-b128-4n8g")],
+    line_end="\n",
+    ends=False,
+    more=[],
+    at=[0, 0, 0, 0],
+)
+@example(
     steps=[("extend", "fp32-b128-1n1g")], line_end="\r\n", ends=False, more=[], at=[0, 0, 0, 0]
 )
 def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - what a file may be like

@@ -245,7 +245,9 @@ def _carried_over(text: str, before: str, after: str, end_of_line: str) -> str:
         for line in lines:
             indent = _indent(line)
             if indent <= least:
-                near = _beside(indent, first if first < last else first - 1, old)
+                # Not beside a line that goes and lies further out.
+                is_deep = first < last and _indent(old.content[first]) >= indent
+                near = _beside(indent, first if is_deep else first - 1, old)
                 shift = _indent(own.content[spans[near][0]]) - _indent(old.content[near])
                 least = indent
             parts.append(f"{' ' * (indent + shift)}{line.lstrip()}{end_of_line}")
