@@ -15,7 +15,6 @@ from baseline_texts import (
     SYSTEM,
     TEXT,
     accept,
-    case,
     cluster_in,
     create,
     do,
@@ -27,7 +26,7 @@ from baseline_texts import (
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.baselines.recording import Change, ChangeKind, delete
+from pytest_dlperf.baselines.recording import Change, delete
 from pytest_dlperf.files.yamlfile import YamlError
 
 if TYPE_CHECKING:
@@ -478,17 +477,3 @@ def test_branches_that_change_different_cases_merge(cluster: Cluster, one: str, 
     assert all((now[key].throughput, now[key].sessions) == (100.0, ()) for key in untouched)
     for key in keys & {("fp32-b128", "1n2g"), ("fp32-b128", "1n8g")}:
         assert now[key].throughput == 120.0
-
-
-def test_a_change_of_a_kind_needs_its_numbers(cluster: Cluster) -> None:
-    with pytest.raises(ValueError, match=r"the change 'extend' of .* does not fit its numbers"):
-        Change(kind=ChangeKind.EXTEND, case=case("fp32-b128-1n1g"), throughput=1.0, at=NIGHT)
-    write(cluster)
-    with pytest.raises(ValueError, match=r"speedup 2\.0, 0 runs, a known baseline"):
-        Change(
-            kind=ChangeKind.SPEEDUP,
-            case=case("fp32-b128-1n1g"),
-            known=known(cluster, "fp32-b128-1n1g"),
-            speedup=2.0,
-            at=NIGHT,
-        )

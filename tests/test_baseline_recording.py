@@ -192,10 +192,8 @@ def test_a_session_that_was_judged_against_other_numbers_changes_nothing(cluster
     assert result.done == ()
     assert [change for change, _ in result.refused] == late
     reasons = [reason.replace(str(file), "FILE") for _, reason in result.refused]
-    assert reasons[0].endswith(
-        " was changed meanwhile (from 352.72 to 360 images/s); run again to be held against it"
-    )
-    assert f" was changed meanwhile (a session of {NIGHT} was added); run again" in reasons[1]
+    for reason in reasons[:2]:
+        assert reason.endswith(" was changed meanwhile; run again to be held against it")
     assert reasons[2].startswith("the entry that this session was judged against is gone from FILE")
     assert reasons[3].startswith("another session has recorded 5 at FILE:")
     assert file.read_bytes() == before

@@ -19,7 +19,6 @@ from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.model.case import Case
 
@@ -62,32 +61,6 @@ class Change:
     acceptance: Acceptance | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Refuse a change that lacks what its kind needs.
-
-        Raises:
-            ValueError: A number is missing, or one is given that the kind would not write.
-        """
-        throughput, speedup = self.throughput is not None, self.speedup is not None
-        fits = {
-            ChangeKind.CREATE: throughput and self.known is None,
-            ChangeKind.ACCEPT: (throughput or speedup) and self.known is not None,
-            ChangeKind.SPEEDUP: speedup
-            and not throughput
-            and self.known is not None
-            and self.known.speedup is None,
-            ChangeKind.EXTEND: bool(self.runs)
-            and not (throughput or speedup)
-            and self.known is not None,
-        }
-        if not fits[self.kind]:
-            msg = (
-                f"the change {self.kind.value!r} of {self.case.id} does not fit its numbers: "
-                f"throughput {self.throughput}, speedup {self.speedup}, {len(self.runs)} runs, "
-                f"{'a' if self.known else 'no'} known baseline"
-            )
-            raise ValueError(msg)
-
     @property
     def key(self) -> tuple[str, str]:
         """Variant and topology, as ``load_baselines`` has them."""
@@ -122,38 +95,23 @@ def record(
         OSError: The file or its folder cannot be written. After any error the old file stands.
     """
     new_text = new_file(system, unit, cluster.estimator.value, provenance)
+    done: list[Change] = []
+    refused: list[tuple[Change, str]] = []
     with opened(cluster, system, new_text=new_text) as file:
-        plan = _Plan(file.standing, unit, cluster)
+        wanted = dict(file.standing)
         for change in changes:
-            plan.add(change)
-        if plan.done:
-            file.write(plan.wanted, recorded=plan.done[0].at[:10])
-    return Recorded(done=tuple(plan.done), refused=tuple(plan.refused))
-
-
-class _Plan:
-    """What a session's changes come to, and what the file has to say then."""
-
-    def __init__(self, standing: Baselines, unit: str, cluster: Cluster) -> None:
-        self.done: list[Change] = []
-        self.refused: list[tuple[Change, str]] = []
-        self.wanted = dict(standing)
-        self._standing = standing
-        self._unit = unit
-        self._cluster = cluster
-
-    def add(self, change: Change) -> None:
-        """Take a change into the plan, or refuse it."""
-        key = change.key
-        # What counts is what stood before this session, which may change a case twice.
-        judged = self._standing if change.known else self.wanted
-        reason = _why_not(change, judged.get(key), self._unit, self._cluster.estimator)
-        if reason is not None:
-            self.refused.append((change, reason))
-            return
-        present = self.wanted.get(key)
-        self.wanted[key] = _after(_as_kept(change), present, self._unit, self._cluster)
-        self.done.append(change)
+            key = change.key
+            # What counts is what stood before this session, which may change a case twice.
+            judged = file.standing if change.known else wanted
+            why = _why_not(change, judged.get(key), unit, cluster.estimator)
+            if why is not None:
+                refused.append((change, why))
+                continue
+            wanted[key] = _after(_as_kept(change), wanted.get(key), unit, cluster)
+            done.append(change)
+        if done:
+            file.write(wanted, recorded=done[0].at[:10])
+    return Recorded(done=tuple(done), refused=tuple(refused))
 
 
 def delete(cluster: Cluster, system: str, keys: Collection[tuple[str, str]]) -> None:
@@ -198,19 +156,8 @@ def _why_not(
             "run again"
         )
     if not is_same(change.known, standing):
-        return (
-            f"{standing.place} was changed meanwhile{_difference(change.known, standing)}; run "
-            "again to be held against it"
-        )
+        return f"{standing.place} was changed meanwhile; run again to be held against it"
     return None
-
-
-def _difference(old: Baseline, new: Baseline) -> str:
-    if old.throughput != new.throughput:
-        return f" (from {old.throughput:g} to {new.throughput:g} {new.unit})"
-    if len(old.sessions) != len(new.sessions) or old.sessions != new.sessions:
-        return f" (a session of {new.sessions[-1].at} was added)" if new.sessions else ""
-    return ""
 
 
 def _as_kept(change: Change) -> Change:
