@@ -189,11 +189,11 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-control=always", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is launch"),
         (
             ["--dlperf-json=a/../report", "--dlperf-markdown=report"],
-            "--dlperf-json and --dlperf-markdown both name {path}/report; give each a file",
+            "--dlperf-markdown and --dlperf-json both name {path}/a/../report; give each a file",
         ),
         (
             ["--dlperf-html=link", "--dlperf-markdown=there/page"],
-            "--dlperf-markdown and --dlperf-html both name {path}/link",
+            "--dlperf-html and --dlperf-markdown both name {path}/there/page",
         ),
         (
             ["--dlperf-tables=report", "--dlperf-history=report"],
