@@ -19,7 +19,7 @@ from pytest_dlperf.reports.figures import by_training
 from pytest_dlperf.reports.markdown_text import code, inline, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_dlperf.model.case import Case, Topology
@@ -30,15 +30,19 @@ if TYPE_CHECKING:
 _SIGNIFICANT_DIGITS: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Row:
-    """One topology of a training; ``None`` is what there is no number of."""
+    """One measured topology of a training."""
 
     topology: Topology
-    average: float | None
-    median: float | None
+    measurement: Measurement
     speedup: float | None
-    note: str | None = None
+
+    @property
+    def fault(self) -> str:
+        """Why there is no number: of a case with a broken run nothing is a result."""
+        broken = [f"run {run.run} {run.status.value}" for run in self.measurement.broken_runs]
+        return "; ".join(broken) or ("no run" if self.measurement.median is None else "")
 
 
 def write_tables(folder: Path, results: Results) -> None:
@@ -56,7 +60,7 @@ def write_tables(folder: Path, results: Results) -> None:
         file = folder / case.system / f"{case.variant}_result.json"
         if rows or file.exists():
             log_name = results.log_names.get(case.system, case.system)
-            plain = {log_name: dict(_entries(case, rows))}
+            plain = {log_name: _entries(case, rows)}
             write_whole(file, json.dumps(plain, indent=2, allow_nan=False) + "\n")
         of_system = sections.setdefault(case.system, [])
         if rows:
@@ -72,7 +76,7 @@ def write_tables(folder: Path, results: Results) -> None:
 def _rows(members: Sequence[CaseResult]) -> list[_Row]:
     """Return the measured topologies of a training, in their order."""
     rows = {
-        result.case.topology: _row(result.case.topology, result.measurement, result.speedup)
+        result.case.topology: _Row(result.case.topology, result.measurement, result.speedup)
         for result in members
         if result.measurement is not None
     }
@@ -80,22 +84,8 @@ def _rows(members: Sequence[CaseResult]) -> list[_Row]:
         # It is measured for the speedups of others, selected or not.
         single = next(filter(None, (result.single_device for result in members)), None)
         if single is not None:
-            rows[SINGLE_DEVICE] = _row(SINGLE_DEVICE, single, 1.0)
+            rows[SINGLE_DEVICE] = _Row(SINGLE_DEVICE, single, 1.0)
     return [rows[topology] for topology in sorted(rows)]
-
-
-def _row(topology: Topology, measurement: Measurement, speedup: float | None) -> _Row:
-    broken = measurement.broken_runs
-    if broken or measurement.median is None:
-        # Of a case with a broken run nothing is a result.
-        note = "; ".join(f"run {run.run} {run.status.value}" for run in broken) or "no run"
-        return _Row(topology=topology, average=None, median=None, speedup=None, note=note)
-    return _Row(
-        topology=topology,
-        average=_rounded(measurement.mean),
-        median=_rounded(measurement.median),
-        speedup=_rounded(speedup),
-    )
 
 
 def _rounded(value: float | None) -> float | None:
@@ -107,18 +97,17 @@ def _rounded(value: float | None) -> float | None:
     return statistics.rounded(value, PUBLISHED_DECIMALS)
 
 
-def _entries(case: Case, rows: Sequence[_Row]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for row in rows:
-        if row.median is not None:
-            yield (
-                str(row.topology),
-                {
-                    "average_speed": row.average,
-                    "batch_size_per_device": case.batch_per_device,
-                    "median_speed": row.median,
-                    "speedup": row.speedup,
-                },
-            )
+def _entries(case: Case, rows: Sequence[_Row]) -> dict[str, dict[str, Any]]:
+    return {
+        str(row.topology): {
+            "average_speed": _rounded(row.measurement.mean),
+            "batch_size_per_device": case.batch_per_device,
+            "median_speed": _rounded(row.measurement.median),
+            "speedup": _rounded(row.speedup),
+        }
+        for row in rows
+        if not row.fault
+    }
 
 
 def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Results) -> str:
@@ -134,21 +123,24 @@ def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Resul
         table(("node_num", "gpu_num", "samples/s", "speedup"), map(_cells, rows)),
     ]
     absent = [str(m.case.topology) for m in members if m.measurement is None]
-    notes = [f"- {code(str(row.topology))}: {inline(row.note)}" for row in rows if row.note]
+    notes = [f"- {code(str(row.topology))}: {inline(row.fault)}" for row in rows if row.fault]
     if absent:
         notes.append(f"- not measured: {', '.join(absent)}")
-    if SINGLE_DEVICE not in {row.topology for row in rows if row.median is not None}:
+    if SINGLE_DEVICE not in {row.topology for row in rows if not row.fault}:
         notes.append("- without a measurement of one device there is no speedup")
     return "\n".join([*lines, *(["", *notes] if notes else [])])
 
 
 def _cells(row: _Row) -> tuple[str, ...]:
-    nodes, devices = row.topology.nodes, row.topology.world_size
+    places = str(row.topology.nodes), str(row.topology.world_size)
+    if row.fault:
+        return *places, numbers.ABSENT, numbers.ABSENT
     speedup = "1" if row.topology == SINGLE_DEVICE and row.speedup else _written(row.speedup)
-    return str(nodes), str(devices), _written(row.median), speedup
+    return *places, _written(row.measurement.median), speedup
 
 
 def _written(value: float | None) -> str:
-    if value is None:
+    rounded = _rounded(value)
+    if rounded is None:
         return numbers.ABSENT
-    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.{_SIGNIFICANT_DIGITS}g}"
+    return f"{rounded:.2f}" if abs(rounded) >= 1 else f"{rounded:.{_SIGNIFICANT_DIGITS}g}"
