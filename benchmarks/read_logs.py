@@ -89,18 +89,18 @@ def write_log(path: Path, size: int) -> int:
 def read_ours(path: str, last: int) -> str:
     """Measure the log with the package; the throughput."""
     from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-    from pytest_dlperf.logs.throughput import measure_log
+    from pytest_dlperf.logs.throughput import LogReading
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Window
 
-    run = measure_log(
+    run = LogReading(
         path,
         number=1,
         case=Case.parse(f"ngc_pytorch-resnet50-fp32-b{BATCH}-1n1g"),
         log_format=BUILTIN_FORMATS["dllogger"],
         window=Window(warmup_steps=WARMUP, measured_steps=last - WARMUP - SETTLING),
         estimator=Estimator.STEADY,
-    )
+    ).finish()
     if run.throughput is None:
         raise SystemExit(run.reason)
     return f"{run.throughput:.3f}"

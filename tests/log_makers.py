@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import measure_log
+from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, Window
 
@@ -39,16 +39,15 @@ def measured(  # noqa: PLR0913 - a log and everything that it is judged by
     """Write a log below ``path`` and measure it."""
     log = path / "run.log"
     log.write_bytes(content.encode() if isinstance(content, str) else content)
-    return measure_log(
+    return LogReading(
         log,
         number=1,
         case=of or case(),
         log_format=BUILTIN_FORMATS[log_format] if isinstance(log_format, str) else log_format,
         window=window,
         estimator=estimator,
-        limit=limit,
         buffer_size=buffer_size,
-    )
+    ).finish(limit)
 
 
 def seconds(count: int, *, base: float = 0.35) -> list[float]:

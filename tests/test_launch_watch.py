@@ -12,7 +12,7 @@ from pytest_dlperf.launch import watch
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.watch import Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import LogReading, measure_log
+from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
@@ -102,15 +102,14 @@ class Watched:
         return stopped.stop
 
     def measured(self, limit: int | None = None) -> Run:
-        return measure_log(
+        return LogReading(
             self.logs[0],
             number=1,
             case=self.case,
             log_format=self.log_format,
             window=WINDOW,
             estimator=self.estimator,
-            limit=limit,
-        )
+        ).finish(limit)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, custom_format
-from pytest_dlperf.logs.throughput import measure_log
+from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def test_a_log_that_is_not_there(tmp_path: Path, estimator: Estimator) -> None:
         (tmp_path / "none.log", "No such file or directory"),
         (tmp_path, "Is a directory"),
     ):
-        run = measure_log(
+        run = LogReading(
             path,
             number=3,
             case=make.case(),
             log_format=BUILTIN_FORMATS["dllogger"],
             window=make.WINDOW,
             estimator=estimator,
-        )
+        ).finish()
         assert refused(run) == f"the log cannot be read: {why}"
         assert (run.run, run.log, run.steps) == (3, str(path), 0)
 
@@ -51,14 +51,14 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, estimator: Es
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket.log"))
         for name in ("fifo.log", "endless.log", "socket.log"):
-            run = measure_log(
+            run = LogReading(
                 tmp_path / name,
                 number=1,
                 case=make.case(),
                 log_format=BUILTIN_FORMATS["dllogger"],
                 window=make.WINDOW,
                 estimator=estimator,
-            )
+            ).finish()
             assert refused(run) == "the log cannot be read: it is no regular file"
 
 

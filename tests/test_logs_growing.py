@@ -15,7 +15,7 @@ from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_siz
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, LogFormat
 from pytest_dlperf.logs.reader import LONGEST_LINE
 from pytest_dlperf.logs.steps import LOOK_AHEAD
-from pytest_dlperf.logs.throughput import LogReading, LogState, measure_log
+from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
@@ -66,15 +66,14 @@ class Growing:
 
     def measured(self, limit: int | None = None) -> Run:
         """What the log gives that is read at once."""
-        return measure_log(
+        return LogReading(
             self.path,
             number=1,
             case=self.case,
             log_format=self.log_format,
             window=self.window,
             estimator=self.estimator,
-            limit=limit,
-        )
+        ).finish(limit)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import measure_log
+from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 DATA = Path(__file__).parent / "data" / "logs"
@@ -17,14 +17,14 @@ SHORT = Window(warmup_steps=10, measured_steps=40)
 
 def measured(log: str, topology: str, batch: int, window: Window, estimator: Estimator) -> Run:
     name = next(name for name in BUILTIN_FORMATS if log.startswith(name))
-    return measure_log(
+    return LogReading(
         DATA / log,
         number=1,
         case=make.case(topology, batch=batch),
         log_format=BUILTIN_FORMATS[name],
         window=window,
         estimator=estimator,
-    )
+    ).finish()
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_another_case_than_the_one_that_ran(log: str, topology: str, batch: int,
 
 
 def test_the_later_print_format_is_not_taken_for_the_first() -> None:
-    run = measure_log(
+    run = LogReading(
         DATA / "paddlecv_later.log",
         number=1,
         case=make.case(),
         log_format=BUILTIN_FORMATS["paddle_resnet"],
         window=Window(warmup_steps=0, measured_steps=2),
         estimator=Estimator.PUBLISHED,
-    )
+    ).finish()
     assert run.reason == (
         "this is a log in the later PaddleCV print format (batch_cost, ips), not one of format "
         "paddle_resnet"

@@ -107,7 +107,7 @@ class FactCheck:
         """
         broken: tuple[int, Fact, str] | None = None
         for fact in self._facts:
-            declared = fact.declared(self._case)
+            declared = str(fact.declared(self._case))
             for match in fact.pattern.finditer(region.buffer, 0, end):
                 found = match[1].decode(errors="replace")
                 if found != declared and (broken is None or match.start(1) < broken[0]):

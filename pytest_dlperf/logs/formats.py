@@ -16,6 +16,7 @@ import re
 import warnings
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -106,7 +107,7 @@ class Fact:
 
     name: str
     pattern: re.Pattern[bytes]
-    declared: Callable[[Case], str]
+    declared: Callable[[Case], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,31 +191,15 @@ def _timing_names() -> str:
     return ", ".join(timing.value for timing in Timing)
 
 
-def _world_size(case: Case) -> str:
-    return str(case.topology.world_size)
+_WORLD_SIZE: Final = attrgetter("topology.world_size")
+_BATCH_PER_DEVICE: Final = attrgetter("batch_per_device")
 
 
-def _batch_per_device(case: Case) -> str:
-    return str(case.batch_per_device)
+def _batch_per_node(case: Case) -> int:
+    return case.batch_per_device * case.topology.devices_per_node
 
 
-def _batch_per_node(case: Case) -> str:
-    return str(case.batch_per_device * case.topology.devices_per_node)
-
-
-def _nodes(case: Case) -> str:
-    return str(case.topology.nodes)
-
-
-def _devices_per_node(case: Case) -> str:
-    return str(case.topology.devices_per_node)
-
-
-def _precision(case: Case) -> str:
-    return case.precision
-
-
-def _fact(name: str, pattern: bytes, declared: Callable[[Case], str]) -> Fact:
+def _fact(name: str, pattern: bytes, declared: Callable[[Case], object]) -> Fact:
     return Fact(name=name, pattern=re.compile(pattern), declared=declared)
 
 
@@ -242,7 +227,7 @@ _PADDLE_RESNET: Final = LogFormat(
     facts=(
         # The blank in front tells it from test_batch_size.
         _fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
-        _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _world_size),
+        _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _WORLD_SIZE),
     ),
     # PaddlePaddle/resnet50v1.5/extract_paddle_logs.py
     published=Published(rule=Rule.MEAN_SPEED, glued=JoinedRecords.LAST),
@@ -266,8 +251,8 @@ _DLLOGGER: Final = LogFormat(
     stamps_sort=True,
     even_epochs=True,
     facts=(
-        _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _batch_per_device),
-        _fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _world_size),
+        _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_DEVICE),
+        _fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _WORLD_SIZE),
     ),
     # NVIDIADeepLearningExamples/PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
     published=Published(rule=Rule.ELAPSED, only_steps_above=5, print_interval=1),
@@ -303,8 +288,8 @@ _PLSC: Final = LogFormat(
     rate_scope=RateScope.GLOBAL,
     settling_steps=1,
     facts=(
-        _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _batch_per_device),
-        _fact("num_trainers", rb"num_trainers: " + _COUNT, _world_size),
+        _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_DEVICE),
+        _fact("num_trainers", rb"num_trainers: " + _COUNT, _WORLD_SIZE),
     ),
     # The extraction script of the arcface benchmark: means over the lines of all ranks.
     published=Published(
@@ -327,7 +312,7 @@ _TF_MODELS_BERT: Final = LogFormat(
     first_step=1,
     ranks=Ranks.ONE,
     facts=(
-        _fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _world_size),
+        _fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _WORLD_SIZE),
     ),
     # TensorFlow/bert/extract_tensorflow_logs_time.py
     published=Published(rule=Rule.ELAPSED, min_warmup=20, print_interval=1, time_of_day=True),
@@ -347,11 +332,11 @@ _DLPERF: Final = LogFormat(
             name, rb"dlperf run [^\n\r\0]{0,200}\b%b=([0-9a-z]{1,15})\s" % name.encode(), declared
         )
         for name, declared in (
-            ("world_size", _world_size),
-            ("nodes", _nodes),
-            ("devices_per_node", _devices_per_node),
-            ("batch_per_device", _batch_per_device),
-            ("precision", _precision),
+            ("world_size", _WORLD_SIZE),
+            ("nodes", attrgetter("topology.nodes")),
+            ("devices_per_node", attrgetter("topology.devices_per_node")),
+            ("batch_per_device", _BATCH_PER_DEVICE),
+            ("precision", attrgetter("precision")),
         )
     ),
 )

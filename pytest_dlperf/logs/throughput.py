@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -28,49 +29,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Window
 
 
-def measure_log(  # noqa: PLR0913 - a log and everything that it is judged by
-    path: Path | str,
-    *,
-    number: int,
-    case: Case,
-    log_format: LogFormat,
-    window: Window,
-    estimator: Estimator,
-    limit: int | None = None,
-    buffer_size: int = BUFFER_SIZE,
-) -> Run:
-    """Measure the run that a log tells of.
-
-    Whatever the log holds, the answer is a run: ok with its throughput, or invalid with a reason.
-    ``steps`` of an ok run are those that the number rests on (for ``published``, lines or
-    iterations, as its definition counts); of an invalid one, those that were found.
-
-    Args:
-        path: The log; the main one, of the first node, when a run has several.
-        number: Which run of its case it is.
-        case: What was to be trained; the log must not contradict it.
-        log_format: How the log shows steps.
-        window: The steps that count.
-        estimator: How throughput is defined.
-        limit: How many bytes of the log count, from its begin, as if it ended there; ``None`` for
-            all. A record that is cut there does not count.
-        buffer_size: Bytes to read at once; the result does not depend on it.
-
-    Raises:
-        ValueError: The format has no published definition and ``published`` was asked for, or
-            the window is none.
-    """
-    return LogReading(
-        path,
-        number=number,
-        case=case,
-        log_format=log_format,
-        window=window,
-        estimator=estimator,
-        buffer_size=buffer_size,
-    ).finish(limit)
-
-
 class LogState(Enum):
     """How far a log has come that may still be growing."""
 
@@ -81,45 +39,45 @@ class LogState(Enum):
     """Nothing that follows can mend it."""
 
 
+@dataclass(eq=False)
 class LogReading:
-    """Reads a log that may still be growing, as far as it has come.
+    """Reads a log that may still be growing, as far as it has come, and measures its run.
+
+    Whatever the log holds, the answer is a run: ok with its throughput, or invalid with a reason.
+    ``steps`` of an ok run are those that the number rests on (for ``published``, lines or
+    iterations, as its definition counts); of an invalid one, those that were found.
 
     ``advance`` reads what is new, as often as one likes and wherever the log happens to end.
-    ``finish`` then reads the rest and gives the same run as ``measure_log`` gives of the whole log.
-    A log is read once, but where a message needs to say what is wrong on which line of it. One
-    that is not there yet has not grown.
+    ``finish`` then reads the rest; the run is the same without any ``advance``. A log is read once,
+    but where a message needs to say what is wrong on which line of it. One that is not there yet
+    has not grown.
+
+    Raises:
+        ValueError: The format has no published definition and ``published`` was asked for, or
+            the window is none.
     """
 
-    def __init__(  # noqa: PLR0913 - a log and everything that it is judged by
-        self,
-        path: Path | str,
-        *,
-        number: int,
-        case: Case,
-        log_format: LogFormat,
-        window: Window,
-        estimator: Estimator,
-        buffer_size: int = BUFFER_SIZE,
-    ) -> None:
-        """Begin before the first byte; the arguments are those of ``measure_log``.
+    path: Path | str
+    """The log; the main one, of the first node, when a run has several."""
+    _: KW_ONLY
+    number: int
+    """Which run of its case it is."""
+    case: Case
+    """What was to be trained; the log must not contradict it."""
+    log_format: LogFormat
+    window: Window
+    estimator: Estimator
+    buffer_size: int = BUFFER_SIZE
+    """Bytes to read at once; the result does not depend on it."""
 
-        Raises:
-            ValueError: The format has no published definition and ``published`` was asked for, or
-                the window is none.
-        """
-        if window.warmup_steps < 0 or window.measured_steps < 1:
+    def __post_init__(self) -> None:
+        """Begin before the first byte."""
+        if self.window.warmup_steps < 0 or self.window.measured_steps < 1:
             raise ValueError(
-                f"{window} is no window: at least one step is measured, after none or more"
+                f"{self.window} is no window: at least one step is measured, after none or more"
             )
-        self._path = path
-        self._number = number
-        self._case = case
-        self._format = log_format
-        self._window = window
-        self._estimator = estimator
-        self._buffer_size = buffer_size
-        self._collector = _collector(log_format, case, window, estimator)
-        self._facts = FactCheck(log_format, case)
+        self._collector = _collector(self.log_format, self.case, self.window, self.estimator)
+        self._facts = FactCheck(self.log_format, self.case)
         self._contradiction: BrokenContractError | None = None
         self._in_header = True
         self._enough = False
@@ -184,16 +142,7 @@ class LogReading:
         """
         if self._closed or (limit is not None and self.position > limit):
             self.close()
-            return measure_log(
-                self._path,
-                number=self._number,
-                case=self._case,
-                log_format=self._format,
-                window=self._window,
-                estimator=self._estimator,
-                limit=limit,
-                buffer_size=self._buffer_size,
-            )
+            return replace(self).finish(limit)
         try:
             return self._finished(limit)
         finally:
@@ -222,19 +171,19 @@ class LogReading:
                 self._broken = _unreadable(error)
         if estimate is None:
             return Run(
-                run=self._number,
+                run=self.number,
                 throughput=None,
                 status=RunStatus.INVALID,
                 reason=self._broken,
-                log=str(self._path),
+                log=str(self.path),
                 steps=self._collector.seen.found,
             )
         return Run(
-            run=self._number,
+            run=self.number,
             throughput=estimate.throughput,
             status=RunStatus.OK,
             reason=estimate.note,
-            log=str(self._path),
+            log=str(self.path),
             steps=estimate.steps,
         )
 
@@ -245,8 +194,8 @@ class LogReading:
             OSError: It cannot be opened.
         """
         if self._file is None or self._reader is None:
-            self._file = LogFile(self._path)
-            self._reader = RegionReader(self._file, self._buffer_size)
+            self._file = LogFile(self.path)
+            self._reader = RegionReader(self._file, self.buffer_size)
         self._file.limit = limit
         return self._file, self._reader
 
@@ -265,7 +214,7 @@ class LogReading:
                 f"the log was cut to {found.st_size} bytes after {self.position} had been read"
             )
         try:
-            now = os.stat(self._path)  # noqa: PTH116 - the path may be text
+            now = os.stat(self.path)  # noqa: PTH116 - the path may be text
         except FileNotFoundError:
             raise BrokenContractError("the log was removed while it was read") from None
         if not os.path.samestat(found, now):
@@ -278,7 +227,7 @@ class LogReading:
         if not self._enough:
             self._take(reader.rest())
         if self._in_header:
-            raise _no_steps(file, self._format, self._contradiction, empty=not reader.position)
+            raise _no_steps(file, self.log_format, self._contradiction, empty=not reader.position)
         estimate = self._collector.estimate()
         self._facts.check_devices()
         return estimate
@@ -292,7 +241,7 @@ class LogReading:
         facts = self._facts
         for region in found:
             if self._in_header:
-                first = next(iter(records(region, self._format)), None)
+                first = next(iter(records(region, self.log_format)), None)
                 end = region.end if first is None else first[0]
                 self._contradiction = self._contradiction or facts.contradiction(region, end)
                 self._in_header = first is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.throughput import measure_log
+from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.measure.ending import readable, with_last_line
 from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
@@ -82,14 +82,14 @@ class LogMeasurer:
             log = readable(logs[0])
             return Run(run=run, throughput=None, status=RunStatus.INVALID, reason=reason, log=log)
         path = Path(logs[0])
-        read = measure_log(
+        read = LogReading(
             path,
             number=run,
             case=case,
             log_format=system.log_format,
             window=system.window,
             estimator=self._estimator,
-        )
+        ).finish()
         return with_last_line(read, path)
 
 
