@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.accepting import ADDED_RUNS
@@ -62,10 +61,15 @@ class Measuring:
     def asked(self) -> Asked:
         """What the session is asked to do with its verdicts."""
         settings = self.suite.settings
+        # What is slower is accepted with a reason, whoever made it so.
+        is_moot = settings.update_baselines and settings.reason is not None
+        can_run = self.suite.cluster.control is not None and not settings.log_sources
+        control = settings.control if can_run and not is_moot else ControlArm.NEVER
         return Asked(
             creates=settings.create_baselines,
             updates=settings.update_baselines,
             reason=settings.reason,
+            control_after=_CONTROL_AFTER[control],
         )
 
     def measure(self, case: Case) -> Measurement:
@@ -130,16 +134,6 @@ class Launching(Measuring):
     def host_faults(self) -> Sequence[HostFault]:  # type: ignore[override] # known later
         """What is wrong with hosts, as far as it is known."""
         return self._fleet.faults
-
-    @property
-    def asked(self) -> Asked:
-        """What the session is asked to do with its verdicts."""
-        settings = self.suite.settings
-        # What is slower is accepted with a reason, whoever made it so.
-        is_moot = settings.update_baselines and settings.reason is not None
-        if is_moot or self.suite.cluster.control is None:
-            return super().asked
-        return replace(super().asked, control_after=_CONTROL_AFTER[settings.control])
 
     def planned(self, case: Case) -> tuple[NodeCommand, ...]:
         """Return what the first run of a case would execute.

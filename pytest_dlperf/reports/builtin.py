@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.reports.publish import fault
 from pytest_dlperf.reports.report import FileReport, Note, Report
 
 if TYPE_CHECKING:
@@ -118,14 +117,11 @@ class Page(FileReport):
         """Write the page; it lacks the history where that cannot be read."""
         if self._history_file is not None and self._history_file.exists():
             from pytest_dlperf.history.case_history import histories_of
-            from pytest_dlperf.history.opening import HistoryError
 
             try:
                 self._histories = histories_of(self._history_file, results)
-            except HistoryError as error:
-                yield Note(f"the page shows no history: {error}")
             except Exception as error:  # noqa: BLE001 - a page without a history is still a page
-                yield Note(f"the page shows no history: {fault(error)}")
+                yield Note(f"the page shows no history: {error}")
         yield from super().write(results)
 
 

@@ -52,7 +52,7 @@ def _duration(seconds: float) -> str:
 class ProgressFile:
     """``progress.txt`` in a run directory: what each worker is doing, for ``tail -f``."""
 
-    __slots__ = ("_clock", "_done", "_last", "_path", "_who")
+    __slots__ = ("_clock", "_path", "_shown", "_shown_at", "_who")
 
     def __init__(
         self, folder: Path, who: str, *, clock: Callable[[], float] = time.monotonic
@@ -61,18 +61,18 @@ class ProgressFile:
         self._path = folder / FILE
         self._who = who
         self._clock = clock
-        self._last: tuple[tuple[str, int, str | None], float] | None = None
-        self._done: tuple[str, int, str | None] | None = None
+        self._shown: tuple[str, int, str | None, bool] | None = None
+        """The run that was written last, and whether it had its steps."""
+        self._shown_at = 0.0
 
     def show(self, progress: RunProgress) -> None:
         """Write a run down: when it begins, every few seconds, and when it has its steps."""
-        run = (progress.case.id, progress.run, progress.arm)
         now = self._clock()
         is_done = progress.progress.step >= progress.progress.steps
-        due = self._last is None or self._last[0] != run or now - self._last[1] >= FILE_INTERVAL_S
-        if run != self._done and (due or is_done):
-            self._last = run, now
-            self._done = run if is_done else None
+        run = (progress.case.id, progress.run, progress.arm, is_done)
+        is_due = not is_done and now - self._shown_at >= FILE_INTERVAL_S
+        if run != self._shown or is_due:
+            self._shown, self._shown_at = run, now
             self.write(progress_line(progress))
 
     def write(self, text: str) -> None:
