@@ -73,23 +73,14 @@ class Measuring:
         )
 
     def measure(self, case: Case) -> Measurement:
-        """Return the case's measurement, taken once per session.
-
-        Raises:
-            CannotMeasureError: The case cannot be measured here.
-            BrokenError: What it needs is here, and broken.
-        """
+        """Return the case's measurement, taken once per session."""
         self._cases[case.id] = case
         return self._measurements.once(Measurement, case.id, lambda: self._measurer.measure(case))
 
     def question(
         self, measurement: Measurement, single_device: Measurement | None, *, about: Case | None
     ) -> Question:
-        """Ask about a throughput, or about the speedup over a single device.
-
-        Raises:
-            ValueError: The measurements are not those of the case that the test is ``about``.
-        """
+        """Ask about a throughput, or about the speedup over a single device."""
         case = about or self._cases.get(measurement.case_id)
         if case is None:
             raise ValueError(f"{measurement.case_id} was not measured in this session")
@@ -136,12 +127,7 @@ class Launching(Measuring):
         return self._fleet.faults
 
     def planned(self, case: Case) -> tuple[NodeCommand, ...]:
-        """Return what the first run of a case would execute.
-
-        Raises:
-            CannotMeasureError: The case cannot be launched here.
-            BrokenError: What it needs is here, and broken.
-        """
+        """Return what the first run of a case would execute."""
         return self._measurer.plan(case)
 
     def control_runs(self, question: Question) -> ControlRuns:
@@ -195,11 +181,7 @@ def launching(
     say: Callable[[str], None],
     show: Callable[[RunProgress], None],
 ) -> Launching:
-    """Measure by launching: ``say`` tells what a run waits for, ``show`` how far it has come.
-
-    Raises:
-        UsageError: Hosts, launcher or what was set for systems is wrong.
-    """
+    """Measure by launching: ``say`` tells what a run waits for, ``show`` how far it has come."""
     from pytest_dlperf.launch.choosing import fleet_of
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
 

@@ -69,11 +69,7 @@ class DlperfSession:
         return measuring if isinstance(measuring, Launching) else None
 
     def open(self) -> None:
-        """Read what the suite declares, and get ready to measure.
-
-        Raises:
-            UsageError: There are mistakes in it, or in what the user asked for.
-        """
+        """Read what the suite declares, and get ready to measure."""
         from pytest_dlperf.plugin.suite import load_suite
 
         told = getattr(self._config, "workerinput", {}).get(_WORKER_KEY)

@@ -24,22 +24,14 @@ _MISTAKE: Final = pytest.StashKey[UsageError]()
 
 
 def settings_of(config: pytest.Config) -> Settings:
-    """Return what the user asked for, read at the first call.
-
-    Raises:
-        UsageError: A value is malformed, or two contradict each other.
-    """
+    """Return what the user asked for, read at the first call."""
     if _SETTINGS not in config.stash:
         config.stash[_SETTINGS] = read_settings(config)
     return config.stash[_SETTINGS]
 
 
 def may_have_suite(config: pytest.Config) -> bool:
-    """Whether there may be system files, as far as folders and plugins tell.
-
-    Raises:
-        UsageError: An option is malformed.
-    """
+    """Tell whether there may be system files, as far as folders and plugins tell."""
     folders = settings_of(config).systems_directories
     adds_files = config.hook.pytest_dlperf_system_files.get_hookimpls()
     return any(folder.is_dir() for folder in folders) or bool(adds_files)
@@ -62,11 +54,7 @@ def number_of_hosts(config: pytest.Config) -> int:
 
 
 def start(config: pytest.Config) -> DlperfSession:
-    """Read the suite and register the session's part of the plugin, at the first call.
-
-    Raises:
-        UsageError: Options, system files, hosts or logs are not what they have to be.
-    """
+    """Read the suite and register the session's part of the plugin, at the first call."""
     if _SESSION not in config.stash:
         from pytest_dlperf.plugin.session import DlperfSession
 
@@ -100,11 +88,7 @@ def start_early(config: pytest.Config) -> None:
 
 
 def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
-    """Give a test that asks for fixtures of ours the cases that it is about.
-
-    Raises:
-        CollectError: There are no cases, or no worker can have any.
-    """
+    """Give a test that asks for fixtures of ours the cases that it is about."""
     config = metafunc.config
     session = None
     if _MISTAKE not in config.stash:

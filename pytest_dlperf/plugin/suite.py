@@ -38,9 +38,6 @@ def load_suite(
     """Read the system files and the cluster's own file.
 
     ``lazily`` leaves what only running needs: how cases are launched.
-
-    Raises:
-        UsageError: With all mistakes of the system files, or the cluster's.
     """
     try:
         formats = merged_formats(more_formats)
@@ -114,11 +111,7 @@ class Suite:
         )
 
     def baseline(self, case: Case) -> Baseline | None:
-        """Return the accepted numbers of a case; a system's file is read when first needed.
-
-        Raises:
-            UsageError: The file has mistakes.
-        """
+        """Return the accepted numbers of a case; a system's file is read when first needed."""
         if case.system not in self._baselines:
             from pytest_dlperf.baselines.reading import load_baselines
 
@@ -131,11 +124,7 @@ class Suite:
     # ------------------------------------------------------------------ what a session is given
 
     def index_logs(self) -> LogIndex:
-        """Find the logs that the user named.
-
-        Raises:
-            UsageError: A system, its options or a folder is not there, or holds no log at all.
-        """
+        """Find the logs that the user named."""
         from pytest_dlperf.logs.tree import LogIndex
 
         index = LogIndex()
@@ -170,11 +159,7 @@ class Suite:
         return index
 
     def claim_session_dir(self) -> None:
-        """Take a folder that the user named for the logs of this session alone.
-
-        Raises:
-            UsageError: It holds something already, or cannot be written.
-        """
+        """Take a folder that the user named for the logs of this session alone."""
         folder = self.settings.session_dir
         if "session_dir" not in self.settings.places:
             return  # its name holds this process' number
