@@ -34,7 +34,7 @@ from pytest_dlperf.files.yamlfile import Problem, YamlError
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.plain import to_plain
-from pytest_dlperf.reports.numbers import counted, in_full, printable
+from pytest_dlperf.reports.numbers import counted, in_full, named, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -204,16 +204,12 @@ def _shortened(place: str) -> str:
 
 
 def _summary(checked: Checked, style: Style) -> str:
-    names = ", ".join(checked.clusters[:_CLUSTERS_NAMED])
-    more = ", ..." if len(checked.clusters) > _CLUSTERS_NAMED else ""
-    looked_at = (
-        f"{counted(checked.system_files, 'system file')} ({counted(checked.cases, 'case')}), "
-        + (
-            f"{counted(len(checked.clusters), 'cluster')} ({names}{more})"
-            if names
-            else "no cluster"
-        )
+    clusters = (
+        f"{counted(len(checked.clusters), 'cluster')} ({named(checked.clusters, _CLUSTERS_NAMED)})"
+        if checked.clusters
+        else "no cluster"
     )
+    systems = f"{counted(checked.system_files, 'system file')} ({counted(checked.cases, 'case')})"
     notes = len(checked.findings) - checked.faults
     found = [
         style(counted(checked.faults, "fault"), "bold", "red")
@@ -222,7 +218,7 @@ def _summary(checked: Checked, style: Style) -> str:
     ]
     if notes:
         found.append(style(counted(notes, "note"), "yellow"))
-    return f"{looked_at}: {', '.join(found)}"
+    return f"{systems}, {clusters}: {', '.join(found)}"
 
 
 def _write(file: Path, checked: Checked) -> None:

@@ -73,7 +73,7 @@ def read_project(options: argparse.Namespace) -> Project:
             # This package has been imported by the command, which is pytest's only reason to warn.
             *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
             *_named(options),
-            *(options.for_pytest or _usual_arguments()),
+            *(options.for_pytest or ([SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else [])),
         ],
         plugins=[reader],
     )
@@ -102,10 +102,6 @@ def _named(options: argparse.Namespace) -> list[str]:
     if getattr(options, "gate", None) is not None:
         arguments.append(f"--dlperf-gate={options.gate}")
     return arguments
-
-
-def _usual_arguments() -> list[str]:
-    return [SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else []
 
 
 class _Reader:
