@@ -507,7 +507,7 @@ def test_a_log_of_another_system_is_called_by_its_name(
     log = "node1:1:1 [0] NCCL INFO Launch mode Parallel\n" * 50 + f"{line}\n" * 200
     for log_format in BUILTIN_FORMATS:
         for estimator in Estimator:
-            if estimator is Estimator.STEADY or BUILTIN_FORMATS[log_format].has_published:
+            if estimator is Estimator.STEADY or BUILTIN_FORMATS[log_format].published:
                 run = make.measured(tmp_path, log, log_format, estimator=estimator)
                 assert name in refused(run)
                 assert f"not one of format {log_format}" in refused(run)

@@ -32,7 +32,7 @@ EACH: Final = [
     pytest.param(log, estimator, id=f"{number}-{log[0].name}-{estimator.value}")
     for number, log in enumerate(LOGS)
     for estimator in Estimator
-    if estimator is Estimator.STEADY or (log[0].has_published and log is not SELDOM)
+    if estimator is Estimator.STEADY or (log[0].published is not None and log is not SELDOM)
 ]
 
 
@@ -132,7 +132,7 @@ def pieces(content: bytes, data: st.DataObject) -> Iterator[bytes]:
 def test_however_a_log_grows_its_run_is_that_of_the_whole(
     log: Log, estimator: Estimator, buffer_size: int, data: st.DataObject
 ) -> None:
-    if not log[0].has_published:
+    if log[0].published is None:
         estimator = Estimator.STEADY
     content = changed(log[1].encode(), data)
     limit = data.draw(st.none() | st.integers(0, len(content) + 5))

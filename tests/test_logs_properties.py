@@ -101,7 +101,7 @@ def measured(
     limit: int | None = None,
 ) -> Run:
     log_format, _, case, window = log
-    if not log_format.has_published:
+    if log_format.published is None:
         estimator = Estimator.STEADY
     with tempfile.TemporaryDirectory() as folder:
         run = make.measured(

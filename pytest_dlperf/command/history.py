@@ -104,11 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _database(options: argparse.Namespace) -> Path:
-    """The database that a session in this folder would use.
-
-    Raises:
-        UsageError: The project says that there is none, or pytest cannot be configured.
-    """
+    """Find the database that a session in this folder would use."""
     from pytest_dlperf.command.project import named_history, read_project
 
     in_environment = os.environ.get("DLPERF_HISTORY", "").strip()
@@ -157,11 +153,7 @@ def _import(file: Path, given: Sequence[str]) -> int:
 
 
 def _results_files(given: Path) -> list[Path]:
-    """List a file itself, and of a folder all below it that are JSON.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """List a file itself, or all JSON files below a folder."""
     if not given.exists():
         raise UsageError(f"there is no file {str(given)!r}")
     if not given.is_dir():
@@ -205,11 +197,7 @@ def _show(file: Path, options: argparse.Namespace) -> int:
 
 
 def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | None) -> list[Series]:
-    """The series that are asked for.
-
-    Raises:
-        UsageError: The cluster, or one of the patterns, names none.
-    """
+    """Choose the series that are asked for."""
     if cluster is not None:
         names = dict.fromkeys(series.cluster for series in known)
         if cluster not in names:

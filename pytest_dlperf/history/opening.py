@@ -81,11 +81,7 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def _is_empty(connection: Connection, file: Path) -> bool:
-    """Say whether it is a new file, still without tables.
-
-    Raises:
-        HistoryError: It is of a newer version or of another program; it has not been touched.
-    """
+    """Say whether it is a new file, still without tables."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     form: int = connection.execute("PRAGMA user_version").fetchone()[0]
     # Last of all: another session may create the tables, with this, between the questions.

@@ -177,11 +177,6 @@ class LogFormat:
         object.__setattr__(self, "timing", found[0])
 
     @property
-    def has_published(self) -> bool:
-        """Whether the original benchmark has a definition of throughput for these logs."""
-        return self.published is not None
-
-    @property
     def labels_ranks(self) -> bool:
         """Whether each record says which rank printed it."""
         return "rank" in self.record.groupindex

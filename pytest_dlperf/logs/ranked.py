@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.clock import Clock, StampError
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
 
 _NEVER: Final = 1 << 62
-
-
-class _Values(Protocol):
-    """What the records of one rank inside the window amount to."""
-
-    def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
-        """Take the time of a step that comes ``gap`` steps after the one printed before."""
-
-    def estimate(self, rank: RankSteps) -> Estimate:
-        """Compute samples per second over all devices from this rank's steps."""
 
 
 class _Durations:
@@ -142,7 +132,8 @@ class _Stamps:
         return Estimate(self._case.global_batch * steps / self._clock.seconds, steps, note)
 
 
-def _values(log_format: LogFormat, span: Span, case: Case) -> _Values:
+def _values(log_format: LogFormat, span: Span, case: Case) -> _Durations | _Rates | _Stamps:
+    """Choose what one rank's records inside the window amount to, by their timing."""
     if log_format.timing is Timing.TIMESTAMP:
         return _Stamps(log_format, span, case)
     if log_format.timing is Timing.RATE:

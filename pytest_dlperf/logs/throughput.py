@@ -188,11 +188,7 @@ class LogReading:
         )
 
     def _opened(self, limit: int | None) -> tuple[LogFile, RegionReader]:
-        """Open the log, which ends at ``limit`` for now.
-
-        Raises:
-            OSError: It cannot be opened.
-        """
+        """Open the log, which ends at ``limit`` for now."""
         if self._file is None or self._reader is None:
             self._file = LogFile(self.path)
             self._reader = RegionReader(self._file, self.buffer_size)
@@ -200,12 +196,7 @@ class LogReading:
         return self._file, self._reader
 
     def _check_same(self, file: LogFile) -> None:
-        """Check that the log still is what has been read of it.
-
-        Raises:
-            BrokenContractError: It has become shorter, or another file.
-            OSError: It cannot be looked at.
-        """
+        """Check that the log still is what has been read of it."""
         if not self.position:
             return
         found = os.fstat(file.fileno())
@@ -233,11 +224,7 @@ class LogReading:
         return estimate
 
     def _take(self, found: Iterator[Region]) -> None:
-        """Go through regions until the log has shown enough.
-
-        Raises:
-            BrokenContractError: The log breaks its contract.
-        """
+        """Go through regions until the log has shown enough."""
         facts = self._facts
         for region in found:
             if self._in_header:

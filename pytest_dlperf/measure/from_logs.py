@@ -99,7 +99,7 @@ def check_estimator(system: System, estimator: Estimator) -> None:
     Raises:
         CannotMeasureError: The system's logs have no published definition of throughput.
     """
-    if estimator is Estimator.PUBLISHED and not system.log_format.has_published:
+    if estimator is Estimator.PUBLISHED and system.log_format.published is None:
         raise CannotMeasureError(
             f"the log format {system.log_format.name} of {system.id} has no published "
             "definition of throughput; compare with a cluster whose cluster.yaml says "
