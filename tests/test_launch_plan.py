@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pytest_dlperf.config.conditions import Choice, Condition, parse_count
 from pytest_dlperf.config.launch_spec import (
     ConditionalArguments,
-    Devices,
     LaunchSpec,
     StartOn,
     Variable,
@@ -268,8 +267,7 @@ def test_a_value_without_a_choice_for_the_case_is_not_planned() -> None:
         values={"threads": (Choice(value="1", when=Condition(nodes=(parse_count("1"),))),)},
     )
     assert not messages(entry)
-    with pytest.raises(ValueError, match=r"values\.threads has no choice for pytorch-resnet18-"):
-        planned(entry)
+    assert " ".join(entry.case_problems(CASE)[0]).startswith("values.threads has no choice for ")
 
 
 def test_what_the_user_sets_is_in_the_plan() -> None:
@@ -306,12 +304,6 @@ def test_extra_arguments_are_no_part_of_another_argument_and_go_to_one_place() -
     assert messages(twice) == [
         "command has {extra_arguments} twice; the user's arguments go to one place"
     ]
-
-
-def test_a_plan_without_a_variable_that_it_needs_is_refused() -> None:
-    entry = replace(spec("{data}"), variables={"data": Variable(meaning="the data")})
-    with pytest.raises(ValueError, match="is launched without a value of data"):
-        planned(entry)
 
 
 def test_only_the_variables_that_a_case_uses_are_needed() -> None:
@@ -460,23 +452,6 @@ def test_the_default_of_a_path_is_absolute() -> None:
 def test_all_problems_are_told_at_once() -> None:
     entry = spec("{modell}", "{", "{model}")
     assert len(messages(entry)) == 2
-
-
-def test_a_malformed_entry_is_not_planned() -> None:
-    with pytest.raises(ValueError, match=r"launch entry of pytorch-resnet18: command\[1\]"):
-        planned(spec("{modell}"))
-
-
-def test_each_node_of_the_topology_is_there() -> None:
-    with pytest.raises(ValueError, match="needs 2 nodes, not 1"):
-        planned(spec(), nodes=made_nodes("10.0.0.1"))
-
-
-def test_each_node_has_the_devices_of_the_topology_but_for_a_trainer_on_cpus() -> None:
-    nodes = made_nodes(*ADDRESSES, devices=3)
-    with pytest.raises(ValueError, match="needs 4 devices on each node, not 3 as on me@host0"):
-        planned(spec(), nodes=nodes)
-    assert len(planned(replace(spec(), devices=Devices.CPU), nodes=nodes)) == 2
 
 
 def test_a_log_needs_the_ending_that_tells_it_from_its_folder() -> None:

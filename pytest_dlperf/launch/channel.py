@@ -37,10 +37,6 @@ class Channel:
         """Start a supervisor on the host, which waits for orders.
 
         With ``again`` the log may hold what an earlier try of the same run has left in it.
-
-        Raises:
-            BrokenError: The log cannot be written or is that of another run, or the launcher's
-                command cannot be started.
         """
         self.remote = launcher.remote
         self.closed = False

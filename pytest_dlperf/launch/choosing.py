@@ -68,7 +68,8 @@ def launcher_and_hosts(
         if launcher.name in by_name:
             raise UsageError(f"a plugin's launcher: {launcher.name!r} is already registered")
         by_name[launcher.name] = launcher
-    hosts = _named_hosts(settings)
+    given = settings.hosts
+    hosts = parse_hosts(given.text, place=given.place, folder=given.folder) if given else ()
     chosen = _chosen(settings, by_name, hosts)
     if not hosts and settings.in_allocation and not chosen.on_this_machine:
         hosts = slurm_hosts(environment)
@@ -82,13 +83,6 @@ def launcher_and_hosts(
             f"the launcher {chosen.name} needs hosts; name them with --dlperf-hosts or DLPERF_HOSTS"
         )
     return chosen, hosts
-
-
-def _named_hosts(settings: Settings) -> tuple[Host, ...]:
-    given = settings.hosts
-    if given is None:
-        return ()
-    return parse_hosts(given.text, place=given.place, folder=given.folder)
 
 
 def _chosen(settings: Settings, by_name: Mapping[str, Launcher], hosts: Sequence[Host]) -> Launcher:

@@ -35,11 +35,7 @@ class Claim:
     granted: Mapping[str, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types of the fields do not say.
-
-        Raises:
-            ValueError: It is no claim: somebody else has written the file.
-        """
+        """Check what the types of the fields do not say."""
         held = [device for ids in (self.granted or {}).values() for device in ids]
         offered = [count for count in self.candidates.values() if count is not None]
         counts = (self.pid, self.started or 0, self.nodes, self.devices, *offered, *held)
@@ -66,11 +62,7 @@ class Claims:
 
     @classmethod
     def parse(cls, text: bytes) -> Claims:
-        """Read a state file.
-
-        Raises:
-            ValueError: It is none of this version.
-        """
+        """Read a state file."""
         try:
             plain = json.loads(text)
         except RecursionError as error:

@@ -76,12 +76,7 @@ class Gang:
             self._pulse.start()
 
     def gather(self) -> None:
-        """Have all nodes ready at once, however often it takes to find all of them free.
-
-        Raises:
-            BrokenError: A node cannot be made ready.
-            InterruptedRunError: A signal came.
-        """
+        """Have all nodes ready at once, however often it takes to find all of them free."""
         again = False
         while not self._reached(again=again):
             again = True
@@ -102,10 +97,9 @@ class Gang:
         return scratch_directory(self._id, rank)
 
     def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
-        """Take reports until a condition holds or it is too late; a signal ends it, unless patient.
+        """Take reports until a condition holds or it is too late.
 
-        Raises:
-            InterruptedRunError: A signal came before any program was started.
+        Unless ``patient``, a signal ends it: before the start with an ``InterruptedRunError``.
         """
         deadline = time.monotonic() + limit_s
         while not until() and time.monotonic() < deadline:

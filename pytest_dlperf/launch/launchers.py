@@ -234,11 +234,7 @@ def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
 
 
 def _output(command: Sequence[str], *, hint: str) -> str:
-    """Run a tool that tells addresses, and return what it prints.
-
-    Raises:
-        BrokenError: It is not here, fails, or takes too long.
-    """
+    """Run a tool that tells addresses, and return what it prints."""
     try:
         done = subprocess.run(  # noqa: S603 - the user's own client, and Slurm's
             command,

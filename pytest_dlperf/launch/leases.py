@@ -58,11 +58,10 @@ class HostPool:
     """The hosts that all processes of a user on this machine share."""
 
     def __init__(self, folder: Path, *, report: Callable[[str], None] | None = None) -> None:
-        """Share the pool in ``folder``; whoever names the same folder shares the same pool.
+        """Share the pool in ``folder``, which is made when needed and belongs to the pool alone.
 
-        The folder is made when it is needed, and belongs to the pool alone. ``report`` gets
-        warnings, such as of a state file that was set aside; without it they go to the standard
-        error.
+        ``report`` gets warnings, such as of a state file that was set aside; without it they go to
+        standard error.
         """
         self._folder = folder
         self._report = report or _tell
@@ -142,16 +141,12 @@ class HostPool:
             self._update(claimed)
 
     def _update(self, claimed: _Claimed) -> Claims:
-        """Bring the pool up to date, and this claim with it: into it, or out of it.
-
-        Raises:
-            BrokenError: The pool cannot be read or written.
-        """
+        """Bring the pool up to date, and this claim with it: into it, or out of it."""
         problem = None
         try:
             _make_private(self._folder)
             with locked(self._folder / "pool.lock"):
-                self._note_check()
+                os.utime(self._folder / "pool.lock")  # for _check_is_due
                 pool, problem = self._read()
                 if claimed.lock is None:
                     claimed.lock = HeldLock(self._folder / claimed.request.name)
@@ -165,7 +160,9 @@ class HostPool:
                 pool.grant()
                 if pool.to_json() != before:
                     self._write(pool)
-                self._sweep(pool)
+                for name, alive in pool.alive.items():
+                    if not alive:
+                        (self._folder / name).unlink(missing_ok=True)
         except LockError as error:
             raise BrokenError(f"hosts cannot be leased: {error}") from error
         except OSError as error:
@@ -228,14 +225,6 @@ class HostPool:
                 alive[claim.name] = _lives(claim)
         return alive
 
-    def _sweep(self, pool: Claims) -> None:
-        for name, alive in pool.alive.items():
-            if not alive:
-                (self._folder / name).unlink(missing_ok=True)
-
-    def _note_check(self) -> None:
-        os.utime(self._folder / "pool.lock")
-
     def _check_is_due(self) -> bool:
         """Say whether nobody has looked for a while, so that many who wait cost as one."""
         try:
@@ -255,11 +244,7 @@ class _Claimed:
 
 
 def _usable(hosts: Sequence[Host], nodes: int, devices: int) -> dict[str, Host]:
-    """Pick the hosts with enough devices, by address.
-
-    Raises:
-        BrokenError: They are too few, or one is named twice.
-    """
+    """Pick the hosts with enough devices, by address."""
     if nodes < 1 or devices < 1:
         raise BrokenError(f"{nodes} host(s) with {devices} device(s) cannot be leased")
     by_address = {host.address.lower(): host for host in hosts}
@@ -279,11 +264,7 @@ def _usable(hosts: Sequence[Host], nodes: int, devices: int) -> dict[str, Host]:
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder of the pool, or see that it is ours alone.
-
-    Raises:
-        BrokenError: It is somebody else's, who could give our hosts away, or not a folder.
-    """
+    """Make the folder of the pool, or see that no other user can give hosts away."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.config.launch_spec import Devices, LaunchSpec, StartOn
+from pytest_dlperf.config.launch_spec import LaunchSpec, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, fill
 
 if TYPE_CHECKING:
@@ -100,11 +100,8 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
     run's own folder. ``nodes`` are all nodes of the run, node 0 first. ``python`` is the
     interpreter where the user has set none.
 
-    Raises:
-        ValueError: The launch entry is malformed, the nodes do not fit the topology, a variable
-            has no value, or the log is not named ``*.log``.
+    The entry has no ``problems()``, the nodes fit the topology, and each variable has a value.
     """
-    _check(spec, case, nodes, variables)
     topology = case.topology
     log = log.absolute()
     own_files = run_dir(log)
@@ -160,23 +157,6 @@ def endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def _check(spec: LaunchSpec, case: Case, nodes: Sequence[Node], variables: LaunchVariables) -> None:
-    if problems := [*spec.problems(), *spec.case_problems(case)]:
-        told = "; ".join(map(" ".join, problems))
-        raise ValueError(f"launch entry of {case.system}: {told}")
-    topology = case.topology
-    if len(nodes) != topology.nodes:
-        raise ValueError(f"{case.id} needs {topology.nodes} nodes, not {len(nodes)}")
-    for node in nodes:
-        if spec.devices is Devices.GPU and len(node.device_ids) != topology.devices_per_node:
-            raise ValueError(
-                f"{case.id} needs {topology.devices_per_node} devices on each node, "
-                f"not {len(node.device_ids)} as on {node.host}"
-            )
-    if missing := [name for name in spec.variables_of(case) if name not in variables.values]:
-        raise ValueError(f"{case.id} is launched without a value of {', '.join(missing)}")
-
-
 def _values(
     spec: LaunchSpec, case: Case, common: Mapping[str, object], rank: int, node: Node
 ) -> dict[str, object]:
@@ -197,8 +177,7 @@ def _arguments(
     spec: LaunchSpec, case: Case, values: Mapping[str, object], extra: tuple[str, ...]
 ) -> tuple[str, ...]:
     found: list[str] = []
-    templates = spec.arguments(case)
-    for template in templates:
+    for template in spec.arguments(case):
         if template != EXTRA_ARGUMENTS:
             found.append(fill(template, values))
         else:

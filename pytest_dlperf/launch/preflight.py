@@ -77,9 +77,6 @@ def look_at_hosts(
     """Look at all hosts at once; a report for each, by its name.
 
     ``lock`` is the name of the locks that runs hold on hosts.
-
-    Raises:
-        OSError: The launcher's command cannot be started.
     """
     reports = {}
     with ExitStack() as stack:

@@ -16,7 +16,6 @@ from pytest_dlperf.launch.plan import run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from pytest_dlperf.launch.plan import NodeCommand
 
@@ -57,14 +56,11 @@ class LaunchOutcome:
 
     ``exit_codes`` has one entry per command, node 0 first: the program's exit code, the negative
     number of the signal that ended it, or ``None`` where it was not started or nobody knows.
-    ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen: what
-    is wrong with the run stands in their logs. ``elapsed_s`` is in seconds, from the first start to
-    the end of the clean-up. ``error`` says what kept the run from being started, recorded, watched
-    or ended. ``log_size_at_failure`` is how
-    many bytes the log of node 0 had when the first program was seen to have failed, or when the
-    time limit, a signal or an exception ended the run: what stands behind them was printed by a run
-    that was broken already. It is ``None`` where every program that was started ended without an
-    error.
+    ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen.
+    ``elapsed_s`` counts from the first start to the end of the clean-up. ``error`` says what kept
+    the run from being started, recorded, watched or ended. ``log_size_at_failure`` is how many
+    bytes the log of node 0 had when the run was seen to be broken: what follows does not count. It
+    is ``None`` where every program that was started ended without an error.
     """
 
     exit_codes: tuple[int | None, ...]
@@ -83,20 +79,6 @@ class LaunchOutcome:
         could_be = self.stopped.stop in (Stop.COMPLETE, Stop.BROKEN)
         return could_be or all(code == 0 for code in self.exit_codes)
 
-    def to_plain(self) -> dict[str, Any]:
-        """Give the outcome as builtins, without what stands with each node."""
-        return {
-            "elapsed_s": round(self.elapsed_s, 3),
-            "stop": self.stopped.stop.value,
-            "reason": self.stopped.reason or None,
-            "error": self.error,
-            "log_size_at_failure": self.log_size_at_failure,
-        }
-
-
-_OUTCOME: Final = ("stop", "reason", "error", "elapsed_s", "log_size_at_failure")
-"""Keys of a record that are null until the run has ended."""
-
 
 @final
 class Record:
@@ -106,33 +88,28 @@ class Record:
         """Begin the record of a run that starts now."""
         self._launcher = launcher
         self._commands = commands
-        self._path = run_dir(commands[0].log) / COMMAND_FILE
+        self.path = run_dir(commands[0].log) / COMMAND_FILE
         self._time_limit_s = time_limit_s
         self._started = datetime.now(timezone.utc).astimezone()
         self._load_average = load_average()
 
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._path
-
     def write(self, outcome: LaunchOutcome | None) -> None:
-        """Write the record, or write it again with the outcome.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write the record, or write it again with the outcome."""
         record = {
             "started": self._started.isoformat(),
             "launcher": self._launcher,
             "time_limit_s": self._time_limit_s,
-            **(outcome.to_plain() if outcome else dict.fromkeys(_OUTCOME)),
+            "elapsed_s": round(outcome.elapsed_s, 3) if outcome else None,
+            "stop": outcome.stopped.stop.value if outcome else None,
+            "reason": outcome.stopped.reason or None if outcome else None,
+            "error": outcome.error if outcome else None,
+            "log_size_at_failure": outcome.log_size_at_failure if outcome else None,
             "load_average_before": self._load_average,
             "load_average_after": load_average() if outcome else None,
             "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
         }
-        make_folder(self._path.parent)
-        self._path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        make_folder(self.path.parent)
+        self.path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
     def _node(self, index: int, outcome: LaunchOutcome | None) -> dict[str, Any]:
         command = self._commands[index]

@@ -146,9 +146,6 @@ def start_remote(
     """Send the module ``file`` to a host, to run there with ``orders`` as its standard input.
 
     It ends, with its process group, as soon as this process ends or stops waiting for it.
-
-    Raises:
-        OSError: The launcher's command cannot be started.
     """
     source = _WATCHED.format(orders=orders).encode("ascii") + source_of(file)
     program = sent_program(launcher.python, source, *arguments)

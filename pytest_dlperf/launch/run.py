@@ -173,11 +173,7 @@ class _Run:
         )
 
     def _start(self) -> None:
-        """Start the program of each node that has one.
-
-        Raises:
-            BrokenError: The record cannot be written, or a program or its folder is not there.
-        """
+        """Start the program of each node that has one."""
         order = self._order
         nodes = [
             Node(

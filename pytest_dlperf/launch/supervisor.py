@@ -324,9 +324,6 @@ def _made_scratch(folder: str) -> int:
     """Make a run's folder on this host, locked while this process lives, which the lock is of.
 
     What runs have left whose supervisors are gone is removed first.
-
-    Raises:
-        OSError: It is there already, perhaps somebody else's, or cannot be made.
     """
     parent, name = os.path.split(folder)
     with contextlib.suppress(OSError):

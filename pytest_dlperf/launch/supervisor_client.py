@@ -110,10 +110,6 @@ class SupervisorClient:
         """Start the supervisor, which waits for orders.
 
         With ``again`` the log may hold what an earlier try of the same run has left in it.
-
-        Raises:
-            BrokenError: The log cannot be written or is that of another run, or the launcher's
-                command cannot be started.
         """
         self.place = place
         self.marker = marker
@@ -275,22 +271,14 @@ class SupervisorClient:
     # ------------------------------------------------------------------ what went wrong
 
     def check_reached(self, limit_s: float | None) -> None:
-        """Check that the supervisor is there; with ``None``, that it may still come.
-
-        Raises:
-            BrokenError: It is not; it was given ``limit_s`` seconds.
-        """
+        """Check that the supervisor is there; with ``None``, that it may still come."""
         if self.state is NodeState.CONNECTING:
             self._check_not_gone()
             if limit_s is not None:
                 raise BrokenError(f"{self._where}: no answer for {limit_s:g} s")
 
     def check_prepared(self, limit_s: float) -> None:
-        """Check that the node is ready or busy, as opposed to unusable.
-
-        Raises:
-            BrokenError: It is unusable, or has not answered in ``limit_s`` seconds.
-        """
+        """Check that the node is ready or busy, as opposed to unusable."""
         if self.state is NodeState.UNUSABLE:
             raise BrokenError(f"{self._where}: {self._problem}")
         self._check_not_gone()
@@ -298,12 +286,7 @@ class SupervisorClient:
             raise BrokenError(f"{self._where}: no answer for {limit_s:g} s when it was prepared")
 
     def check_started(self, limit_s: float) -> None:
-        """Check that the program was started.
-
-        Raises:
-            BrokenError: It was not: the program or its folder is not there, or nobody has
-                answered in ``limit_s`` seconds.
-        """
+        """Check that the program was started."""
         command = self._command
         if self.state is NodeState.NOT_STARTED and command is not None:
             on_host = f" on {self.place.host.name}" if self._channel.remote else ""

@@ -32,11 +32,7 @@ MIN_FREE_BYTES: Final = 1024 * 1024
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that users other than root can still write below a folder.
-
-    Raises:
-        OSError: The folder cannot be looked at.
-    """
+    """Return the bytes that users other than root can still write below a folder."""
     found = os.statvfs(folder)
     # Some network file systems do not know their size.
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize

@@ -42,17 +42,11 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
         return replace(run, reason=f"{read.reason}; {note}" if read.reason else note)
     reason = f"{how}; {read.reason}" if read.reason else how
     if any(code is not None for code in outcome.exit_codes):
-        reason += _last_words(next(iter(outcome.first_failed), 0), logs)
+        rank = next(iter(outcome.first_failed), 0)
+        if lines := last_lines(logs[rank]):
+            head = f"; the log of node {rank}, {readable(str(logs[rank]))}, ends with:"
+            reason += "\n".join([head, *lines])
     return replace(run, throughput=None, status=status, reason=reason)
-
-
-def _last_words(rank: int, logs: Sequence[Path]) -> str:
-    lines = last_lines(logs[rank])
-    return (
-        "\n".join([f"; the log of node {rank}, {readable(str(logs[rank]))}, ends with:", *lines])
-        if lines
-        else ""
-    )
 
 
 def _ending(outcome: LaunchOutcome) -> tuple[RunStatus, str] | None:
@@ -90,19 +84,14 @@ def with_last_line(read: Run, log: Path) -> Run:
     """Add what the log ends with where no step was found: that says most."""
     reason = read.reason
     if read.status is RunStatus.INVALID and not read.steps:
-        reason = f"{read.reason}{last_line(log)}"
+        for line in last_lines(log, 1):
+            reason = f"{read.reason}; the log ends with {line!r}"
     return replace(read, log=readable(str(log)), reason=reason)
 
 
 def readable(path: str) -> str:
     """Write a path as text that any process and file takes: its bytes need not be Unicode."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def last_line(log: Path) -> str:
-    """Write what the log ends with, to say more than an exit code does."""
-    last = last_lines(log, 1)
-    return f"; the log ends with {last[0]!r}" if last else ""
 
 
 def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
