@@ -25,7 +25,6 @@ _USER: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 # A range has its brackets within a name. Nothing that a shell, ssh or mpirun reads as more than a
 # name is let in, and no name can be taken for an option.
 _NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
-_LONGEST_NAME: Final = 253  # of a name in DNS
 _SCOPE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _DEVICES: Final = re.compile(r"[1-9][0-9]{0,3}")
 _ASKED: Final = re.compile(r"(?:[A-Za-z0-9_.:-]+:)?([1-9][0-9]{0,3})")  # a count, or kind:count
@@ -244,14 +243,8 @@ def _numbers(text: str) -> list[str]:
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+    if not _NAME.fullmatch(name):
         raise ValueError(f"has the host {_shown(name)}, which is not a host name")
-    # Addresses written in other ways ("10.1", "0x7f000001") would be other names of the same host.
-    if re.fullmatch(r"(?:0[xX][0-9a-fA-F]*|[0-9]*)(?:\.(?:0[xX][0-9a-fA-F]*|[0-9]*))*", name):
-        try:
-            ipaddress.IPv4Address(name)
-        except ValueError:
-            raise ValueError(f"has the host {_shown(name)}, which is not an IPv4 address") from None
 
 
 def _ip_version_6(text: str) -> str:
@@ -295,7 +288,7 @@ def _parts(host: Host) -> tuple[str, str, str]:
     user, at, name = host.name.rpartition("@")
     count = "" if host.devices is None else f":{host.devices}"
     match = _NUMBERED.fullmatch(host.name)
-    if match is None or name != host.address or re.fullmatch(r"[0-9.]+|.*:.*", name):
+    if match is None or name != host.address or ":" in name:
         shown = f"[{name}]" if ":" in name else name
         other = "" if name == host.address else f" (address {host.address})"
         return f"{user}{at}{shown}{count}{other}", "", ""

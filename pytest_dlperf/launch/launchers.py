@@ -123,11 +123,7 @@ class SshLauncher(Launcher):
         self._client = tuple(client)
 
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
-        """Give hosts the addresses that the ssh configuration has for their names.
-
-        Raises:
-            BrokenError: The client is not here, or does not take a host's name.
-        """
+        """Give hosts the addresses that the ssh configuration has for their names."""
         with ThreadPoolExecutor(max_workers=8) as threads:
             return tuple(threads.map(self._resolved, hosts))
 
@@ -163,11 +159,7 @@ class SlurmLauncher(Launcher):
     _NODE: Final = re.compile(r"^NodeName=(\S+).*?\bNodeAddr=(\S+)", re.MULTILINE)
 
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
-        """Give nodes the addresses that Slurm knows them by.
-
-        Raises:
-            BrokenError: Slurm is not here, or does not know a node.
-        """
+        """Give nodes the addresses that Slurm knows them by."""
         names = ",".join(host.name for host in hosts)
         printed = _output(
             ["scontrol", "--oneliner", "show", "node", names],

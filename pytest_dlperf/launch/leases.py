@@ -121,12 +121,10 @@ class HostPool:
         seen = None
         while (granted := pool.granted.get(claimed.request.name)) is None:
             time.sleep(_POLL_S)
-            # The file is replaced whole, so it can be read without the lock. Who sees something in
-            # it that matters looks again under the lock.
-            text = self._glance()
-            news = text != seen and self._matters(text, claimed.request.name)
-            seen = text
-            if news or self._check_is_due():
+            # The file is replaced whole, so it can be read without the lock. Who sees news in it
+            # looks again under the lock.
+            news, seen = seen, self._glance()
+            if news != seen or self._check_is_due():
                 pool = self._update(claimed)
         return granted
 
@@ -194,15 +192,6 @@ class HostPool:
             return (self._folder / _STATE).read_bytes()
         except OSError:
             return None
-
-    @staticmethod
-    def _matters(text: bytes | None, name: str) -> bool:
-        """Say whether a state has hosts for the claim of this name, or has lost it."""
-        try:
-            claim = Claims.parse(text or b"").claim(name)
-        except ValueError:
-            return True
-        return claim is None or claim.granted is not None
 
     def _write(self, pool: Claims) -> None:
         # Only the holder of the pool's lock writes, so the new file needs no name of its own and is

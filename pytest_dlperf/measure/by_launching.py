@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -60,35 +60,24 @@ class RunProgress:
     progress: Progress
 
 
+@dataclass(frozen=True, slots=True)
 class LaunchMeasurer:
-    """Measures cases by training: launches each repeat and reads the log while it grows."""
+    """Measures cases by training: launches each repeat and reads the log while it grows.
 
-    def __init__(  # noqa: PLR0913 - all that a launch takes, by name
-        self,
-        fleet: Fleet,
-        systems: Mapping[str, System],
-        estimator: Estimator,
-        *,
-        assignments: Sequence[Sequence[Assignment]],
-        session_dir: Path,
-        repeats: Callable[[Case], Repeats],
-        say: Callable[[str], None],
-        show: Callable[[RunProgress], None],
-    ) -> None:
-        """Launch as many runs of a case as ``repeats`` says, which has to name a largest number.
+    It launches as many runs of a case as ``repeats`` says, which has to name a largest number.
+    ``assignments`` are what the user set for systems, the strongest first. Logs go below
+    ``session_dir``. ``say`` tells the user what a run waits for, ``show`` how far it has come.
+    """
 
-        ``assignments`` are what the user set for systems, the strongest first. Logs go below
-        ``session_dir``. ``say`` tells the user what a run waits for, ``show`` how far it
-        has come.
-        """
-        self._fleet = fleet
-        self._systems = systems
-        self._estimator = estimator
-        self._assignments = assignments
-        self._session_dir = session_dir
-        self._repeats = repeats
-        self._say = say
-        self._show = show
+    fleet: Fleet
+    systems: Mapping[str, System]
+    estimator: Estimator
+    _: KW_ONLY
+    assignments: Sequence[Sequence[Assignment]]
+    session_dir: Path
+    repeats: Callable[[Case], Repeats]
+    say: Callable[[str], None]
+    show: Callable[[RunProgress], None]
 
     def measure(self, case: Case) -> Measurement:
         """Run the case's repeats one after another, on hosts that are its own meanwhile.
@@ -97,11 +86,11 @@ class LaunchMeasurer:
             CannotMeasureError: The system has no launch, or needs what is not here or not set.
             BrokenError: What it needs is here, and broken.
         """
-        system = self._systems[case.system]
-        check_estimator(system, self._estimator)
+        system = self.systems[case.system]
+        check_estimator(system, self.estimator)
         with self._translated(f". Judge existing logs with --dlperf-logs {case.system}=DIR"):
             launch = self._launch_of(system, case)
-            with self._fleet.leased(case, launch.needed) as leases:
+            with self.fleet.leased(case, launch.needed) as leases:
                 runs = self._runs(launch, leases)
             return self._measurement(launch, leases, runs)
 
@@ -119,9 +108,9 @@ class LaunchMeasurer:
             CannotMeasureError: Either needs what is not here or not set.
             BrokenError: What either needs is here, and broken.
         """
-        system = self._systems[case.system]
-        check_estimator(system, self._estimator)
-        below = self._session_dir / CONTROL_ARM
+        system = self.systems[case.system]
+        check_estimator(system, self.estimator)
+        below = self.session_dir / CONTROL_ARM
         with self._translated():
             candidate = self._launch_of(system, case, folder=below / "candidate")
             accepted = self._launch_of(system, case, before=control, folder=below / "control")
@@ -132,7 +121,7 @@ class LaunchMeasurer:
                     "what is tested"
                 )
             needed = (candidate.needed, accepted.needed)
-            with self._fleet.leased(case, *needed, only=hosts) as leases:
+            with self.fleet.leased(case, *needed, only=hosts) as leases:
                 runs = self._run_interleaved(candidate, accepted, leases, pairs)
             return InterleavedRuns(
                 candidate=self._measurement(candidate, leases, runs[0]),
@@ -149,7 +138,7 @@ class LaunchMeasurer:
         except UsageError as error:
             raise BrokenError(str(error)) from error
         except OSError as error:
-            raise BrokenError(f"{error.filename or self._session_dir}: {error.strerror}") from error
+            raise BrokenError(f"{error.filename or self.session_dir}: {error.strerror}") from error
 
     def _measurement(
         self, launch: _Launch, leases: Sequence[Lease], runs: Sequence[Run]
@@ -157,9 +146,9 @@ class LaunchMeasurer:
         return Measurement(
             case_id=launch.case.id,
             unit=launch.system.unit,
-            estimator=self._estimator,
+            estimator=self.estimator,
             runs=tuple(runs),
-            fingerprint=self._fleet.fingerprint(launch.case, launch.needed, leases),
+            fingerprint=self.fleet.fingerprint(launch.case, launch.needed, leases),
         )
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
@@ -169,10 +158,10 @@ class LaunchMeasurer:
             CannotMeasureError: The system has no launch, or needs what is not here or not set.
             BrokenError: The hosts cannot be found out.
         """
-        system = self._systems[case.system]
+        system = self.systems[case.system]
         with self._translated():
             launch = self._launch_of(system, case, look=False)
-            nodes = self._fleet.planned_nodes(case)
+            nodes = self.fleet.planned_nodes(case)
         return launch.commands(nodes, run=1, log=launch.log(1))
 
     def _launch_of(
@@ -191,24 +180,24 @@ class LaunchMeasurer:
                 f"{system.file.name} says nothing under 'launch'; leave the system out of this "
                 "cluster by naming the others under 'systems' in its cluster.yaml"
             )
-        variables = resolve(spec, system.id, (before, *self._assignments), case=case)
-        here = self._fleet.is_this_machine and variables.python in (None, sys.executable)
+        variables = resolve(spec, system.id, (before, *self.assignments), case=case)
+        here = self.fleet.is_this_machine and variables.python in (None, sys.executable)
         if look and here and (missing := spec.missing_modules()):
             hint = f": {spec.install_hint}" if spec.install_hint else ""
             raise CannotMeasureError(
                 f"{case.system} needs the Python module {', '.join(missing)}{hint}"
             )
-        self._fleet.check_size(case, accelerators=spec.devices is Devices.GPU)
+        self.fleet.check_size(case, accelerators=spec.devices is Devices.GPU)
         return _Launch(
             system=system,
             spec=spec,
             case=case,
             variables=variables,
-            folder=folder or self._session_dir,
+            folder=folder or self.session_dir,
         )
 
     def _runs(self, launch: _Launch, leases: Sequence[Lease]) -> list[Run]:
-        repeats = self._repeats(launch.case)
+        repeats = self.repeats(launch.case)
         if repeats.at_most is None:
             raise ValueError(f"{launch.case.id}: launches need a largest number of runs")
         runs: list[Run] = []
@@ -240,7 +229,7 @@ class LaunchMeasurer:
         self, launch: _Launch, run: int, runs: int, *, at_most: bool = False, arm: str | None = None
     ) -> _Show:
         """Have the progress of a run shown with what the run is."""
-        return lambda progress: self._show(
+        return lambda progress: self.show(
             RunProgress(
                 case=launch.case,
                 run=run,
@@ -266,7 +255,7 @@ class LaunchMeasurer:
             if run.status not in _REPEATABLE or len(attempts) == spec.retries:
                 return replace(run, failed_attempts=tuple(attempts))
             attempts.append(_kept(run, launch))
-            self._say(
+            self.say(
                 f"{launch.case.id}, run {number}: {run.status.value}; it is run again "
                 f"({len(attempts)} of {spec.retries})"
             )
@@ -275,7 +264,7 @@ class LaunchMeasurer:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         _set_aside(log, "interrupted")
-        places = self._fleet.places(leases, log)
+        places = self.fleet.places(leases, log)
         logs = [place.log for place in places]
         head_only = spec.start_on is StartOn.HEAD
         readings = [
@@ -285,7 +274,7 @@ class LaunchMeasurer:
                 case=case,
                 log_format=system.log_format,
                 window=system.window,
-                estimator=self._estimator,
+                estimator=self.estimator,
             )
             for path in (logs[:1] if head_only else logs)
         ]
@@ -300,14 +289,14 @@ class LaunchMeasurer:
         )
         try:
             outcome = run_on_hosts(
-                self._fleet.launcher,
+                self.fleet.launcher,
                 RunOrder(
                     places=places,
                     plan=lambda nodes: launch.commands(nodes, run=number, log=log),
                     time_limit_s=spec.time_limit_s,
                     head_only=head_only,
                     watch=watch,
-                    on_wait=self._say,
+                    on_wait=self.say,
                 ),
             )
             # What was printed after a node had failed does not count: others may train on alone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,22 +20,15 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Repeats
 
 
+@dataclass(frozen=True, slots=True)
 class LogMeasurer:
-    """Measures cases from logs that exist."""
+    """Measures cases from logs that exist, of a case as many runs as ``repeats`` says."""
 
-    def __init__(
-        self,
-        index: LogIndex,
-        systems: Mapping[str, System],
-        estimator: Estimator,
-        *,
-        repeats: Callable[[Case], Repeats],
-    ) -> None:
-        """Take the logs from ``index``, and of a case as many runs as ``repeats`` says."""
-        self._index = index
-        self._systems = systems
-        self._estimator = estimator
-        self._repeats = repeats
+    index: LogIndex
+    systems: Mapping[str, System]
+    estimator: Estimator
+    _: KW_ONLY
+    repeats: Callable[[Case], Repeats]
 
     def measure(self, case: Case) -> Measurement:
         """Read the runs that logs exist of, in the order of their numbers, until they suffice.
@@ -44,9 +38,9 @@ class LogMeasurer:
         Raises:
             CannotMeasureError: There is no log of this case.
         """
-        system = self._systems[case.system]
-        check_estimator(system, self._estimator)
-        found = self._index.runs_of(case.id)
+        system = self.systems[case.system]
+        check_estimator(system, self.estimator)
+        found = self.index.runs_of(case.id)
         if not found:
             options = f"/{'+'.join(case.options)}" if case.options else ""
             name = f"{system.log_name}_b{case.batch_per_device}_{case.precision}_<run>.log"
@@ -57,7 +51,7 @@ class LogMeasurer:
         return Measurement(
             case_id=case.id,
             unit=system.unit,
-            estimator=self._estimator,
+            estimator=self.estimator,
             runs=tuple(self._runs(case, system, found)),
             available_runs=len(found),
         )
@@ -65,7 +59,7 @@ class LogMeasurer:
     def _runs(
         self, case: Case, system: System, found: Sequence[tuple[int, list[str]]]
     ) -> Iterator[Run]:
-        repeats = self._repeats(case)
+        repeats = self.repeats(case)
         throughputs: list[float] = []
         # A broken run is one of them: nobody reads on until enough are sound.
         for number, logs in found[: repeats.at_most]:
@@ -88,7 +82,7 @@ class LogMeasurer:
             case=case,
             log_format=system.log_format,
             window=system.window,
-            estimator=self._estimator,
+            estimator=self.estimator,
         ).finish()
         return with_last_line(read, path)
 
