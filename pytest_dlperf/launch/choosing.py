@@ -109,5 +109,4 @@ def _chosen(settings: Settings, by_name: Mapping[str, Launcher], hosts: Sequence
 
 def _pool_folder() -> Path:
     """Return the folder of the pool that all sessions of this user on this machine share."""
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(tempfile.gettempdir()) / f"pytest-dlperf-hosts-{user}"
+    return Path(tempfile.gettempdir()) / f"pytest-dlperf-hosts-{os.getuid()}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.locks import shared_once
@@ -43,40 +43,30 @@ class _Reports:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Fleet:
-    """The hosts of a session, the way to them, and what is known of them."""
+    """The hosts of a session, or this machine alone where none are ``declared``.
 
-    def __init__(  # noqa: PLR0913 - all that hosts are used by, by name
-        self,
-        launcher: Launcher,
-        hosts: Sequence[Host],
-        *,
-        pool: HostPool,
-        exclusive: bool,
-        lock: str,
-        shared_folder: Path | None,
-        say: Callable[[str], None],
-    ) -> None:
-        """Use ``hosts``, or this machine alone where there are none.
+    The processes of a session share in ``shared_folder`` what they find out about hosts. Without
+    ``exclusive`` several runs may share a host, each with devices of its own. ``lock`` is the name
+    of the locks that are held on the hosts against runs from elsewhere.
+    """
 
-        The processes of a session share in ``shared_folder`` what they find out about hosts.
-        Without ``exclusive`` several runs may share a host, each with devices of its own. ``lock``
-        is the name of the locks that are held on the hosts against runs from elsewhere.
-        """
-        self.launcher = launcher
-        self._declared = tuple(hosts)
-        self._resolved: tuple[Host, ...] | None = None
-        self._pool = pool
-        self._exclusive = exclusive
-        self._lock = lock
-        self._shared_folder = shared_folder
-        self._say = say
-        self._reports: dict[str, dict[str, HostReport]] = {}
+    launcher: Launcher
+    declared: Sequence[Host]
+    _: KW_ONLY
+    pool: HostPool
+    exclusive: bool
+    lock: str
+    shared_folder: Path | None
+    say: Callable[[str], None]
+    _resolved: tuple[Host, ...] | None = field(default=None, init=False)
+    _reports: dict[str, dict[str, HostReport]] = field(default_factory=dict, init=False)
 
     @property
     def is_this_machine(self) -> bool:
         """Whether no hosts were named, so that all nodes are this machine."""
-        return not self._declared
+        return not self.declared
 
     @property
     def description(self) -> str:
@@ -84,7 +74,7 @@ class Fleet:
         if self.is_this_machine:
             return "on this machine"
         note = ", all of them this machine" if self.launcher.on_this_machine else ""
-        return f"by {self.launcher.name} on {describe_hosts(self._declared)}{note}"
+        return f"by {self.launcher.name} on {describe_hosts(self.declared)}{note}"
 
     @property
     def faults(self) -> list[HostFault]:
@@ -107,8 +97,8 @@ class Fleet:
             if accelerators and case.topology.nodes > 1:
                 raise self._not_enough(case, [THIS_MACHINE], accelerators=accelerators)
             return
-        if len(_large_enough(self._declared, case)) < case.topology.nodes:
-            raise self._not_enough(case, self._declared, accelerators=accelerators)
+        if len(_large_enough(self.declared, case)) < case.topology.nodes:
+            raise self._not_enough(case, self.declared, accelerators=accelerators)
 
     @contextmanager
     def leased(
@@ -126,13 +116,13 @@ class Fleet:
         topology = case.topology
         candidates = self._candidates(case, needed, only)
         on_one_machine = self.is_this_machine
-        with self._pool.leased(
+        with self.pool.leased(
             candidates,
             nodes=1 if on_one_machine else topology.nodes,
             devices=topology.devices_per_node,
-            exclusive=self._exclusive,
+            exclusive=self.exclusive,
             purpose=case.id,
-            on_wait=self._say,
+            on_wait=self.say,
         ) as leases:
             yield leases * topology.nodes if on_one_machine else leases
 
@@ -162,14 +152,14 @@ class Fleet:
                     host=lease.host,
                     device_ids=lease.device_ids,
                     locked_devices=self._locked_devices(lease) if is_first else (),
-                    lock_scope=lock_scope(self._lock, lease.host, self.launcher),
+                    lock_scope=lock_scope(self.lock, lease.host, self.launcher),
                     log=node_log(log, rank),
                 )
             )
         return tuple(places)
 
     def _locked_devices(self, lease: Lease) -> tuple[int, ...]:
-        if not self._exclusive:
+        if not self.exclusive:
             return lease.device_ids
         # All of them, so that nobody who shares comes in between.
         return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
@@ -232,7 +222,7 @@ class Fleet:
 
     def _hosts(self) -> tuple[Host, ...]:
         if self._resolved is None:
-            hosts = self._declared or (THIS_MACHINE,)
+            hosts = self.declared or (THIS_MACHINE,)
             try:
                 resolved = self.launcher.resolve(hosts)
             except DlperfError:
@@ -259,14 +249,14 @@ class Fleet:
         """Report on all hosts; one process of the session looks, the others read."""
         if needed.key not in self._reports:
             found = shared_once(
-                self._shared_folder, f"hosts-{needed.key}", _Reports, lambda: self._look(needed)
+                self.shared_folder, f"hosts-{needed.key}", _Reports, lambda: self._look(needed)
             )
             self._reports[needed.key] = found.by_host
         return self._reports[needed.key]
 
     def _look(self, needed: Requirements) -> _Reports:
         try:
-            return _Reports(look_at_hosts(self.launcher, self._hosts(), needed, lock=self._lock))
+            return _Reports(look_at_hosts(self.launcher, self._hosts(), needed, lock=self.lock))
         except OSError as error:
             what = f" cannot start {error.filename!r}" if error.filename else ""
             raise BrokenError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.logs.throughput import LogState
@@ -16,14 +17,13 @@ _LABEL_SHOWN: Final = 60
 
 
 @final
+@dataclass(slots=True, kw_only=True)
 class HangRule:
-    """Each rank has a clock of its own, from its last step on."""
+    """Allows each rank so many seconds for its first step, and for each further one."""
 
-    def __init__(self, *, first_step_limit_s: float, step_limit_s: float) -> None:
-        """Allow so many seconds for the first step of every rank, and for each further one."""
-        self._first_step_limit_s = first_step_limit_s
-        self._step_limit_s = step_limit_s
-        self._last_seen: dict[tuple[int, str], tuple[int, float]] = {}
+    first_step_limit_s: float
+    step_limit_s: float
+    _last_seen: dict[tuple[int, str], tuple[int, float]] = field(default_factory=dict, init=False)
 
     def check(self, readings: Sequence[LogReading], *, now: float, started: float) -> str | None:
         """Say what hangs, by the nodes' logs, node 0's first; ``None`` where nothing does.
@@ -32,19 +32,19 @@ class HangRule:
         """
         self._last_seen = last_seen = self._seen(readings, now, started)
         none_yet = any(not step for step, _ in last_seen.values())
-        if none_yet and now - started >= self._first_step_limit_s:
+        if none_yet and now - started >= self.first_step_limit_s:
             shown = _shown_steps(readings)
             missing = "not every rank has shown a first step" if shown else "no first step"
-            return f"{missing} within {self._first_step_limit_s:g} s{shown}"
+            return f"{missing} within {self.first_step_limit_s:g} s{shown}"
         stuck = [
             rank
             for rank, (step, since) in last_seen.items()
-            if step and now - since >= self._step_limit_s
+            if step and now - since >= self.step_limit_s
         ]
         if stuck:
             alone = len(stuck) < len(last_seen)
             of = f" of {_listed([_name(*rank) for rank in stuck])}" if alone else ""
-            return f"no new step{of} for {self._step_limit_s:g} s{_shown_steps(readings)}"
+            return f"no new step{of} for {self.step_limit_s:g} s{_shown_steps(readings)}"
         return None
 
     def _seen(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, final
@@ -72,25 +73,17 @@ def describe_exit(command: Sequence[str], status: int) -> str:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class RemoteCall:
     """A small program on a host that does one thing; several of them run at once."""
 
-    def __init__(
-        self,
-        host: Host,
-        command: Sequence[str],
-        process: subprocess.Popen[bytes],
-        output: IO[bytes],
-        errors: IO[bytes],
-    ) -> None:
-        """Take the launcher's command, and the files that its output and its errors go to."""
-        self.host = host
-        self._command = command
-        self._process = process
-        self._output = output
-        self._errors = errors
-        self._started_at = time.monotonic()
-        self._let_go_at: float | None = None
+    host: Host
+    _command: Sequence[str]
+    _process: subprocess.Popen[bytes]
+    _output: IO[bytes]
+    _errors: IO[bytes]
+    _started_at: float = field(default_factory=time.monotonic)
+    _let_go_at: float | None = None
 
     def wait(self, limit_s: float) -> None:
         """Wait for its end, ``limit_s`` seconds from its start at most."""

@@ -218,7 +218,9 @@ class _Run:
         while not self._signals:
             failed = self._any_failed()
             if failed:
-                self._note_first_failed()
+                self._first_failed = self._first_failed or tuple(
+                    rank for rank, client in enumerate(self._working) if client.failed
+                )
                 self._note_log_size()
             if self._all_done():
                 return
@@ -261,11 +263,6 @@ class _Run:
             self._note_log_size()
         self._gang.end()
         self._errors += self._gang.problems
-
-    def _note_first_failed(self) -> None:
-        if not self._first_failed:
-            failed = [rank for rank, client in enumerate(self._working) if client.failed]
-            self._first_failed = tuple(failed)
 
     def _note_log_size(self) -> None:
         """Keep the main log's size, unless it has been kept before."""

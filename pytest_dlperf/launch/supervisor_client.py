@@ -183,7 +183,7 @@ class SupervisorClient:
         """
         scope, devices = self.place.lock_scope, self.place.locked_devices
         run_id = self.marker.partition(".")[0]
-        self._order(
+        order = _order(
             "prepare",
             run_lock=lock_name(scope, f"run-{run_id}") if devices else None,
             device_locks=[lock_name(scope, device) for device in devices],
@@ -192,11 +192,12 @@ class SupervisorClient:
             taken_over=False,
             ipv6=":" in self.place.host.address,
         )
+        self._channel.send(order)
 
     def release(self) -> None:
         """Have taken back what was prepared, for another run to have it."""
         self.state, self.port = NodeState.READY, None
-        self._order("release")
+        self._channel.send(_order("release"))
 
     def start(self, command: NodeCommand) -> None:
         """Have the program started."""
@@ -207,7 +208,7 @@ class SupervisorClient:
             **command.environment,
             supervisor.MARKER: self.marker,
         }
-        self._order(
+        order = _order(
             "start",
             arguments=[_as_text(argument) for argument in command.arguments],
             environment={_as_text(key): _as_text(value) for key, value in environment.items()},
@@ -217,21 +218,19 @@ class SupervisorClient:
             needs_folder=folder is not None,
             grace_s=TERMINATION_GRACE_S,
         )
+        self._channel.send(order)
 
     def end(self) -> None:
         """Have all that the program has started ended, politely at first."""
-        self._order("end")
+        self._channel.send(_order("end"))
 
     def kill(self) -> None:
         """Have all that the program has started killed."""
-        self._order("kill")
+        self._channel.send(_order("kill"))
 
     def show_life(self) -> None:
         """Tell the supervisor that somebody is here."""
         self._channel.send(b"\n")
-
-    def _order(self, word: str, **details: object) -> None:
-        self._channel.send(_order(word, **details))
 
     # ------------------------------------------------------------------ reports
 
