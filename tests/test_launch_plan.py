@@ -454,11 +454,6 @@ def test_all_problems_are_told_at_once() -> None:
     assert len(messages(entry)) == 2
 
 
-def test_a_log_needs_the_ending_that_tells_it_from_its_folder() -> None:
-    with pytest.raises(ValueError, match=r"\*\.log"):
-        planned(spec(), log=Path("/runs/r18_b8_fp32_3.txt"))
-
-
 def test_missing_modules_are_told_without_importing_them() -> None:
     entry = LaunchSpec(
         command=("trainer",), requires_modules=("json", "no_such_module", "no_such.module", "this")

@@ -8,7 +8,7 @@ second argument, whatever is in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.config.launch_spec import LaunchSpec, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, fill
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
-
-LOG_SUFFIX: Final = ".log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +59,14 @@ def run_dir(log: Path) -> Path:
     """Name the folder for a run's own files: the main log's name without ``.log``.
 
     Tools that read ``*/*.log`` so find main logs only.
-
-    Raises:
-        ValueError: The name does not end in ``.log``.
     """
-    if log.suffix != LOG_SUFFIX:
-        raise ValueError(f"the log of a run is named *{LOG_SUFFIX}, unlike {str(log)!r}")
     return log.with_suffix("")
 
 
 def node_log(log: Path, rank: int) -> Path:
     """Name the log of a node, in a run whose main log is ``log``."""
     log = log.absolute()
-    return log if rank == 0 else run_dir(log) / f"node{rank}{LOG_SUFFIX}"
+    return log if rank == 0 else run_dir(log) / f"node{rank}.log"
 
 
 def scratch_directory(run_id: str, rank: int) -> str:

@@ -1,11 +1,4 @@
-"""One run on its hosts, from the first connection until nothing of it is left.
-
-Every node's program is started by a supervisor of its own on that node. It ends the program and all
-of its descendants when the run is over, or when this process is gone or out of reach. Whatever they
-started by way of a service of the machine, such as a container daemon, is found only if it carries
-the run's marker. Only processes that descend from a supervisor, belong to its program's process
-group or carry its marker are ever signalled.
-"""
+"""One run on its hosts, from the first connection until nothing of it is left."""
 
 from __future__ import annotations
 
@@ -59,16 +52,13 @@ class RunOrder:
 def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
     """Run all nodes to their end; nothing of the run is left when this returns.
 
-    The same holds when it is left by an exception. SIGINT, SIGTERM and SIGHUP do what they would
-    have done after the run has been ended, when they arrive in the main thread.
-
-    Once one node has failed, the others have ``PEER_GRACE_S`` seconds to end. A run that could not
-    be started is an outcome too, with its ``error``; so is one whose log exists already and is not
-    empty. What was executed and what became of it is kept in ``command.json`` in the run's folder,
-    unless the logs cannot be written.
+    The same holds when it is left by an exception. Signals wait until then (``deferred_signals``).
+    Once one node has failed, the others have ``PEER_GRACE_S`` seconds to end. A run that cannot be
+    started is an outcome with an ``error``. ``command.json`` in the run's folder keeps what was
+    executed and what became of it.
 
     Raises:
-        ValueError: There is no node, or the main log is not named ``*.log``.
+        ValueError: There is no node.
         KeyboardInterrupt: SIGINT arrived.
     """
     if not order.places:

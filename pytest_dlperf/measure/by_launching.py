@@ -99,10 +99,9 @@ class LaunchMeasurer:
     ) -> InterleavedRuns:
         """Run what is tested and the accepted software interleaved on these hosts, A B B A A B B A.
 
-        ``hosts`` are names as in ``Fingerprint.hosts``, node 0 first, and as many as the case
-        needs. Of each there are ``pairs`` runs; the first broken one ends it, and is the last of
-        its side. ``control`` is what makes a launch one of the accepted software: it goes before
-        all that is set otherwise. Logs go below ``CONTROL_ARM`` in the session's directory.
+        ``hosts`` are names as in ``Fingerprint.hosts``, node 0 first. Each side has ``pairs`` runs;
+        the first broken one ends it all. ``control`` makes a launch one of the accepted software:
+        it overrides all other assignments.
 
         Raises:
             CannotMeasureError: Either needs what is not here or not set.
@@ -254,7 +253,8 @@ class LaunchMeasurer:
             run = self._run(launch, leases, number, show)
             if run.status not in _REPEATABLE or len(attempts) == spec.retries:
                 return replace(run, failed_attempts=tuple(attempts))
-            attempts.append(_kept(run, launch))
+            kept = _set_aside(launch.log(number), "attempt")
+            attempts.append(replace(run, log=readable(str(kept))) if kept else run)
             self.say(
                 f"{launch.case.id}, run {number}: {run.status.value}; it is run again "
                 f"({len(attempts)} of {spec.retries})"
@@ -364,12 +364,6 @@ class _Launch:
             python=sys.executable,
             log=log,
         )
-
-
-def _kept(failed: Run, launch: _Launch) -> Run:
-    """Put a failed attempt's log out of the way of the next one's."""
-    kept = _set_aside(launch.log(failed.run), "attempt")
-    return replace(failed, log=readable(str(kept)) if kept else failed.log)
 
 
 def _set_aside(log: Path, why: str) -> Path | None:
