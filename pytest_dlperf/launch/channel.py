@@ -34,10 +34,7 @@ class Channel:
     """Takes orders to a supervisor and brings its reports; its program's output goes to a log."""
 
     def __init__(self, launcher: Launcher, host: Host, log: Path, *, again: bool) -> None:
-        """Start a supervisor on the host, which waits for orders.
-
-        With ``again`` the log may hold what an earlier try of the same run has left in it.
-        """
+        """Start a supervisor on the host, which waits for orders; its errors go to ``log``."""
         self.remote = launcher.remote
         self.closed = False
         """Whether the supervisor has ended, or is out of reach."""

@@ -32,11 +32,7 @@ def fleet_of(
     shared_folder: Path | None,
     say: Callable[[str], None],
 ) -> Fleet:
-    """Put the hosts of a session and the way to them together.
-
-    Raises:
-        UsageError: As from ``launcher_and_hosts``.
-    """
+    """Put the hosts of a session and the way to them together."""
     launcher, hosts = launcher_and_hosts(settings, launchers)
     return Fleet(
         launcher,

@@ -88,11 +88,7 @@ class Fleet:
         return sorted(found, key=lambda fault: (fault.host, fault.fault))
 
     def check_size(self, case: Case, *, accelerators: bool) -> None:
-        """Check that enough is declared for a case, without asking any host.
-
-        Raises:
-            CannotMeasureError: It is not.
-        """
+        """Raise ``CannotMeasureError`` unless enough is declared for a case; ask no host."""
         if self.is_this_machine:
             if accelerators and case.topology.nodes > 1:
                 raise self._not_enough(case, [THIS_MACHINE], accelerators=accelerators)
@@ -127,10 +123,7 @@ class Fleet:
             yield leases * topology.nodes if on_one_machine else leases
 
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
-        """Describe what a case with these leases was measured on, as far as its hosts can tell.
-
-        The hosts have been looked at for what is ``needed``.
-        """
+        """Describe what a case with these leases was measured on, as far as its hosts can tell."""
         hosts = {lease.host.name: lease.host for lease in leases}
         looked_at = self._looked_at(needed)
         return fingerprint_of(
@@ -165,11 +158,7 @@ class Fleet:
         return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
 
     def planned_nodes(self, case: Case) -> tuple[Node, ...]:
-        """Return the nodes that a case would go to if all hosts were fit and free.
-
-        Raises:
-            BrokenError: The launcher cannot be used.
-        """
+        """Return the nodes that a case would go to if all hosts were fit and free."""
         wanted = case.topology.nodes
         hosts = _large_enough(self._hosts(), case)
         if self.is_this_machine:

@@ -53,10 +53,7 @@ class Gang:
         signals: Sequence[int],
         say: Callable[[str], None] | None,
     ) -> None:
-        """Reach nobody yet. If the run has to wait, ``say`` gets to know once for what.
-
-        Signals that come meanwhile are appended to ``signals``.
-        """
+        """Reach nobody yet; ``say`` is told once what the run waits for, ``signals`` grows."""
         self._launcher = launcher
         self._places = places
         self._id = run_id

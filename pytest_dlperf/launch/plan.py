@@ -89,11 +89,8 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
 ) -> tuple[NodeCommand, ...]:
     """Say what each node of a run executes, node 0 first; node 0 alone where it starts the rest.
 
-    The output of node 0 goes to ``log``, that of every other node to ``node<rank>.log`` in the
-    run's own folder. ``nodes`` are all nodes of the run, node 0 first. ``python`` is the
-    interpreter where the user has set none.
-
-    The entry has no ``problems()``, the nodes fit the topology, and each variable has a value.
+    ``nodes`` are all nodes of the run; ``python`` is the interpreter where the user has set none.
+    Problems of the entry, missing values and too few nodes have been found before.
     """
     topology = case.topology
     log = log.absolute()

@@ -313,11 +313,7 @@ class SupervisorClient:
         self._channel.close()
 
     def close(self) -> list[str]:
-        """Be done with the supervisor, which has ended or should have.
-
-        Returns:
-            What went wrong with it, as messages.
-        """
+        """Be done with the supervisor, which has ended or should have; say what went wrong."""
         if self._channel.is_done:
             return []  # abandoned
         problems = []
@@ -344,10 +340,7 @@ class SupervisorClient:
 
 
 def sweep_orders(sweep: str, scratch: str) -> bytes:
-    """Give the orders to kill what a supervisor has left that is gone, and nothing else.
-
-    These are processes whose marker begins with ``sweep``, and the scratch folder.
-    """
+    """Give the orders to end what a lost supervisor has left: marked processes, scratch folder."""
     return _order(
         "prepare",
         run_lock=None,

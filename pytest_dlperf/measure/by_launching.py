@@ -367,10 +367,7 @@ class _Launch:
 
 
 def _set_aside(log: Path, why: str) -> Path | None:
-    """Keep what an earlier run of the same name has left, out of the new run's way.
-
-    Returns where its log is kept, ``None`` if there was none.
-    """
+    """Rename what an earlier run of the same name has left; return where its log is now."""
     kept_log = None
     for left in (log, run_dir(log)):
         number = 1

@@ -29,8 +29,6 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     A trainer that dies after its window is complete has been measured: the death is noted. One
     that dies before has failed, whatever its log looks like. The first line of a reason says what
     happened; below it stand the last lines of the log of the node that was the first to fail.
-
-    ``logs`` are those of all nodes, node 0 first.
     """
     ending = _ending(outcome)
     if ending is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_dlperf.files.locks import shared_once
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Measurements:
     """The measurements of a session, each taken once.
 
@@ -20,10 +22,8 @@ class Measurements:
     first measures it, the others wait and read what came out.
     """
 
-    def __init__(self, shared_folder: Path | None) -> None:
-        """Share through ``shared_folder``, or keep to this process."""
-        self.folder = shared_folder
-        self._taken: dict[tuple[str, str], Any] = {}
+    folder: Path | None
+    _taken: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
 
     def once(self, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
         """Return what there is of this kind for a case, taken now if nobody has.
