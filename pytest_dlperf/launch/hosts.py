@@ -135,6 +135,9 @@ def _collected(
         except ValueError as error:
             raise UsageError(f"{place}: {_shown(entry)} {error}; {allowed}") from error
         hosts += found
+        if len(hosts) > MAX_HOSTS:
+            reason = f"makes more than {MAX_HOSTS} hosts in all"
+            raise UsageError(f"{place}: {_shown(entry)} {reason}; {allowed}")
     return tuple(hosts)
 
 
@@ -145,8 +148,6 @@ def _note_new(hosts: Sequence[Host], entry: str, seen: dict[tuple[str, str], str
             if key in seen:
                 raise ValueError(f"gives the {kind} {value} again; {seen[key]} has it already")
             seen[key] = entry
-    if len(seen) > 2 * MAX_HOSTS:
-        raise ValueError(f"makes more than {MAX_HOSTS} hosts in all")
 
 
 def _read_host_file(name: str, place: str, folder: Path) -> tuple[Host, ...]:
