@@ -267,7 +267,9 @@ def test_a_value_without_a_choice_for_the_case_is_not_planned() -> None:
         values={"threads": (Choice(value="1", when=Condition(nodes=(parse_count("1"),))),)},
     )
     assert not messages(entry)
-    assert " ".join(entry.case_problems(CASE)[0]).startswith("values.threads has no choice for ")
+    [(path, message)] = entry.case_problems(CASE)
+    assert path == "values.threads"
+    assert "has no choice for pytorch-resnet18-" in message
 
 
 def test_what_the_user_sets_is_in_the_plan() -> None:
