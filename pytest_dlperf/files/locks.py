@@ -145,9 +145,9 @@ def write_into(path: Path, text: str) -> None:
 
 
 def shared_once(folder: Path | None, name: str, kind: type[T], take: Callable[[], T]) -> T:
-    """Return a value that processes share in ``folder``; the first that asks takes it.
+    """Return a value that processes share in ``folder``; the first to ask makes it with ``take``.
 
-    The others wait and read what came out. Without a folder it is taken.
+    The others wait and read it. Without a folder nothing is shared.
     """
     if folder is None:
         return take()

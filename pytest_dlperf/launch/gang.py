@@ -53,7 +53,10 @@ class Gang:
         signals: Sequence[int],
         say: Callable[[str], None] | None,
     ) -> None:
-        """Reach nobody yet; ``say`` is told once what the run waits for, ``signals`` grows."""
+        """Reach nobody yet; signals that come are added to ``signals``.
+
+        ``say`` is called once if the run has to wait.
+        """
         self._launcher = launcher
         self._places = places
         self._id = run_id
