@@ -224,7 +224,7 @@ def test_fewer_than_three_runs_decide_nothing() -> None:
     decision = rule().decide([500.0, 500.0], is_last=True)
     assert decision is not None
     assert decision.verdict is Verdict.INCONCLUSIVE
-    assert "2 runs cannot tell a stray from a loss" in (decision.reason or "")
+    assert "2 runs cannot tell an outlier from a loss" in (decision.reason or "")
 
 
 def test_a_decision_tells_what_it_sees_and_how_often_it_is_wrong() -> None:
@@ -329,7 +329,7 @@ def test_a_tolerance_of_its_own_replaces_the_least_loss() -> None:
     ("sessions", "told"),
     [
         ([EVEN] * 3, "the baseline has 15 runs"),
-        ([[1000, 1005, 995, 500, 400]] * 6, "12 of the baseline's 30 runs are strays"),
+        ([[1000, 1005, 995, 500, 400]] * 6, "12 of the baseline's 30 runs are gross outliers"),
         ([[1000 + 8 * run for run in (-15, -8, 0, 8, 15)]] * 6, "differ by 8.7 %"),
     ],
     ids=["few", "strays", "noise"],
@@ -355,7 +355,7 @@ def test_a_fail_among_many_strays_is_inconclusive() -> None:
     assert verdict(rule(), runs[:7]) is Verdict.REGRESSED
     decision = rule().decide(runs, is_last=True)
     assert decision is not None
-    assert "4 of 9 runs are strays" in (decision.reason or "")
+    assert "4 of 9 runs are gross outliers" in (decision.reason or "")
 
 
 def test_strays_that_more_runs_may_outnumber_are_waited_for() -> None:

@@ -251,7 +251,7 @@ class Settings:
         "markdown",
         "FILE",
         "the results as Markdown, regressions first; the summary of a step in GitHub Actions "
-        "(`GITHUB_STEP_SUMMARY`) gets them by itself",
+        "(`GITHUB_STEP_SUMMARY`) needs no option",
         read=values.file_to_write,
     )
     json_file: Path | None = option(

@@ -32,7 +32,7 @@ OUTLIER_RADIUS_NOISE: Final = 4.0
 """A run further than this many times the noise from the median does not count for the location."""
 
 MIN_GROSS_RADIUS: Final = 0.03
-"""A run nearer than this to the median is not called a stray, however quiet the others are."""
+"""A run nearer than this to the median is not called an outlier, however quiet the others are."""
 
 NINE_OF_TEN: Final = 1.2816
 """Standard deviations that nine normal values of ten stay above, on one side."""
@@ -206,8 +206,8 @@ class StandardError:
         return max(100 * low, -100.0), max(100 * high, -100.0)
 
     def min_detectable_percent(self, threshold: float) -> float:
-        """Give the loss in percent that exceeds a threshold nine times out of ten."""
-        return 100 * (threshold + t_quantile(NINE_OF_TEN, self.dof) * self.value)
+        """Give the loss in percent that exceeds a threshold nine times out of ten; at most 100."""
+        return min(100 * (threshold + t_quantile(NINE_OF_TEN, self.dof) * self.value), 100.0)
 
     def false_alarm(self, threshold: float) -> float:
         """Probability of a loss beyond the threshold when nothing has changed."""

@@ -267,7 +267,7 @@ class SequentialRule:
         fault = self.fault
         if count < FIRST_LOOK:
             fault = (
-                f"{wording.runs(count)} cannot tell a stray from a loss: the sequential rule "
+                f"{wording.runs(count)} cannot tell an outlier from a loss: the sequential rule "
                 f"needs {FIRST_LOOK}, --dlperf-gate tolerance does with fewer"
             )
         night = self.night(throughputs)
@@ -280,7 +280,7 @@ class SequentialRule:
         drift = self.drift(night.look, night, count)
         is_drift = drift.is_seen(night.measured)
         fails = self._fails_early(night, loss) or (count >= FAILS_FROM and (is_drift or is_lost))
-        # Among more runs the strays may be few enough to tell.
+        # Among more runs the outliers may be few enough to tell.
         fails = fails and (is_last or not night.are_unstable)
         # By what a usual night lets see: a noisy one passes nothing more easily.
         usual = self._look(last).min_detectable
@@ -338,8 +338,8 @@ class SequentialRule:
             return replace(decision, verdict=Verdict.REGRESSED)
         far = len(gross_outliers(night.throughputs, night.deviation))
         reason = (
-            f"{far} of {wording.runs(night.count)} are strays, too many to call the rest slower; "
-            "look at the hosts, and measure the case again when they are quiet"
+            f"{far} of {wording.runs(night.count)} are gross outliers, too many to call the rest "
+            "slower; look at the hosts, and measure the case again when they are quiet"
         )
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
@@ -375,7 +375,7 @@ def _fault(runs: Sequence[float], deviation: float) -> str | None:
     far = len(gross_outliers(runs, deviation))
     if far > _MAX_BASELINE_OUTLIERS * len(runs):
         return (
-            f"{far} of the baseline's {len(runs)} runs are strays: it does not say what is "
+            f"{far} of the baseline's {len(runs)} runs are gross outliers: it does not say what is "
             f"normal; {_MORE_RUNS} put quiet runs in their place"
         )
     error = deviation * math.sqrt(1 / len(runs) + 1 / LAST_LOOK)
