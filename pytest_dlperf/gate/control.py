@@ -136,10 +136,7 @@ class _Arms:
 def _noise(
     interleaved: InterleavedRuns, baseline: Baseline | None
 ) -> tuple[float, int | None] | None:
-    """Give the relative deviation between runs, and its degrees of freedom if tonight's tell it.
-
-    ``None`` where too few runs tell.
-    """
+    """Give the relative deviation between runs, and its degrees of freedom if tonight's tell it."""
     known = [run for runs in baseline.rolling for run in runs] if baseline else []
     # With fewer runs of the baseline, tonight's two arms tell the noise.
     if len(known) >= MANY_RUNS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, ClassVar, Protocol, final
 
 from pytest_dlperf.gate.sequential import (
     FIRST_LOOK,
@@ -72,16 +72,12 @@ class RepeatsByRule:
 
     rule: Rule
     at_least: int = 1
+    may_be_fewer: ClassVar[bool] = True
 
     @property
     def at_most(self) -> int:
         """The largest number of runs."""
         return max(self.rule.at_most, self.at_least)
-
-    @property
-    def may_be_fewer(self) -> bool:
-        """Whether the rule may decide before the largest number is reached."""
-        return self.rule.name is RuleName.SEQUENTIAL
 
     def is_enough(self, throughputs: Sequence[float]) -> bool:
         """Tell whether the rule decides by these runs."""
@@ -91,11 +87,7 @@ class RepeatsByRule:
 
 
 def last_decision(rule: Rule, throughputs: Sequence[float]) -> Decision:
-    """Decide by all the runs that there will be.
-
-    Raises:
-        ValueError: There are no runs.
-    """
+    """Decide by all the runs that there will be."""
     decision = rule.decide(throughputs, is_last=True)
     if decision is None:
         raise AssertionError(f"the {rule.name.value} rule did not decide by its last run")
@@ -120,21 +112,12 @@ def rule_for(baseline: Baseline, terms: Terms, *, available: int | None = None) 
             repeats=terms.repeats,
             available=available,
         )
-    return tolerance_rule(
-        baseline,
-        tolerance_percent=terms.tolerance_of(baseline),
-        at_most=terms.repeats or terms.default_repeats or USUAL_REPEATS,
-    )
-
-
-def tolerance_rule(baseline: Baseline, *, tolerance_percent: float, at_most: int) -> ToleranceRule:
-    """Make the rule for baselines with few runs, with this tolerance."""
     return ToleranceRule(
         accepted=baseline.throughput,
         accepted_runs=len(baseline.runs),
-        sessions=baseline.rolling,
-        tolerance_percent=tolerance_percent,
-        at_most=at_most,
+        sessions=sessions,
+        tolerance_percent=terms.tolerance_of(baseline),
+        at_most=terms.repeats or terms.default_repeats or USUAL_REPEATS,
         decimals=PUBLISHED_DECIMALS if baseline.estimator is Estimator.PUBLISHED else None,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from pytest_dlperf.gate import wording
 from pytest_dlperf.gate.drift import Drift
@@ -104,11 +104,6 @@ class Night:
         """The runs that do not count."""
         return outliers(self.throughputs, self.deviation)
 
-    @property
-    def are_unstable(self) -> bool:
-        """Whether nothing follows from the runs."""
-        return are_unstable(self.throughputs, self.deviation)
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +118,7 @@ class SequentialRule:
     nothing, with what would settle it.
     """
 
+    name: ClassVar[RuleName] = RuleName.SEQUENTIAL
     reference: float
     deviation: float
     baseline_runs: int
@@ -153,9 +149,6 @@ class SequentialRule:
 
         ``min_loss_percent`` is a baseline's own, ``repeats`` the number of runs that the user
         fixed, ``available`` how many there are to be had (``None``: as many as wanted).
-
-        Raises:
-            ValueError: There are no runs.
         """
         runs = [run for session in sessions for run in session]
         deviation = noise(runs)
@@ -175,17 +168,8 @@ class SequentialRule:
             fault=_fault(runs, deviation),
         )
 
-    @property
-    def name(self) -> RuleName:
-        """Which rule it is."""
-        return RuleName.SEQUENTIAL
-
     def night(self, throughputs: Sequence[float]) -> Night:
-        """Look at tonight's runs beside the baseline.
-
-        Raises:
-            ValueError: There are no runs.
-        """
+        """Look at tonight's runs beside the baseline."""
         own = noise(throughputs) if len(throughputs) >= FIRST_LOOK else 0.0
         is_noisier = own > _NOISIER * self.deviation
         deviation = own if is_noisier else self.deviation
@@ -202,7 +186,6 @@ class SequentialRule:
         return self._look(count, night.deviation if night.is_noisier else None)
 
     def _look(self, count: int, noisier: float | None = None) -> Look:
-        """With the baseline's noise, or a larger one that only tonight's runs tell."""
         known = self.baseline_runs if noisier is None else count
         dof = max(known - 1, _MIN_DOF)
         deviation = self.deviation if noisier is None else noisier
@@ -242,8 +225,7 @@ class SequentialRule:
         """Probability of an alarm if nothing has changed: rather too large than too small.
 
         ``last`` is the number of runs by which there is a decision. This is the Bonferroni bound
-        over the looks. A look at the fifth run asks for more than a large
-        loss. Drift counts once: most of its error is the accepted number's, which all looks share.
+        over the looks. Drift counts once: all looks share most of its error, the accepted number's.
         """
         first = last if self.is_fixed else min(FAILS_FROM, last)
         early = () if self.is_fixed else range(FAILS_EARLY_FROM, first)
@@ -255,11 +237,7 @@ class SequentialRule:
         return min(total, 1.0)
 
     def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
-        """Pass from the third run on, fail from the seventh, or the fifth if the loss is large.
-
-        Raises:
-            ValueError: There are no runs.
-        """
+        """Pass from the third run on, fail from the seventh, or the fifth if the loss is large."""
         count = len(throughputs)
         is_last = is_last or count >= self.at_most
         if not is_last and (self.is_fixed or count < FIRST_LOOK):
@@ -281,7 +259,7 @@ class SequentialRule:
         is_drift = drift.is_seen(night.measured)
         fails = self._fails_early(night, loss) or (count >= FAILS_FROM and (is_drift or is_lost))
         # Among more runs the outliers may be few enough to tell.
-        fails = fails and (is_last or not night.are_unstable)
+        fails = fails and (is_last or not are_unstable(throughputs, night.deviation))
         # By what a usual night lets see: a noisy one passes nothing more easily.
         usual = self._look(last).min_detectable
         passes = not is_drift and loss + _PASSING_ERRORS * night.look.error.value < usual
@@ -334,7 +312,7 @@ class SequentialRule:
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
     def _failed(self, decision: Decision, night: Night) -> Decision:
-        if not night.are_unstable:
+        if not are_unstable(night.throughputs, night.deviation):
             return replace(decision, verdict=Verdict.REGRESSED)
         far = len(gross_outliers(night.throughputs, night.deviation))
         reason = (

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.gate import wording
 from pytest_dlperf.gate.drift import Drift
 from pytest_dlperf.gate.noise import StandardError
-from pytest_dlperf.gate.rules import last_decision, rule_for, tolerance_rule
+from pytest_dlperf.gate.rules import last_decision, rule_for
 from pytest_dlperf.gate.sequential import SequentialRule
-from pytest_dlperf.gate.tolerance import ToleranceRule, compared
+from pytest_dlperf.gate.tolerance import compared, median_error
 from pytest_dlperf.model.judgement import Decision, RuleName, Verdict
 
 if TYPE_CHECKING:
@@ -72,19 +72,10 @@ class SpeedupEnd:
     @property
     def median_error(self) -> StandardError | None:
         """That of its median beside the accepted one; ``None`` where too few runs tell."""
-        count = len(self.measurement.throughputs)
-        rule = (
-            tolerance_rule(self.baseline, tolerance_percent=0.0, at_most=count)
-            if self.baseline is not None
-            else ToleranceRule(
-                accepted=self.accepted,
-                accepted_runs=0,
-                sessions=(),
-                tolerance_percent=0.0,
-                at_most=count,
-            )
-        )
-        return rule.standard_error(self.measurement.throughputs)
+        throughputs = self.measurement.throughputs
+        if self.baseline is None:
+            return median_error(throughputs, (), 0)
+        return median_error(throughputs, self.baseline.rolling, len(self.baseline.runs))
 
     def describe(self) -> str:
         """Tell both numbers of this end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
 from pytest_dlperf.model.judgement import Decision, RuleName, Verdict
@@ -27,6 +27,7 @@ class ToleranceRule:
     noise. ``decimals`` is what the estimator rounds medians to.
     """
 
+    name: ClassVar[RuleName] = RuleName.TOLERANCE
     accepted: float
     accepted_runs: int
     sessions: tuple[tuple[float, ...], ...]
@@ -34,17 +35,8 @@ class ToleranceRule:
     at_most: int
     decimals: int | None = None
 
-    @property
-    def name(self) -> RuleName:
-        """Which rule it is."""
-        return RuleName.TOLERANCE
-
     def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
-        """Decide when all runs are there.
-
-        Raises:
-            ValueError: There are no runs.
-        """
+        """Decide when all runs are there."""
         if not is_last and len(throughputs) < self.at_most:
             return None
         measured = median(throughputs)
@@ -54,22 +46,24 @@ class ToleranceRule:
             measured,
             self.accepted,
             tolerance_percent=self.tolerance_percent,
-            error=self.standard_error(throughputs),
+            error=median_error(throughputs, self.sessions, self.accepted_runs),
         )
 
-    def standard_error(self, throughputs: Sequence[float]) -> StandardError | None:
-        """Give that of the medians' difference; ``None`` with too few runs on both sides."""
-        sessions: list[Sequence[float]] = list(self.sessions)
-        # A baseline with few runs does not tell their noise well enough; tonight's help.
-        if sum(map(len, sessions)) < MANY_RUNS:
-            sessions.append(throughputs)
-        noise = pooled_noise(sessions)
-        if noise is None:
-            return None
-        # A number without its runs is taken for the median of as many as tonight's: five at most.
-        accepted = self.accepted_runs or min(len(throughputs), USUAL_REPEATS)
-        variance = median_variance(accepted) + median_variance(len(throughputs))
-        return StandardError(value=noise.deviation * math.sqrt(variance), dof=noise.dof)
+
+def median_error(
+    throughputs: Sequence[float], sessions: Sequence[Sequence[float]], accepted_runs: int
+) -> StandardError | None:
+    """Give the error of tonight's median beside the accepted one; ``None`` with too few runs."""
+    # A baseline with few runs does not tell their noise well enough; tonight's help.
+    if sum(map(len, sessions)) < MANY_RUNS:
+        sessions = (*sessions, throughputs)
+    noise = pooled_noise(sessions)
+    if noise is None:
+        return None
+    # A number without its runs is taken for the median of as many as tonight's: five at most.
+    accepted = accepted_runs or min(len(throughputs), USUAL_REPEATS)
+    variance = median_variance(accepted) + median_variance(len(throughputs))
+    return StandardError(value=noise.deviation * math.sqrt(variance), dof=noise.dof)
 
 
 def compared(

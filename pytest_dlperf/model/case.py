@@ -35,11 +35,10 @@ class Topology:
             ValueError: A count is below one.
         """
         if self.nodes < 1 or self.devices_per_node < 1:
-            msg = (
+            raise ValueError(
                 f"a topology has at least one node and one device per node, "
                 f"not {self.nodes} and {self.devices_per_node}"
             )
-            raise ValueError(msg)
 
     @classmethod
     @lru_cache
@@ -51,8 +50,9 @@ class Topology:
         """
         match = _TOPOLOGY.fullmatch(text)
         if match is None:
-            msg = f"{text!r} is not a topology; write nodes and devices per node as in '4n8g'"
-            raise ValueError(msg)
+            raise ValueError(
+                f"{text!r} is not a topology; write nodes and devices per node as in '4n8g'"
+            )
         return cls(int(match[1]), int(match[2]))
 
     @property
@@ -97,11 +97,11 @@ class Case:
             check_name(axis, value)
         check_precision(self.precision)
         if self.batch_per_device < 1:
-            msg = f"the batch per device is at least 1, not {self.batch_per_device}"
-            raise ValueError(msg)
+            raise ValueError(f"the batch per device is at least 1, not {self.batch_per_device}")
         if list(self.options) != sorted(set(self.options)):
-            msg = f"options are sorted and named once, unlike {'+'.join(self.options)!r}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"options are sorted and named once, unlike {'+'.join(self.options)!r}"
+            )
         case_id = f"{self.framework}-{self.model}-{self.variant}-{self.topology}"
         # Made once: collecting thousands of cases asks for it again and again.
         object.__setattr__(self, "id", case_id)
@@ -115,11 +115,10 @@ class Case:
         """
         match = _ID.fullmatch(case_id)
         if match is None:
-            msg = (
+            raise ValueError(
                 f"{case_id!r} is not a case id; the form is "
                 "<framework>-<model>-<precision>-b<batch>[-<option>[+<option>…]]-<N>n<D>g"
             )
-            raise ValueError(msg)
         return cls(
             framework=match["framework"],
             model=match["model"],
@@ -174,15 +173,13 @@ def check_precision(value: str) -> str:
     """Accept a precision that can stand in an id and in a log's name, and return it.
 
     Raises:
-        ValueError: The name holds anything but lower-case letters and digits, or does not begin
-            with a letter.
+        ValueError: The precision is out of form.
     """
     if not _PRECISION.fullmatch(value):
-        msg = (
+        raise ValueError(
             f"precision {value!r} is out of form; "
             "allowed are lower-case letters and digits, a letter first, as in 'fp32'"
         )
-        raise ValueError(msg)
     return value
 
 
@@ -191,12 +188,10 @@ def check_name(axis: str, value: str) -> None:
     """Accept a name that can stand in an id.
 
     Raises:
-        ValueError: The name holds anything but lower-case letters, digits and underscores, or
-            does not begin with a letter.
+        ValueError: The name is out of form.
     """
     if not _NAME.fullmatch(value):
-        msg = (
+        raise ValueError(
             f"{axis} {value!r} is out of form; allowed are lower-case letters, digits and "
             "underscores, a letter first (a hyphen stands only between the parts of an id)"
         )
-        raise ValueError(msg)

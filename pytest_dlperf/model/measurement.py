@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol, final
+from typing import ClassVar, Final, Protocol, final
 
 from pytest_dlperf.model import statistics
 
@@ -144,12 +144,11 @@ class Measurement:
             ValueError: The two measurements are of different estimators or units.
         """
         if (self.estimator, self.unit) != (single_device.estimator, single_device.unit):
-            msg = (
+            raise ValueError(
                 f"a speedup needs one estimator and unit: {self.case_id} has "
                 f"{self.estimator.value} in {self.unit}, {single_device.case_id} has "
                 f"{single_device.estimator.value} in {single_device.unit}"
             )
-            raise ValueError(msg)
         if self.median is None or single_device.median is None:
             return None
         return self._rounded(self.median / single_device.median)
@@ -192,11 +191,7 @@ class FixedRepeats:
     """A fixed number of runs; ``None`` for all that there are."""
 
     at_most: int | None
-
-    @property
-    def may_be_fewer(self) -> bool:
-        """They may not."""
-        return False
+    may_be_fewer: ClassVar[bool] = False
 
     def is_enough(self, throughputs: Sequence[float]) -> bool:
         """Tell whether the number is reached."""
