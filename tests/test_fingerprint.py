@@ -137,7 +137,7 @@ def taken_on(
     fleet = Fleet(
         OwnTools(tools),
         [Host(name=name, address=name) for name in tools],
-        pool=HostPool(folder / "pool"),
+        pool=HostPool(folder / "pool", report=print),
         exclusive=True,
         lock=os.urandom(8).hex(),
         shared_folder=None,
@@ -399,7 +399,7 @@ def test_a_launcher_that_raises_is_named(tmp_path: Path) -> None:
     fleet = Fleet(
         BrokenLauncher({}),
         [Host(name="one", address="one")],
-        pool=HostPool(tmp_path / "pool"),
+        pool=HostPool(tmp_path / "pool", report=print),
         exclusive=True,
         lock=os.urandom(8).hex(),
         shared_folder=None,

@@ -185,7 +185,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
     fleet = Fleet(
         launcher or LocalLauncher(),
         hosts,
-        pool=HostPool(suite.path / "pool"),
+        pool=HostPool(suite.path / "pool", report=print),
         exclusive=bool(hosts),
         lock=os.urandom(8).hex(),
         shared_folder=None,

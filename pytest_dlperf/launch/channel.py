@@ -127,7 +127,6 @@ class Channel:
         return text
 
     def _exit_status(self) -> int:
-        """Wait for the launcher's command, which has ended or is about to."""
         try:
             return self._process.wait(HEARTBEAT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -181,7 +180,6 @@ def _started(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    """Return a pipe that was asked for when its process was started."""
     if stream is None:
         raise AssertionError("every supervisor has its pipes")
     return stream

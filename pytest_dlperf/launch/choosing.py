@@ -34,13 +34,15 @@ def fleet_of(
 ) -> Fleet:
     """Put the hosts of a session and the way to them together."""
     launcher, hosts = launcher_and_hosts(settings, launchers)
+    # All sessions of this user on this machine share it.
+    pool_folder = Path(tempfile.gettempdir()) / f"pytest-dlperf-hosts-{os.getuid()}"
     return Fleet(
         launcher,
         [
             host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
             for host in hosts
         ],
-        pool=HostPool(_pool_folder(), report=say),
+        pool=HostPool(pool_folder, report=say),
         exclusive=not settings.share_hosts,
         lock=settings.lock or "",
         shared_folder=shared_folder,
@@ -56,8 +58,7 @@ def launcher_and_hosts(
     """Choose among ``launchers``, and read the hosts; none stand for this machine alone.
 
     Raises:
-        UsageError: The list of hosts is malformed, two launchers have one name, none has the name
-            that was asked for, or it cannot work here.
+        UsageError: The list of hosts or the choice of a launcher is wrong, or it cannot work here.
     """
     by_name: dict[str, Launcher] = {}
     for launcher in launchers:
@@ -101,8 +102,3 @@ def _chosen(settings: Settings, by_name: Mapping[str, Launcher], hosts: Sequence
         if fits:
             return launcher
     raise UsageError("none of the launchers works here; name one with --dlperf-launcher")
-
-
-def _pool_folder() -> Path:
-    """Return the folder of the pool that all sessions of this user on this machine share."""
-    return Path(tempfile.gettempdir()) / f"pytest-dlperf-hosts-{os.getuid()}"

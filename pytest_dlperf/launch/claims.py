@@ -81,10 +81,6 @@ class Claims:
         """What each claim holds that holds anything."""
         return {claim.name: claim.granted for claim in self.claims if claim.granted is not None}
 
-    def claim(self, name: str) -> Claim | None:
-        """Find a claim by its name."""
-        return next((claim for claim in self.claims if claim.name == name), None)
-
     @property
     def unknown(self) -> list[str]:
         """Claims of living processes of which nobody knows what they hold."""
@@ -100,7 +96,7 @@ class Claims:
 
         Who was in line when the state was lost comes back to its place, by the time it came.
         """
-        if self.claim(request.name) is not None:
+        if any(claim.name == request.name for claim in self.claims):
             return
         self.alive[request.name] = True
         later = (

@@ -270,7 +270,6 @@ class Fleet:
 
 
 def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> list[Host]:
-    """Find the hosts of these names, each once, in this order."""
     by_name = {host.name: host for host in hosts}
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in by_name]

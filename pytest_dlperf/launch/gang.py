@@ -249,7 +249,6 @@ class Gang:
                     yield _not_swept(client.place.host.name, reason)
 
     def _marked(self, client: SupervisorClient) -> str:
-        """Return the beginning of the markers of all that a client has to end."""
         # What node 0 started on other nodes carries its marker.
         return f"{self._id}." if self._head_only else client.marker
 

@@ -84,9 +84,6 @@ def slurm_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
 
     The number of devices is that of the node on which Slurm set it, or what ``--gpus-per-node``
     asked for (salloc runs on no node); ``None`` where no devices were asked for.
-
-    Raises:
-        UsageError: There is no node list, or it or the number of devices is malformed.
     """
     place = "SLURM_JOB_NODELIST"
     text = environment.get(place, "").strip()
@@ -228,7 +225,6 @@ def _expand(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    """Write out ``01-03,07``."""
     numbers: list[str] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part)

@@ -52,11 +52,7 @@ class Launcher(ABC):
         self.python = python
 
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
-        """Give hosts the addresses by which they reach each other; as declared by default.
-
-        Raises:
-            BrokenError: Some cannot be found out.
-        """
+        """Give hosts the addresses by which they reach each other; as declared by default."""
         return tuple(hosts)
 
     @abstractmethod
@@ -226,7 +222,6 @@ def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
 
 
 def _output(command: Sequence[str], *, hint: str) -> str:
-    """Run a tool that tells addresses, and return what it prints."""
     try:
         done = subprocess.run(  # noqa: S603 - the user's own client, and Slurm's
             command,

@@ -23,7 +23,6 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -57,14 +56,13 @@ class Lease:
 class HostPool:
     """The hosts that all processes of a user on this machine share."""
 
-    def __init__(self, folder: Path, *, report: Callable[[str], None] | None = None) -> None:
+    def __init__(self, folder: Path, *, report: Callable[[str], None]) -> None:
         """Share the pool in ``folder``, which is made when needed and belongs to the pool alone.
 
-        ``report`` gets warnings, such as of a state file that was set aside; without it they go to
-        standard error.
+        ``report`` gets warnings, such as of a state file that was set aside.
         """
         self._folder = folder
-        self._report = report or _tell
+        self._report = report
 
     @contextmanager
     def leased(  # noqa: PLR0913 - what is wanted, by name
@@ -84,9 +82,6 @@ class HostPool:
         the lowest devices that are free. Who waits comes before who asks later for any of the same
         hosts. ``purpose`` is for others who wait for it. If the hosts are not free at once,
         ``on_wait`` is called once with what is waited for.
-
-        Raises:
-            BrokenError: Too few hosts have so many devices, or the pool cannot be written.
         """
         usable = _usable(hosts, nodes, devices)
         request = Claim(
@@ -114,7 +109,6 @@ class HostPool:
     def _granted(
         self, claimed: _Claimed, on_wait: Callable[[str], None] | None
     ) -> Mapping[str, tuple[int, ...]]:
-        """Wait until the hosts are there."""
         pool = self._update(claimed)
         if claimed.request.name not in pool.granted and on_wait is not None:
             on_wait(pool.waited_for(claimed.request.name))
@@ -233,7 +227,6 @@ class _Claimed:
 
 
 def _usable(hosts: Sequence[Host], nodes: int, devices: int) -> dict[str, Host]:
-    """Pick the hosts with enough devices, by address."""
     if nodes < 1 or devices < 1:
         raise BrokenError(f"{nodes} host(s) with {devices} device(s) cannot be leased")
     by_address = {host.address.lower(): host for host in hosts}
@@ -275,7 +268,3 @@ def _started(pid: int) -> int | None:
 
 def _lives(claim: Claim) -> bool:
     return claim.started is not None and _started(claim.pid) == claim.started
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"pytest-dlperf: {text}\n")

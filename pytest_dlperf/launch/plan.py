@@ -89,8 +89,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
 ) -> tuple[NodeCommand, ...]:
     """Say what each node of a run executes, node 0 first; node 0 alone where it starts the rest.
 
-    ``nodes`` are all nodes of the run; ``python`` is the interpreter where the user has set none.
-    Problems of the entry, missing values and too few nodes have been found before.
+    ``python`` is the interpreter where the user has set none.
     """
     topology = case.topology
     log = log.absolute()
@@ -150,7 +149,6 @@ def endpoint(address: str, port: int) -> str:
 def _values(
     spec: LaunchSpec, case: Case, common: Mapping[str, object], rank: int, node: Node
 ) -> dict[str, object]:
-    """Collect all that may stand between braces, for one node."""
     values = {
         **common,
         "node_rank": rank,

@@ -185,7 +185,6 @@ def fingerprint_of(
 
 
 def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, str]:
-    """Collect the machine facts of one host, for a trainer that needs this."""
     facts = report.facts
     network = {"network": facts["network"]} if "network" in facts else {}
     if not needed.accelerators:
@@ -199,7 +198,6 @@ def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, 
 
 
 def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
-    """Collect the versions of what takes part in a training on one host."""
     names = ("driver", "cuda", "nccl") if needed.accelerators else ()
     system = {name: report.facts[name] for name in names if name in report.facts}
     packages = {**report.packages, **report.versions}

@@ -16,11 +16,9 @@ import time
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 NO_VERSION = "no version"
-"""Stands for the version of a module that has none."""
 
 _TOOL_LIMIT_S = 8.0
 _IMPORT_LIMIT_S = 40.0
@@ -86,18 +84,27 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     ``wanted`` has the fields of ``Requirements``, and as ``lock`` the beginning of the names of the
     locks that runs hold on the host's devices.
     """
-    facts = _Facts(accelerators=wanted["accelerators"])
+    # Beside the rest: a tool that hangs, even where no signal ends it, costs its own facts only.
+    facts = {}  # type: dict[str, str]
+    looking = threading.Thread(
+        target=_find_facts, args=(facts, wanted["accelerators"]), daemon=True
+    )
+    facts_until = time.monotonic() + _FACTS_LIMIT_S
+    looking.start()
     program, versions, packages = _versions(wanted["python"], wanted["modules"])
     folders, files = wanted["folders"].values(), wanted["files"].values()
+    devices = _devices()
+    used_by = [] if _is_locked(wanted["lock"].encode("latin-1")) else _used_by()
+    looking.join(max(0.0, facts_until - time.monotonic()))
     return {
         "missing": [path for path in folders if not os.path.isdir(path)]  # noqa: PTH112 - no pathlib
         + [path for path in files if not os.path.isfile(path)],  # noqa: PTH113 - as above
         "python": program,
         "versions": versions,
         "packages": packages,
-        "devices": _devices(),
-        "used_by": [] if _is_locked(wanted["lock"].encode("latin-1")) else _used_by(),
-        "facts": facts.found(),
+        "devices": devices,
+        "used_by": used_by,
+        "facts": {name: fact for name, fact in dict(facts).items() if fact},
     }
 
 
@@ -160,33 +167,14 @@ def _devices() -> int:
     return count
 
 
-class _Facts:
-    """Facts about a host, found out while the rest is looked at.
-
-    A tool that hangs, even where no signal ends it, costs no more than its own facts.
-    """
-
-    def __init__(self, *, accelerators: bool) -> None:
-        """Begin to look."""
-        self._found = {}  # type: dict[str, str]
-        self._until = time.monotonic() + _FACTS_LIMIT_S
-        looks = [_processor_facts, _network_facts, _nccl_facts]
-        if accelerators:
-            looks += [_nvidia_facts, _cuda_facts, _nvlink_facts, _amd_facts]
-        self._thread = threading.Thread(target=self._look, args=(looks,), daemon=True)
-        self._thread.start()
-
-    def _look(self, looks: "list[Callable[[], dict[str, str]]]") -> None:
-        for look_at in looks:
-            # No fact is worth a host: a tool may fail in ways that nobody has thought of.
-            with contextlib.suppress(Exception):
-                self._found.update(look_at())
-
-    def found(self) -> "dict[str, str]":
-        """Return what was found in time; values are not empty."""
-        self._thread.join(max(0.0, self._until - time.monotonic()))
-        found = dict(self._found)
-        return {name: found[name] for name in found if found[name]}
+def _find_facts(found: "dict[str, str]", accelerators: bool) -> None:
+    looks = [_processor_facts, _network_facts, _nccl_facts]
+    if accelerators:
+        looks += [_nvidia_facts, _cuda_facts, _nvlink_facts, _amd_facts]
+    for look_at in looks:
+        # No fact is worth a host: a tool may fail in ways that nobody has thought of.
+        with contextlib.suppress(Exception):
+            found.update(look_at())
 
 
 def _processor_facts() -> "dict[str, str]":
@@ -202,7 +190,6 @@ def _processor_facts() -> "dict[str, str]":
 
 
 def _network_facts() -> "dict[str, str]":
-    """Find InfiniBand where a port of it is active."""
     for port in glob.glob("/sys/class/infiniband/*/ports/*"):  # noqa: PTH207 - as above
         if "ACTIVE" in _text(port + "/state") and "Ethernet" not in _text(port + "/link_layer"):
             return {"network": "infiniband"}
@@ -222,7 +209,6 @@ def _nccl_facts() -> "dict[str, str]":
 
 
 def _nvidia_facts() -> "dict[str, str]":
-    """Find models and driver of NVIDIA devices."""
     lines = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv") or []
     # Something else may bear the tool's name.
     if not lines or re.match(r"name, ?driver_version$", lines[0].strip()) is None:
@@ -235,7 +221,6 @@ def _nvidia_facts() -> "dict[str, str]":
 
 
 def _cuda_facts() -> "dict[str, str]":
-    """Find the CUDA that the driver offers."""
     for line in _output("nvidia-smi") or []:
         version = re.search(r"CUDA Version: *(\d+(?:\.\d+)*)", line)
         if version is not None:
@@ -268,7 +253,6 @@ def _amd_facts() -> "dict[str, str]":
 
 
 def _text(file: str) -> str:
-    """Read a file; nothing where it cannot be read."""
     try:
         with open(file, errors="replace") as opened:  # noqa: PTH123 - as above
             return opened.read()
@@ -284,7 +268,6 @@ def _listdir(folder: str) -> "list[str]":
 
 
 def _used_by() -> "list[str]":
-    """List the processes that compute on NVIDIA devices now."""
     query = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
     return _output(*query) or []
 

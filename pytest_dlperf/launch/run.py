@@ -163,7 +163,6 @@ class _Run:
         )
 
     def _start(self) -> None:
-        """Start the program of each node that has one."""
         order = self._order
         nodes = [
             Node(
@@ -196,7 +195,6 @@ class _Run:
 
     @property
     def _working(self) -> list[SupervisorClient]:
-        """The clients of nodes that have a program."""
         return self._gang.clients[: len(self._commands)]
 
     def _wait(self, deadline: float) -> None:

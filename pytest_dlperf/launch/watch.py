@@ -71,14 +71,12 @@ class _Pace:
     """The rate at which steps are seen: for the reader, never a measurement."""
 
     def __init__(self, batch: int) -> None:
-        """Take ``batch`` samples for a step."""
         self._batch = batch
         self._mark: tuple[int, float] | None = None
         self._last = (0, 0.0)
         self._warm = False
 
     def note(self, reading: LogReading, now: float) -> None:
-        """Look how far the slowest rank has come."""
         seen = reading.steps
         step = seen.slowest
         if step <= self._last[0]:
@@ -91,7 +89,6 @@ class _Pace:
 
     @property
     def throughput(self) -> float | None:
-        """Samples per second since the warm-up."""
         duration = self.seconds(1)
         return self._batch / duration if self._warm and duration else None
 

@@ -101,11 +101,7 @@ class LaunchMeasurer:
 
         ``hosts`` are names as in ``Fingerprint.hosts``, node 0 first. Each side has ``pairs`` runs;
         the first broken one ends it all. ``control`` makes a launch one of the accepted software:
-        it overrides all other assignments.
-
-        Raises:
-            CannotMeasureError: Either needs what is not here or not set.
-            BrokenError: What either needs is here, and broken.
+        it overrides all other assignments. Raises what ``measure`` does.
         """
         system = self.systems[case.system]
         check_estimator(system, self.estimator)
@@ -151,12 +147,7 @@ class LaunchMeasurer:
         )
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
-        """Plan the first run of a case, without a look at any host.
-
-        Raises:
-            CannotMeasureError: The system has no launch, or needs what is not here or not set.
-            BrokenError: The hosts cannot be found out.
-        """
+        """Plan the first run of a case, without a look at any host."""
         system = self.systems[case.system]
         with self._translated():
             launch = self._launch_of(system, case, look=False)
@@ -227,7 +218,6 @@ class LaunchMeasurer:
     def _shown(
         self, launch: _Launch, run: int, runs: int, *, at_most: bool = False, arm: str | None = None
     ) -> _Show:
-        """Have the progress of a run shown with what the run is."""
         return lambda progress: self.show(
             RunProgress(
                 case=launch.case,
@@ -320,12 +310,10 @@ class _Launch:
     folder: Path
 
     def log(self, run: int) -> Path:
-        """Name the main log of a run."""
         return log_path(self.folder, self.case, self.system.log_name, run)
 
     @property
     def needed(self) -> Requirements:
-        """The needs on each host."""
         folders = self._paths(VariableKind.FOLDER)
         folder = self.spec.working_directory
         # Where it depends on the run, the supervisor alone can tell whether it is there.
@@ -343,7 +331,6 @@ class _Launch:
         )
 
     def _paths(self, kind: VariableKind) -> dict[str, str]:
-        """Find the paths that the case needs on each host, by variable."""
         return {
             name: self.variables.values[name]
             for name in self.spec.variables_of(self.case)
@@ -351,7 +338,6 @@ class _Launch:
         }
 
     def commands(self, nodes: Sequence[Node], *, run: int, log: Path) -> tuple[NodeCommand, ...]:
-        """Plan a run on these nodes."""
         return plan_run(
             self.spec,
             case=self.case,

@@ -48,7 +48,6 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
 
 
 def _ending(outcome: LaunchOutcome) -> tuple[RunStatus, str] | None:
-    """Say how a run ended that did not end well."""
     if outcome.error is not None:
         return RunStatus.FAILED, outcome.error
     stop, reason = outcome.stopped

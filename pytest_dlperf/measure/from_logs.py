@@ -33,8 +33,6 @@ class LogMeasurer:
     def measure(self, case: Case) -> Measurement:
         """Read the runs that logs exist of, in the order of their numbers, until they suffice.
 
-        A run that is not needed is not read.
-
         Raises:
             CannotMeasureError: There is no log of this case.
         """
@@ -88,11 +86,7 @@ class LogMeasurer:
 
 
 def check_estimator(system: System, estimator: Estimator) -> None:
-    """Refuse what cannot be estimated before anything is launched or read.
-
-    Raises:
-        CannotMeasureError: The system's logs have no published definition of throughput.
-    """
+    """Refuse what cannot be estimated before anything is launched or read."""
     if estimator is Estimator.PUBLISHED and system.log_format.published is None:
         raise CannotMeasureError(
             f"the log format {system.log_format.name} of {system.id} has no published "
