@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import Drift, Night
     from pytest_dlperf.model.results import Results
 
-NOISE_DAYS: Final = 90
-"""Noise is taken from so many of the last days."""
-
-READ_BUSY_S: Final = 1.0
-"""How long a page waits for who holds the database: the session's end has waited before."""
-
 _MAX_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
 _MAX_RUNS_OF: Final = 500
 
@@ -44,7 +38,8 @@ def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
     Raises:
         HistoryError: The database cannot be read.
     """
-    with History.read(file, busy_s=READ_BUSY_S) as history:
+    # Who holds the database was waited for before, at the session's end.
+    with History.read(file, busy_s=1.0) as history:
         until, machines = _began(results), machines_of(history)
         found = (
             history_of(history, series, until=until, machines=machines)
@@ -57,9 +52,6 @@ def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]
     """Yield the cases of these results that drift, by id, each with its drift.
 
     Change points are left to the reports: they would cost a session an import of half a second.
-
-    Raises:
-        HistoryError: The database cannot be read.
     """
     until, machines = _began(results), machines_of(history)
     for series in _series_of(results):
@@ -76,18 +68,14 @@ def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]
 def history_of(
     history: History, series: Series, *, until: float, machines: Machines
 ) -> CaseHistory:
-    """Give all that the database says of one case until ``until``, in seconds of the Unix epoch.
-
-    Raises:
-        HistoryError: The database cannot be read.
-    """
+    """Give all that is known of one case until ``until``, in seconds of the Unix epoch."""
     nights = nights_of(history, series, until=until)
     same, others = _other_machines(nights, machines)
     accepted = _accepted_changes(history, series, nights, until)
     days = _days(nights, same)
     drift = _drift(days, accepted)
     drifting = drift.nights if drift is not None else 0
-    lately = days[-NOISE_DAYS:]
+    lately = days[-90:]
     runs = runs_of(history, [one for day in lately for one in day.sessions][-_MAX_RUNS_OF:])
     run_noise, night_noise = noise_percent(lately, runs.values(), drifting=drifting)
     return CaseHistory(
@@ -104,11 +92,7 @@ def history_of(
 
 
 def machines_of(history: History) -> Machines:
-    """Read the facts of all machines that a database knows, by the digest of their fingerprint.
-
-    Raises:
-        HistoryError: The database cannot be read.
-    """
+    """Read the facts of all machines, by the digest of their fingerprint."""
     rows = history.tuples("SELECT digest, facts FROM fingerprints")
     return {digest: json.loads(facts).get("machine", {}) for digest, facts in rows}
 

@@ -60,11 +60,7 @@ _SERIES: Final = """
 
 
 def all_series(history: History) -> list[Series]:
-    """List all that has been measured, by cluster and system, small topologies first.
-
-    Raises:
-        HistoryError: The database cannot be read.
-    """
+    """List all that has been measured, by cluster and system, small topologies first."""
     return [Series(**row) for row in history.rows(_SERIES)]
 
 
@@ -75,9 +71,6 @@ def nights_of(
 
     Sessions that measured nothing of the case are left out. Logs that were judged several times
     count once, as of the first time.
-
-    Raises:
-        HistoryError: The database cannot be read.
     """
     values = {**_values(series, until), "most": most}
     nights = history.tuples(_NIGHTS, values)
@@ -88,11 +81,7 @@ def nights_of(
 
 
 def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:
-    """Give the throughputs that count of some hundreds of measurements at most, by their ids.
-
-    Raises:
-        HistoryError: The database cannot be read.
-    """
+    """Give the throughputs that count of some hundreds of measurements at most, by their ids."""
     values = {f"id{number}": measurement for number, measurement in enumerate(measurements)}
     query = _RUNS.format(places=", ".join(f":{name}" for name in values))
     found: dict[int, list[float]] = {}
@@ -102,11 +91,7 @@ def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[flo
 
 
 def accepted_of(history: History, series: Series, *, until: float) -> list[AcceptedChange]:
-    """Give the throughputs that sessions of the history accepted, the oldest first.
-
-    Raises:
-        HistoryError: The database cannot be read.
-    """
+    """Give the throughputs that sessions of the history accepted, the oldest first."""
     values = {**_values(series, until), "quantity": Quantity.THROUGHPUT.value}
     return [AcceptedChange(**row) for row in history.rows(_ACCEPTED, values)]
 

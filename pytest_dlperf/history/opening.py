@@ -42,9 +42,6 @@ def open_database(file: Path, busy_s: float, *, create: bool) -> Connection:
 
     Another process may hold it for ``busy_s`` seconds. A file that may not be written is opened to
     be read.
-
-    Raises:
-        HistoryError: It cannot be opened, or a newer version or another program has written it.
     """
     with named_errors(file):
         if create:
@@ -81,7 +78,6 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def _is_empty(connection: Connection, file: Path) -> bool:
-    """Say whether it is a new file, still without tables."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     form: int = connection.execute("PRAGMA user_version").fetchone()[0]
     # Last of all: another session may create the tables, with this, between the questions.
@@ -113,11 +109,7 @@ def _make_tables(connection: Connection, file: Path) -> None:
 
 @contextmanager
 def named_errors(file: Path) -> Iterator[None]:
-    """Turn what SQLite and the system say into a message that names the file.
-
-    Raises:
-        HistoryError: With that message.
-    """
+    """Turn errors of SQLite and the system into a ``HistoryError`` that names the file."""
     try:
         yield
     except sqlite3.Error as error:

@@ -28,11 +28,7 @@ LOST: Final = "lost"
 
 
 def seconds_of(started: str) -> float:
-    """Give the seconds of the Unix epoch of a time in ISO 8601.
-
-    Raises:
-        ValueError: It is no time.
-    """
+    """Give the seconds of the Unix epoch of a time in ISO 8601."""
     try:
         return parse_time(started).timestamp()
     except (ValueError, OverflowError) as error:
@@ -40,11 +36,7 @@ def seconds_of(started: str) -> float:
 
 
 def session_row(*, uid: str, cluster: str, estimator: str, started: str) -> Row:
-    """Make the row of a session of which nothing more is known yet.
-
-    Raises:
-        ValueError: ``started`` is no time.
-    """
+    """Make the row of a session of which nothing more is known yet."""
     return {
         "uid": text(uid),
         "cluster": text(cluster),
@@ -55,11 +47,7 @@ def session_row(*, uid: str, cluster: str, estimator: str, started: str) -> Row:
 
 
 def whole_session_row(results: Results) -> Row:
-    """Make the row of a session that has ended.
-
-    Raises:
-        ValueError: It does not say when it began.
-    """
+    """Make the row of a session that has ended."""
     host = results.environment.get("host")
     return {
         **session_row(
@@ -97,11 +85,7 @@ def fingerprint_row(fingerprint: Fingerprint) -> Row:
 
 
 def measurement_row(result: CaseResult, measured: Measurement) -> Row:
-    """Make the row of a case's measurement, without its fingerprint.
-
-    Raises:
-        ValueError: Its numbers are too large.
-    """
+    """Make the row of a case's measurement, without its fingerprint."""
     accepted = result.accepted
     numbers = (measured.median, measured.mean, measured.spread)
     if not all(number is None or math.isfinite(number) for number in numbers):

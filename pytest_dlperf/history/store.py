@@ -109,12 +109,7 @@ class History:
         return True
 
     def note(self, session: Row, results: Iterable[CaseResult]) -> None:
-        """Put in what a session has measured while it still goes on.
-
-        Raises:
-            HistoryError: The database cannot be written.
-            ValueError: A number is too large.
-        """
+        """Put in what a session has measured while it still goes on."""
         with named_errors(self.file), transaction(self._connection):
             session_id = self._id("sessions", "uid", session)
             for result in results:
@@ -159,20 +154,12 @@ class History:
     # ------------------------------------------------------------------------ reading
 
     def rows(self, query: str, values: Row | None = None) -> list[Row]:
-        """Give what a query finds, by the names of its columns.
-
-        Raises:
-            HistoryError: The database cannot be read.
-        """
+        """Give what a query finds, by the names of its columns."""
         with named_errors(self.file):
             return [dict(row) for row in self._connection.execute(query, values or {})]
 
     def tuples(self, query: str, values: Row | None = None) -> list[tuple[Any, ...]]:
-        """Give what a query finds, as plain tuples: for many rows.
-
-        Raises:
-            HistoryError: The database cannot be read.
-        """
+        """Give what a query finds, as plain tuples: for many rows."""
         with named_errors(self.file):
             cursor = self._connection.cursor()
             cursor.row_factory = None

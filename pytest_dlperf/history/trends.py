@@ -204,7 +204,6 @@ def _least_squares(values: Sequence[float]) -> float:
 
 
 def _squares_around_steps(values: Sequence[float]) -> tuple[float, float]:
-    """Find the sum of squares that remains with the best single step, and with the best two."""
     shifted = [value - values[0] for value in values]  # large numbers would cancel
     sums = [0.0, *accumulate(shifted)]
     squares = [0.0, *accumulate([value * value for value in shifted])]
@@ -262,7 +261,6 @@ def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoin
 
 
 def _around_levels(values: Sequence[float], places: Iterable[int]) -> list[float]:
-    """Take the mean levels between these places from the values."""
     around = []
     for start, end in pairwise([0, *places, len(values)]):
         mean = math.fsum(values[start:end]) / (end - start)

@@ -109,7 +109,6 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
 
 
 def _is_nothing_measured(results: Sequence[CaseResult]) -> bool:
-    """Tell whether cases were selected, and all of them skipped."""
     judgements = [j for result in results for j in result.judgements.values()]
     skipped = all(judgement.verdict is Verdict.SKIPPED for judgement in judgements)
     return bool(results) and skipped and not any(result.measurement for result in results)
@@ -197,7 +196,6 @@ def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:
 
 
 def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
-    """Count the cases that were changed, by the way in which they were."""
     for kinds, said, then in _DONE:
         count = sum(change.kind in kinds for change in done)
         if count:
@@ -205,7 +203,6 @@ def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
 
 
 def _accepted(change: Change, unit: str) -> Iterator[BaselineChange]:
-    """List the numbers of a change, for the table of old and new."""
     known = change.known
     reason = change.acceptance.reason if change.acceptance else None
     for quantity, old, new in (

@@ -144,7 +144,6 @@ class Launching(Measuring):
         return ControlRuns(interleaved=tuple(taken), problem=problem)
 
     def _interleaved(self, measurement: Measurement, control: Control) -> InterleavedRuns:
-        """Run a measured case and the accepted software interleaved, once per session."""
         taken_on = measurement.fingerprint
         return self._measurements.once(
             InterleavedRuns,

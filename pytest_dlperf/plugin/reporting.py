@@ -170,10 +170,7 @@ class Reporting:
     def pytest_report_teststatus(
         self, report: pytest.TestReport | pytest.CollectReport
     ) -> Generator[None, Any, Any]:
-        """Say in a word what became of a test of a case, and of what it measured.
-
-        Only while the test is told of: pytest asks again for its short summary, whose words stay.
-        """
+        """Say what became of a test while pytest tells of it; its short summary keeps its words."""
         given = yield
         if self._told is None or report is not self._told[0] or self._reports is None:
             return given
@@ -225,7 +222,6 @@ class Reporting:
         return list(builtin_reports(config, self._settings, tell=self._notes.append))
 
     def _finish(self, session: pytest.Session) -> None:
-        """Write what was asked for, after everything has been judged."""
         from pytest_dlperf.plugin.finish import finish
 
         self._is_interrupted |= session.exitstatus not in _WHOLE

@@ -197,10 +197,7 @@ class DlperfSession:
         return [parameter for case, parameter in self._parameters if is_about(fixture, case)]
 
     def end_rest(self) -> None:
-        """Have the garbage collector work again, on what comes after the tests.
-
-        They stay to the end, so it need not look at them: a tenth of the time of 10,000 cases.
-        """
+        """Have the garbage collector work again, but not on the tests, which stay to the end."""
         if self._collector_rests:
             self._collector_rests = False
             gc.freeze()
@@ -286,5 +283,4 @@ def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launc
 
 
 def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
-    """Join what plugins have answered."""
     return [item for items in lists for item in items]

@@ -38,10 +38,7 @@ def may_have_suite(config: pytest.Config) -> bool:
 
 
 def number_of_hosts(config: pytest.Config) -> int:
-    """Count the hosts to launch on; 0 where it is this machine alone, or nothing is launched.
-
-    Mistakes count as none: they are told when the session starts, if anybody asks it to.
-    """
+    """Count the hosts to launch on: 0 for this machine alone; mistakes are told at the start."""
     try:
         if not (settings_of(config).may_launch_on_hosts and may_have_suite(config)):
             return 0  # without the imports that reading a list of hosts costs

@@ -35,10 +35,7 @@ def load_suite(
     more_formats: Iterable[LogFormat] = (),
     lazily: bool = False,
 ) -> Suite:
-    """Read the system files and the cluster's own file.
-
-    ``lazily`` leaves what only running needs: how cases are launched.
-    """
+    """Read the system files and the cluster's file; ``lazily`` not how cases are launched."""
     try:
         formats = merged_formats(more_formats)
     except ValueError as error:

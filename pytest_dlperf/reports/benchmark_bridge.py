@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
 """Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""
-_NAMED_CASES: Final = 5
 
 
 class BenchmarkBridge(Report):
@@ -72,7 +71,7 @@ class BenchmarkBridge(Report):
                 session.disabled = True
         left_out = [f"{case_id} ({fault})" for case_id, fault in faults.items() if fault]
         if left_out:
-            named = numbers.named(left_out, _NAMED_CASES)
+            named = numbers.named(left_out, 5)
             yield Note(f"pytest-benchmark was not given what did not run whole: {named}")
 
 

@@ -32,8 +32,6 @@ _SIGNIFICANT_DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One measured topology of a training."""
-
     topology: Topology
     measurement: Measurement
     speedup: float | None
@@ -50,9 +48,6 @@ def write_tables(folder: Path, results: Results) -> None:
 
     A training of which nothing was measured has none; its result file from an earlier session, if
     there is one, is emptied.
-
-    Raises:
-        OSError: A file cannot be written.
     """
     sections: dict[str, list[str]] = {}
     for members in by_training(results.cases).values():
@@ -74,7 +69,6 @@ def write_tables(folder: Path, results: Results) -> None:
 
 
 def _rows(members: Sequence[CaseResult]) -> list[_Row]:
-    """Return the measured topologies of a training, in their order."""
     rows = {
         result.case.topology: _Row(result.case.topology, result.measurement, result.speedup)
         for result in members

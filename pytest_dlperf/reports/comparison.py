@@ -17,13 +17,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import Results
     from pytest_dlperf.results.comparison import Comparison
 
-MAX_LABEL: Final = 40
-"""Columns that the name of a side may take; a longer one is cut."""
 SHOWN: Final = 10
 """Slower cases that are named above the table, which has all of them."""
-
-_FEW_DIGITS: Final = 1000
-"""From here on a ratio needs no decimals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +45,7 @@ def side_names(files: Sequence[str], labels: Sequence[str | None]) -> SideNames:
     first, second = (
         SideName(
             letter=letter,
-            label=numbers.cut(numbers.printable(label or other), MAX_LABEL),
+            label=numbers.cut(numbers.printable(label or other), 40),
             file=numbers.printable(file),
         )
         for letter, file, label, other in zip("AB", files, labels, usual, strict=True)
@@ -189,7 +184,7 @@ def _ratio(value: float | None) -> str:
     """Write three decimals; four digits of a large ratio, three of a small one."""
     if value is None:
         return numbers.ABSENT
-    if value >= _FEW_DIGITS:
+    if value >= 1000:  # noqa: PLR2004 - large
         return f"{value:.4g}"
     return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
 
@@ -242,7 +237,6 @@ def _facts_of(side: Results, name: SideName) -> dict[str, str]:
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
-    """Say what a reader has to know to read the numbers."""
     if comparison.is_of_one_session:
         yield "Both files are of one session: there is nothing to differ."
     for name, side in (("A", comparison.first), ("B", comparison.second)):

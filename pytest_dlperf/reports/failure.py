@@ -132,7 +132,6 @@ def sees(judgement: Judgement) -> str:
 
 
 def _way_out(judgement: Judgement) -> Iterator[str]:
-    """Say how to accept a number that is right."""
     is_lower = (judgement.difference_percent or 0.0) < 0
     if is_lower and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
         yield (

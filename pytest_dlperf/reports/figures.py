@@ -91,10 +91,7 @@ def difference_percent(judgement: Judgement | None) -> float | None:
 
 
 def rule_view(judgement: Judgement) -> str | None:
-    """Say what the rule went by, where that is not simply the median.
-
-    ``the runs that count lie at 399.01: -0.2 % (95 %: -0.9 to +0.5 %)``; ``None`` otherwise.
-    """
+    """Say what the rule went by, such as "the runs that count lie at 399.01", if not the median."""
     held = judgement.reference
     percent = judgement.difference_percent
     if judgement.rule is not RuleName.SEQUENTIAL or percent is None or held is None:
@@ -107,10 +104,7 @@ def rule_view(judgement: Judgement) -> str | None:
 
 
 def detectable_losses(results: Iterable[CaseResult]) -> str | None:
-    """Say the minimum detectable changes, from the best case to the worst.
-
-    ``2.1 to 66.0 %``; ``None`` where nothing tells.
-    """
+    """Say the minimum detectable changes, from the best to the worst: ``2.1 to 66.0 %``."""
     found = [
         judgement.min_detectable_percent
         for result in results

@@ -34,7 +34,6 @@ ANNOTATIONS: Final = 10
 """Annotations of one kind that GitHub shows for a step."""
 MESSAGE_LENGTH: Final = 2000
 """Characters of a message that are shown."""
-_CASES_NAMED: Final = 20
 
 _ABSENCES: Final = (CaseStatus.NOT_JUDGED, CaseStatus.NOT_MEASURED, CaseStatus.SKIPPED)
 
@@ -94,11 +93,7 @@ def annotation_lines(
     strict: bool = False,
     interrupted: bool = False,
 ) -> Iterator[str]:
-    """Yield workflow commands that annotate the run with what failed, the worst first.
-
-    A bad note is an error too. In a ``strict`` session so is what otherwise is a warning. That a
-    session was ``interrupted`` is a warning in any event.
-    """
+    """Yield commands that annotate the run with what failed, the worst first."""
     results = worst_first(results)
     errors = [_of_case(result) for result in results if status_of(result).is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
@@ -115,12 +110,11 @@ def annotation_lines(
 
 
 def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
-    """Yield one annotation for all cases of each status that lacks a measurement."""
     for status in _ABSENCES:
         cases = [result.case.id for result in results if status_of(result) is status]
         if cases:
             title = f"{len(cases)} of {len(results)} cases {status.value}"
-            yield title, numbers.named(cases, _CASES_NAMED)
+            yield title, numbers.named(cases, 20)
 
 
 def _of_case(result: CaseResult) -> tuple[str, str]:

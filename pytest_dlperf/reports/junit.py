@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.records import TestRecord
 
 PREFIX: Final = "dlperf."
-_DIGITS: Final = 10
 
 
 class JUnitReport(Report):
@@ -107,5 +106,5 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(_text, value))
     if isinstance(value, float):
-        return f"{value:.{_DIGITS}g}"
+        return f"{value:.10g}"
     return numbers.printable(str(value))

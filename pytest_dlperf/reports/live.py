@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 FILE: Final = "progress.txt"
 _CLEAR: Final = "\033[K"
-FILE_INTERVAL_S: Final = 10.0
-"""How often a run that goes on is written down."""
 
 
 def progress_line(progress: RunProgress) -> str:
@@ -70,7 +68,7 @@ class ProgressFile:
         now = self._clock()
         is_done = progress.progress.step >= progress.progress.steps
         run = (progress.case.id, progress.run, progress.arm, is_done)
-        is_due = not is_done and now - self._shown_at >= FILE_INTERVAL_S
+        is_due = not is_done and now - self._shown_at >= 10.0  # noqa: PLR2004 - seconds
         if run != self._shown or is_due:
             self._shown, self._shown_at = run, now
             self.write(progress_line(progress))

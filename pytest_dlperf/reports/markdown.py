@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 LINES_SHOWN: Final = 20
 """Left-out logs that the page lists, and reasons for which cases were not measured."""
-CASES_SHOWN: Final = 10
-"""Cases that it names for one such reason."""
 
 _ABSENT: Final = (
     CaseStatus.LOST,
@@ -142,7 +140,6 @@ def _parts(results: Results) -> Iterator[Part]:
 
 
 def _section(title: str, text: str) -> Iterator[Part]:
-    """Make a section of one part; none without text."""
     if text:
         yield Part(text=text, section=title, kind=title.lower())
 
@@ -170,7 +167,7 @@ def _absent(cases: Sequence[CaseResult]) -> str:
         first, *others = dict.fromkeys(reasons_of.values())
         like_it = f"; and {len(others)} more like it" if others else ""
         why = f" ({inline(first)}{like_it})" if first else ""
-        named = numbers.named(list(map(code, reasons_of)), CASES_SHOWN)
+        named = numbers.named(list(map(code, reasons_of)), 10)
         lines.append(f"**{status_name}**{why}: {named}")
     return _some(lines)
 
@@ -194,7 +191,6 @@ def _environment(results: Results) -> str:
 
 
 def _some(lines: Sequence[str]) -> str:
-    """List some lines, and say how many more there are."""
     more = len(lines) - LINES_SHOWN
     rest = [f"… and {more} more; the results file (`--dlperf-json`) has all"] if more > 0 else []
     return bullets([*lines[:LINES_SHOWN], *rest])
@@ -330,7 +326,6 @@ def _matrix(results: Results) -> Iterator[Part]:
 
 
 def _has_nothing(result: CaseResult) -> bool:
-    """Tell cases whose row would be empty."""
     is_absent = result.measurement is None and result.single_device is None
     return is_absent and status_of(result) in (CaseStatus.SKIPPED, CaseStatus.NOT_MEASURED)
 

@@ -131,10 +131,7 @@ class Part:
 def assembled(
     head: str, parts: Iterable[Part], kinds: Sequence[str], *, max_bytes: int | None
 ) -> str:
-    """Join the head and the parts in their order, as many as have room, earlier ``kinds`` first.
-
-    The page is empty where not even its head has any.
-    """
+    """Join the head and as many parts as have room, earlier ``kinds`` first; empty without any."""
     parts = list(parts)
     page = _joined(head, parts)
     if max_bytes is None or _size(page) <= max_bytes:

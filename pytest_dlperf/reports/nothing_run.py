@@ -58,10 +58,7 @@ def _node_line(command: NodeCommand) -> str:
 def selection_lines(
     keywords: str, markers: str, cases: Sequence[Case], names: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the words of ``-k`` and values of ``-m "dlperf(…)"`` that no test has, and near ones.
-
-    ``names`` are those of all tests, in lower case.
-    """
+    """Say which words of ``-k`` and values of ``-m`` no test has; ``names`` are in lower case."""
     words = [word for word in re.findall(r"[^\s()]+", keywords) if word.lower() not in _OPERATORS]
     parts = sorted({part for case in cases for part in _parts(case)})
     for word in dict.fromkeys(words):
@@ -73,7 +70,6 @@ def selection_lines(
 
 
 def _parts(case: Case) -> Iterable[str]:
-    """Return the words that people select a case by."""
     batch = f"b{case.batch_per_device}"
     names = (case.framework, case.model, case.precision, batch, str(case.topology))
     pieces = (piece for name in names for piece in name.split("_"))

@@ -90,11 +90,7 @@ def printable(text: str) -> str:
 
 
 def inert(text: str) -> str:
-    """Keep the lines of a text from being commands to what runs the session.
-
-    ``::error::…`` and ``##[error]…`` of a log would be one to GitHub Actions. A backslash stands
-    before what makes it one.
-    """
+    """Escape what GitHub Actions would obey as a command: ``::error::…`` and ``##[error]…``."""
     if "::" not in text and "##[" not in text:
         return text
     return _WORKFLOW_COMMAND.sub(lambda match: f"{match[1] or ''}\\", text)

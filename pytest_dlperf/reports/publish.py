@@ -47,11 +47,7 @@ class Reports:
         return found
 
     def write(self, results: Results, *, any_report: bool) -> None:
-        """Write the reports.
-
-        ``any_report`` is false when no test of a case ran: then only files that were named are
-        written.
-        """
+        """Write the reports; without ``any_report`` of a test only the files that were named."""
         for report in self._reports:
             if any_report or not report.needs_tests:
                 with self._faults_noted(report):
@@ -71,7 +67,9 @@ class Reports:
         try:
             yield
         except (OSError, DlperfError) as error:
-            place = report.place if isinstance(report, FileReport) else _file_of(error)
+            place = (
+                report.place if isinstance(report, FileReport) else getattr(error, "filename", None)
+            )
             to = f" to {place}" if place else ""
             self._note(report, error, f"be written{to}: {_said(error)}")
         except Exception as error:  # noqa: BLE001 - hours of training must not be lost to a report
@@ -101,11 +99,6 @@ def _said(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def _file_of(error: Exception) -> str | None:
-    return getattr(error, "filename", None)
-
-
 def _line_of(error: Exception) -> str:
-    """Name the line of Python that raised an error."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{Path(last.filename).name}, line {last.lineno}"

@@ -51,7 +51,6 @@ def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
 
 
 def _alarms(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Say how many alarms such a session gives where nothing has changed."""
     expected = expected_false_alarms(
         judgement for result in results for judgement in result.judgements.values()
     )

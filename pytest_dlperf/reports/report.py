@@ -97,11 +97,7 @@ class FileReport(Report):
         raise NotImplementedError
 
     def save(self, results: Results) -> None:
-        """Write ``self.place``, and make the folders above it.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write ``self.place``, and make the folders above it."""
         from pytest_dlperf.files.locks import write_whole
 
         write_whole(self.place, self.text(results))

@@ -201,7 +201,6 @@ def _colour(status: CaseStatus, *, strict: bool) -> str:
 
 
 def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str]:
-    """Yield the single runs, and what is worth knowing of them."""
     measurement = result.measurement
     if measurement is not None:
         if with_runs:
@@ -273,10 +272,7 @@ def counts_line(
     strict: bool = False,
     interrupted: bool = False,
 ) -> Line:
-    """Count the cases per status, the worst first, and name what else makes the session fail.
-
-    An ``interrupted`` session is never green: nobody knows what it would have found.
-    """
+    """Count the cases per status, and name other faults; ``interrupted`` is never green."""
     faults = [note.text.partition(":")[0] for note in notes if note.is_bad]
     colours = {_colour(status_of(result), strict=strict) for result in results}
     colours |= {"red"} if faults else {"yellow"} if interrupted else set()

@@ -178,8 +178,6 @@ def compare_results(first: Results, second: Results) -> Comparison:
 
 
 def _in_order(results: Results) -> list[CaseResult]:
-    """Sort the cases so that the topologies of a training stand in a row."""
-
     def place(result: CaseResult) -> tuple[Any, ...]:
         case = result.case
         return case.system, case.precision, case.batch_per_device, case.options, case.topology
@@ -261,7 +259,6 @@ def _interval(ratio: float, error: StandardError) -> tuple[float, float]:
 def _different_facts(
     first: Results, second: Results, ids: set[str]
 ) -> tuple[tuple[str, str | None, str | None], ...]:
-    """Compare clusters, pytest's machine, and what the compared cases were taken on."""
     ours, theirs = (
         {
             "cluster": side.cluster,

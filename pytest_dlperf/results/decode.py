@@ -78,11 +78,7 @@ def read_results(file: Path) -> Results:
 
 
 def decode(plain: dict[str, Any]) -> Results:
-    """Make results of what ``encode`` has written.
-
-    Raises:
-        FormError: It is of another form, or a case stands in it twice.
-    """
+    """Make results of what ``encode`` has written."""
     results = from_plain(Results, {**plain, "cases": []})
     entries = from_plain(CaseEntries, plain)
     units = {}

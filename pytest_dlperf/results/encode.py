@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.model.judgement import Quantity
@@ -19,15 +19,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
-_SPREAD_DECIMALS: Final = 3
-
 
 def write_json(file: Path, results: Results) -> None:
-    """Write the results of a session.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write the results file of a session."""
     write_whole(file, json.dumps(encode(results), indent=2, allow_nan=False) + "\n")
 
 
@@ -49,7 +43,6 @@ def encode(results: Results) -> dict[str, Any]:
 
 
 def _single_devices(results: Iterable[CaseResult]) -> tuple[Measurement, ...]:
-    """Find the single devices of speedups that no test was selected of, each once."""
     results = list(results)
     selected = {result.case.id for result in results}
     found = {
@@ -84,7 +77,7 @@ def _entry(result: CaseResult, unit: str | None) -> dict[str, Any]:
         "throughput": {
             "median": measured.median if measured else None,
             "mean": measured.mean if measured else None,
-            "spread": None if spread is None else round(spread, _SPREAD_DECIMALS),
+            "spread": None if spread is None else round(spread, 3),
         },
         "verdict": {name: verdict.value if verdict else None for name, verdict in verdicts.items()},
         **to_plain(entry),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.measure.ending import last_lines
 from pytest_dlperf.model.judgement import Judgement, Quantity
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.model.records import CaseResult
-
-
-TAIL_LINES: Final = 15
-MAX_TAILS: Final = 3
-"""Of one case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +124,6 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
 
 
 def _in_short(result: CaseResult) -> str:
-    """Say in a line why a case is bad, where a reason does."""
     reasons = [judgement.reason for judgement in result.judgements.values() if judgement.reason]
     return numbers.in_short(reasons[0].removeprefix(f"{result.case.id}, ")) if reasons else ""
 
@@ -215,7 +209,7 @@ class LogTail:
 
 def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
     """Read the logs of a case's broken runs; of a case that is bad otherwise, its last one."""
-    chosen = list(_broken(result))[:MAX_TAILS]
+    chosen = list(_broken(result))[:3]
     if not chosen and result.measurement is not None and status_of(result).is_alarm:
         runs = [run for run in result.measurement.runs if run.log]
         chosen = [(f"run {run.run}", run) for run in runs[-1:]]
@@ -223,7 +217,7 @@ def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
         LogTail(
             name=name,
             log=run.log or "",
-            text="\n".join(last_lines(Path(run.log), TAIL_LINES)) if run.log else "",
+            text="\n".join(last_lines(Path(run.log), 15)) if run.log else "",
         )
         for name, run in chosen
     )

@@ -34,8 +34,6 @@ _BADGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Picture:
-    """The ratio of one case and its interval, in pixels."""
-
     badge: Badge
     at: int
     low: int | None

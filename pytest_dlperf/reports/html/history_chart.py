@@ -126,7 +126,6 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
 
 
 def _happenings(changed: Sequence[int], accepted: Sequence[int]) -> Iterator[Shape]:
-    """Draw lines where the level changed, and diamonds where a number was accepted."""
     lines = "".join(f"M{x} {FRAME.top}V{FRAME.bottom}" for x in changed)
     diamonds = "".join(f"M{x} {FRAME.bottom - 12}l11 12-11 12-11-12z" for x in accepted)
     if changed:
@@ -167,7 +166,6 @@ def _throughput_limits(points: Sequence[Night]) -> tuple[float, float]:
 
 
 def _date_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
-    """Label the axis with days, each as far from the next."""
     first, last = (datetime.fromtimestamp(time, timezone.utc) for time in (min(times), max(times)))
     days = (last - first).days
     midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)

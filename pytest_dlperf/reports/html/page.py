@@ -27,14 +27,8 @@ MAX_POINTS: Final = 50_000
 """Points of all histories of a page: 12 bytes each. Of more, the last ones are drawn."""
 TAILED: Final = 100
 """Cases that show how their logs end, the worst."""
-OPENED: Final = 3
-"""Cases that stand open from the start, the worst."""
-RECENT: Final = timedelta(days=30)
-"""A level that changed before that stands with its case alone."""
 RECENT_SHOWN: Final = 10
 """Lines that the head has room for."""
-WORST_SHOWN: Final = 8
-"""Cases that are named right below the headline."""
 
 
 def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
@@ -62,8 +56,8 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
         facts=session_facts(results),
         counts=list(_counts(results, cases)),
         cases=cases,
-        worst=[case for case in cases if case.badge.is_bad][:WORST_SHOWN],
-        opened=OPENED,
+        worst=[case for case in cases if case.badge.is_bad][:8],
+        opened=3,
         remarks=[*remark_lines(results.cases), *_recent(results, histories)],
         scaling=scaling_charts(results.cases, {view.case.id: view for view in cases}),
         has_history=bool(histories),
@@ -74,7 +68,6 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
 
 
 def _recent(results: Results, by_case: Mapping[str, CaseHistory]) -> list[str]:
-    """List levels that changed in the last weeks, the newest first, then drift."""
     known = (by_case.get(result.case.id) for result in worst_first(results.cases))
     histories = [history for history in known if history is not None]
     lines = [*_changes(histories, results.started), *_drift(histories)]
@@ -83,7 +76,7 @@ def _recent(results: Results, by_case: Mapping[str, CaseHistory]) -> list[str]:
 
 
 def _changes(histories: Iterable[CaseHistory], started: str) -> Iterator[str]:
-    since = f"{(parse_time(started) - RECENT).date()}"
+    since = f"{(parse_time(started) - timedelta(days=30)).date()}"
     found = [
         (change.at[:10], history.case_id, change.difference_percent)
         for history in histories
@@ -110,7 +103,6 @@ def _style(results: Results) -> str:
 
 
 def _counts(results: Results, cases: Sequence[CaseView]) -> Iterator[tuple[Badge, int, CaseView]]:
-    """Count the cases by how they came out, and name the first of them."""
     for status, number in counts(results.cases).items():
         badge = badge_of(status, strict=results.strict)
         first = next(case for case in cases if case.badge == badge)

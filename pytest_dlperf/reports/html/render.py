@@ -41,9 +41,6 @@ def render(template_name: str, **values: Any) -> str:
 
     Every value is escaped; what cannot be shown stands there as its code (``\x1b``). The page
     loads nothing and runs nothing but the scripts of the package that its template names.
-
-    Raises:
-        jinja2.UndefinedError: The template asks for a value that is not there.
     """
     return _environment().get_template(template_name).render(values)
 
@@ -72,11 +69,8 @@ def _shown(value: Any) -> Any:
         # "None" is nothing to read, and an empty place would hide that a number is missing.
         msg = "a template writes a value that is not there"
         raise TypeError(msg)
-    return _UNSHOWN.sub(_code, value if isinstance(value, str) else str(value))
-
-
-def _code(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+    text = value if isinstance(value, str) else str(value)
+    return _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 @cache

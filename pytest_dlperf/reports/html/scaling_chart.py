@@ -43,10 +43,7 @@ class ScalingChart:
 def scaling_charts(
     results: Iterable[CaseResult], views: Mapping[str, CaseView]
 ) -> list[ScalingChart]:
-    """Draw a chart for each training that was measured on several topologies.
-
-    ``views`` are what the page shows of the cases, by their ids.
-    """
+    """Draw each training that was measured on several topologies; ``views`` are by case id."""
     charts = []
     for name, members in sorted(by_training(results).items()):
         members.sort(key=lambda result: (result.case.topology.world_size, result.case.topology))
@@ -57,7 +54,6 @@ def scaling_charts(
 
 
 def _measured(members: Sequence[CaseResult]) -> list[tuple[int, float]]:
-    """Return devices and median throughput of the cases that were measured whole."""
     return [
         (result.case.topology.world_size, measured.median)
         for result in members
