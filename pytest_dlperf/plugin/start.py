@@ -38,7 +38,7 @@ def may_have_suite(config: pytest.Config) -> bool:
 
 
 def number_of_hosts(config: pytest.Config) -> int:
-    """Count the hosts to launch on: 0 for this machine alone; mistakes are told at the start."""
+    """Count the hosts to launch on: 0 for this machine alone, and where a mistake is found."""
     try:
         if not (settings_of(config).may_launch_on_hosts and may_have_suite(config)):
             return 0  # without the imports that reading a list of hosts costs
