@@ -34,12 +34,10 @@ that the sequential rule needs."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What holds for all numbers that a session accepts.
-
-    ``at`` is when it began, ISO 8601 with its zone.
-    """
+    """What holds for all numbers that a session accepts."""
 
     at: str
+    """When it began, ISO 8601 with its zone."""
     commit: str | None
     reason: str | None
 
@@ -118,7 +116,6 @@ def _extension(
     measurement: Measurement,
     terms: Terms,
 ) -> ChangeKind | Refusal | None:
-    """Decide whether a case's runs join those that later sessions are held against."""
     judged = result.judgements.get(Quantity.THROUGHPUT)
     if judged is None or baseline is None or judged.accepted is None:
         return None
@@ -134,7 +131,6 @@ def _extension(
 def _why_not_added(
     measurement: Measurement, baseline: Baseline, judged: Judgement, terms: Terms
 ) -> str | None:
-    """Say why the runs of a case that passes do not join the others, if they do not."""
     runs = tuple(significant(run) for run in measurement.throughputs)
     if len(runs) < ADDED_RUNS:
         return f"it has {len(runs)} runs, and {ADDED_RUNS} are needed to be added"
@@ -157,7 +153,6 @@ def _records(result: CaseResult, quantity: Quantity) -> bool:
 
 
 def _stands(result: CaseResult, baseline: Baseline | None) -> bool:
-    """Tell whether the baseline is still the one that the case was held against."""
     judged = result.stored_baseline
     if judged is None or baseline is None:
         return judged is None and baseline is None

@@ -32,9 +32,7 @@ def check_cluster(
 ) -> Iterator[Problem]:
     """Check all baselines of a cluster against the systems that are declared.
 
-    A case without baseline is a fault where the cluster says that it runs the system, or has a
-    file of it; else one finding for each system tells that it has none. Unless ``all_are_read``,
-    a name that no system has may be that of one whose file has mistakes.
+    Unless ``all_are_read``, a name that no system has may be that of one whose file has mistakes.
     """
     cluster_file = cluster.directory / CLUSTER_FILE
     place = f"{cluster_file}:1" if cluster_file.exists() else str(cluster.directory)
@@ -58,7 +56,6 @@ def check_cluster(
 def _file(
     file: Path, cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool
 ) -> Iterator[Problem]:
-    """Find what is wrong with the baselines of one system."""
     name = file.stem
     try:
         baselines = load_baselines(cluster, name)
@@ -85,7 +82,6 @@ def _coverage(
     system: System,
     baselines: Mapping[tuple[str, str], Baseline],
 ) -> Iterator[Problem]:
-    """Find what a file has too much, what it lacks, and what can never be compared."""
     cases = {(case.variant, str(case.topology)): case for case in system.cases}
     for key, baseline in baselines.items():
         if key not in cases:
@@ -128,7 +124,6 @@ def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:
 
 
 def _arithmetic(baseline: Baseline) -> Iterator[str]:
-    """Numbers that do not follow from those they rest on."""
     values = [*baseline.runs.values(), *baseline.strays.values()]
     published = baseline.estimator is Estimator.PUBLISHED
     of = "runs and strays" if baseline.strays else "runs"
@@ -154,11 +149,8 @@ def _arithmetic(baseline: Baseline) -> Iterator[str]:
 
 
 def _follows(number: float, exact: float, sizes: float, *, published: bool) -> bool:
-    """Say whether a number in a file can be this one, as far as the file's digits tell.
-
-    ``sizes`` is the sum of all rounded numbers that it can be wrong by, this one included, in its
-    own unit: each is off by half of its last digit at most.
-    """
+    # ``sizes`` is the sum of all rounded numbers that it can be wrong by, this one included, in
+    # its own unit: each is off by half of its last digit at most.
     rounding = 0.5 * 10.0 ** (1 - SIGNIFICANT_DIGITS) * sizes
     if published:
         rounding += 0.5 * 10.0**-PUBLISHED_DECIMALS
@@ -166,7 +158,6 @@ def _follows(number: float, exact: float, sizes: float, *, published: bool) -> b
 
 
 def _dates(baseline: Baseline) -> Iterator[str]:
-    """Sessions that do not stand in the order of time."""
     times = [("the accepted number", baseline.accepted.at)] if baseline.accepted else []
     times += [("a session", session.at) for session in baseline.sessions]
     for (earlier, before), (later, after) in pairwise(times):

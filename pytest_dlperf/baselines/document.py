@@ -59,11 +59,7 @@ class Document:
     """The text of a baseline file, open for changes."""
 
     def __init__(self, text: str) -> None:
-        """Parse a text that has been read as baselines before.
-
-        Raises:
-            LayoutError: ruamel.yaml does not read it.
-        """
+        """Parse a text that has been read as baselines before."""
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
 
@@ -82,10 +78,7 @@ class Document:
         self._before = self._rendered()
 
     def set(self, key: Key, values: Mapping[str, Any]) -> None:
-        """Write values of an entry, which is made if need be; ``None`` removes one.
-
-        Values are numbers, text, and lists and mappings of those.
-        """
+        """Write values of an entry, which is made if need be; ``None`` removes one."""
         entry = self._entry(key)
         for name in sorted(values, key=KEYS.index):
             value = values[name]

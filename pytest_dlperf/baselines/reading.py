@@ -38,9 +38,6 @@ def read_baselines(
     """Read a system's file, or the text that it is to have.
 
     ``machine`` is the cluster's: what entries were measured on that do not say it themselves.
-
-    Raises:
-        YamlError: The file has mistakes.
     """
     return load(file, partial(_read, system=system, machine=machine), text=text)
 

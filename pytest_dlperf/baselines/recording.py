@@ -46,9 +46,7 @@ class Change:
     ``known`` is what the session was judged against, ``None`` where there was nothing.
     ``throughput`` (in the unit per second) and ``speedup`` are the new numbers; ``ACCEPT`` keeps
     the line of the one that is ``None``, ``CREATE`` needs a throughput, ``SPEEDUP`` a speedup,
-    ``EXTEND`` neither. ``runs`` are the throughputs by run number, ``at`` is when the session began
-    (ISO 8601 with its zone). ``acceptance`` says where the numbers come from, ``machine`` what they
-    were measured on, with the keys of ``Fingerprint.machine``.
+    ``EXTEND`` neither. ``at`` is when the session began (ISO 8601 with its zone).
     """
 
     kind: ChangeKind
@@ -92,7 +90,7 @@ def record(
     Raises:
         YamlError: The file that is there has mistakes or cannot be changed line by line.
         LockError: The cluster's lock cannot be had.
-        OSError: The file or its folder cannot be written. After any error the old file stands.
+        OSError: The file or its folder cannot be written.
     """
     new_text = new_file(system, unit, cluster.estimator.value, provenance)
     done: list[Change] = []
@@ -137,7 +135,6 @@ def significant(value: float) -> float:
 def _why_not(
     change: Change, standing: Baseline | None, unit: str, estimator: Estimator
 ) -> str | None:
-    """Why a change cannot be made to what stands by now, if so."""
     if standing is not None and (standing.unit, standing.estimator) != (unit, estimator):
         return (
             f"{standing.place} is {standing.estimator.value} in {standing.unit}, this session "
@@ -161,7 +158,6 @@ def _why_not(
 
 
 def _as_kept(change: Change) -> Change:
-    """The change with its numbers and texts as the file keeps them."""
     acceptance = change.acceptance
     both = change.throughput is not None and change.speedup is not None
     if acceptance is not None:
@@ -246,10 +242,7 @@ def _kept_machine(machine: Mapping[str, str], cluster: Cluster) -> Mapping[str, 
 
 
 def _acceptance_of_speedup(change: Change, standing: Baseline) -> Acceptance | None:
-    """Where the numbers come from once the speedup alone is another.
-
-    The throughput and its runs stay, and so does what is said of them.
-    """
+    """Where the numbers come from once the speedup alone is another."""
     if change.acceptance is None:
         return None if standing.accepted is None else replace(standing.accepted, single_device=None)
     why = f"speedup of {change.acceptance.at}"

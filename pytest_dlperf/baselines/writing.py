@@ -36,11 +36,7 @@ class BaselineFile:
     """A system's file under the cluster's lock; ``standing`` is what it says."""
 
     def __init__(self, cluster: Cluster, system: str, new_text: str) -> None:
-        """Read the file, or take ``new_text`` for one that is to be made.
-
-        Raises:
-            YamlError: The file has mistakes.
-        """
+        """Read the file, or take ``new_text`` for one that is to be made."""
         self.file = cluster.directory / f"{system}.yaml"
         self._cluster = cluster
         self._system = system
@@ -87,7 +83,7 @@ class BaselineFile:
         document.set(key, {name: new[name] for name in new if new[name] != old[name]})
         if now.sessions != before.sessions:
             kept = _overlap(before.sessions, now.sessions)
-            more = [_plain_session(session) for session in now.sessions[kept:]]
+            more = [{"at": one.at, "runs": list(one.runs)} for one in now.sessions[kept:]]
             document.set_sessions(key, drop=len(before.sessions) - kept, more=more)
 
     def _read(self, text: str) -> Baselines:
@@ -139,10 +135,7 @@ def is_same(one: Baseline, other: Baseline) -> bool:
 
 
 def _values(baseline: Baseline, machine: Mapping[str, str]) -> dict[str, Any]:
-    """An entry's values, but for those that people write; ``None`` where there is none.
-
-    ``machine`` is the cluster's.
-    """
+    """An entry's values, but for those that people write; ``None`` where there is none."""
     accepted = baseline.accepted
     return {
         "throughput": baseline.throughput,
@@ -166,10 +159,6 @@ def _plain_acceptance(accepted: Acceptance) -> dict[str, Any]:
         "single_device": accepted.single_device,
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _plain_session(session: AcceptedSession) -> dict[str, Any]:
-    return {"at": session.at, "runs": list(session.runs)}
 
 
 def _overlap(before: tuple[AcceptedSession, ...], now: tuple[AcceptedSession, ...]) -> int:

@@ -55,12 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Delete the entries that the cases name, all of them or none.
-
-    Raises:
-        UsageError: There is no such cluster or entry, or a file has mistakes.
-        BrokenError: A file cannot be written.
-    """
+    """Delete the entries that the cases name, all of them or none."""
     settings = read_project(options).settings
     name = options.cluster or settings.cluster
     cluster = find_cluster(settings.baselines_directory, name, local=LOCAL_CLUSTER)
@@ -92,11 +87,7 @@ def _entries(cluster: Cluster) -> dict[Entry, Baseline]:
 def _chosen(
     entries: dict[Entry, Baseline], patterns: Sequence[str], cluster: Cluster
 ) -> dict[Entry, Baseline]:
-    """The entries that are meant.
-
-    Raises:
-        UsageError: A pattern names none.
-    """
+    """The entries that are meant."""
     ids = {"-".join(entry): entry for entry in entries}
     for pattern in patterns:
         if not any(fnmatchcase(case_id, pattern) for case_id in ids):

@@ -49,10 +49,7 @@ _CLUSTERS_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was looked at, and what was found.
-
-    ``system_files`` counts files, ``cases`` those of the systems that could be read.
-    """
+    """What was looked at, and what was found."""
 
     system_files: int
     cases: int
@@ -87,11 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the project in this folder, print what was found, and give the exit code.
-
-    Raises:
-        UsageError: There is nothing to check, or what was asked for is not there.
-    """
+    """Check the project in this folder, print what was found, and give the exit code."""
     checked = check_project(read_project(options), options.cluster)
     style = Style(sys.stdout)
     for finding in checked.findings:
@@ -106,11 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_project(project: Project, only_clusters: Sequence[str] | None) -> Checked:
-    """Look at the system files and at all clusters, or at those that were named.
-
-    Raises:
-        UsageError: There is nothing to check, or no such cluster.
-    """
+    """Look at the system files and at all clusters, or at those that were named."""
     files = project.system_files
     systems, findings = read_systems(files, project.formats)
     names = _cluster_names(project, only_clusters)
@@ -144,11 +133,7 @@ def _cluster_names(project: Project, only: Sequence[str] | None) -> list[str]:
 def _cluster(
     project: Project, name: str, systems: Mapping[str, System], *, all_are_read: bool
 ) -> list[Problem]:
-    """What is wrong with one cluster.
-
-    Raises:
-        UsageError: It was asked for by name and is not there.
-    """
+    """What is wrong with one cluster."""
     directory = project.settings.baselines_directory
     try:
         cluster = find_cluster(directory, name, local=LOCAL_CLUSTER)
@@ -199,7 +184,6 @@ def _line(finding: Problem, style: Style) -> str:
 
 
 def _shortened(place: str) -> str:
-    """A place in this folder without the way to it."""
     return place.removeprefix(f"{Path.cwd()}{os.sep}")
 
 

@@ -58,11 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare ``options.first`` with ``options.second``; write ``markdown`` and ``html``.
-
-    Raises:
-        UsageError: A file cannot be read or written, or the two cannot be compared.
-    """
+    """Compare ``options.first`` with ``options.second``; write ``markdown`` and ``html``."""
     files = Path(options.first), Path(options.second)
     names = side_names(tuple(map(str, files)), (options.label_a, options.label_b))
     _refuse_to_lose(

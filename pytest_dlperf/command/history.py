@@ -92,11 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what ``options.history_command`` says, and give the exit code.
-
-    Raises:
-        UsageError: There is no such file or case, or the database cannot be used.
-    """
+    """Do what ``options.history_command`` says, and give the exit code."""
     file = _database(options)
     if options.history_command == "import":
         return _import(file, options.files)
@@ -153,7 +149,6 @@ def _import(file: Path, given: Sequence[str]) -> int:
 
 
 def _results_files(given: Path) -> list[Path]:
-    """List a file itself, or all JSON files below a folder."""
     if not given.exists():
         raise UsageError(f"there is no file {str(given)!r}")
     if not given.is_dir():
@@ -197,7 +192,6 @@ def _show(file: Path, options: argparse.Namespace) -> int:
 
 
 def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | None) -> list[Series]:
-    """Choose the series that are asked for."""
     if cluster is not None:
         names = dict.fromkeys(series.cluster for series in known)
         if cluster not in names:

@@ -37,11 +37,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and give its exit code: 0 fine, 1 faults were found, 2 misuse.
-
-    Raises:
-        SystemExit: With 2 when the command line is malformed, with 0 after help.
-    """
+    """Run the command and give its exit code: 0 fine, 1 faults were found, 2 misuse."""
     with _ended_by_interrupts():
         return _run(list(sys.argv[1:] if arguments is None else arguments))
 
@@ -96,7 +92,6 @@ def _write_whatever_names_hold() -> None:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Divide the arguments into our own and those after ``--``, for pytest."""
     if "--" not in arguments:
         return arguments, []
     at = arguments.index("--")

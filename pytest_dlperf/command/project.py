@@ -45,11 +45,7 @@ class Project:
 
     @property
     def formats(self) -> Mapping[str, LogFormat]:
-        """The log formats by name.
-
-        Raises:
-            UsageError: A plugin adds one that there is.
-        """
+        """The log formats by name."""
         try:
             return merged_formats(self.more_formats)
         except ValueError as error:
@@ -61,9 +57,6 @@ def read_project(options: argparse.Namespace) -> Project:
 
     So options come from the same ini file, environment, ``addopts``, plugins and ``conftest.py``
     files as those of a session, and in the same order. No test is collected.
-
-    Raises:
-        UsageError: pytest did not come so far; it has printed why.
     """
     reader = _Reader()
     code = pytest.main(
@@ -86,11 +79,7 @@ def read_project(options: argparse.Namespace) -> Project:
 
 
 def named_history(given: str, place: str) -> Path | None:
-    """The database that a text of this place names, by the rules of sessions; ``None`` for none.
-
-    Raises:
-        UsageError: It can be no database.
-    """
+    """The database that a text of this place names, by the rules of sessions; ``None`` for none."""
     return values.history(Given(given, place, Path()))
 
 

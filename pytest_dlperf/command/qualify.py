@@ -104,12 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Qualify the cases of a cluster, print what the gate sees, and give the exit code.
-
-    Raises:
-        UsageError: The suite cannot be read.
-        UsageError: No case has the name that was asked for.
-    """
+    """Qualify the cases of a cluster, print what the gate sees, and give the exit code."""
     suite = _suite(options)
     cases = _named(suite.cases, options.cases, suite.cluster.name)
     baselines = [(case, baseline) for case in cases if (baseline := suite.baseline(case))]

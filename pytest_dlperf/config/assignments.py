@@ -34,10 +34,8 @@ _ASSIGNMENT = re.compile(
 class Assignment:
     """One thing that the user set for one system, or for all (``system`` is ``*``).
 
-    ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``; with ``env`` the ``key`` is the
-    environment variable. ``value`` is one text, with ``extra_args`` the arguments. ``place`` is
-    where it was said, for messages; they never hold the value of an environment variable.
-    ``key_path`` is where in a file, empty where it was said elsewhere.
+    ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``. ``key`` is the variable of ``env``.
+    Messages name ``place`` and ``key_path``, never the value: it may be a secret.
     """
 
     system: str
@@ -48,12 +46,7 @@ class Assignment:
     key_path: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no launch could use.
-
-        Raises:
-            ValueError: It is a list where one text is needed, the key is no name of an environment
-                variable, or the pause is no number.
-        """
+        """Refuse what no launch could use, with a ``ValueError``."""
         if isinstance(self.value, tuple) != (self.name == "extra_args"):
             raise ValueError(f"{self.name} is one text, not a list")
         if self.name == "env" and (not self.key or "=" in self.key):
@@ -82,11 +75,7 @@ class Assignment:
 
 
 def parse_assignment(text: str) -> Assignment:
-    """Read ``SYSTEM.name=value``, ``SYSTEM.env.NAME=value`` or the same with ``*`` as the system.
-
-    Raises:
-        ValueError: The text is anything else, or its value cannot be used.
-    """
+    """Read ``SYSTEM.name=value`` or ``SYSTEM.env.NAME=value``; the system may be ``*``."""
     match = _ASSIGNMENT.fullmatch(text)
     # Never the value: it may be a password.
     said = text.partition("=")[0]
@@ -109,11 +98,7 @@ def parse_assignment(text: str) -> Assignment:
 
 
 def split_arguments(text: str) -> tuple[str, ...]:
-    """Split arguments as a shell does, and do nothing else that a shell does.
-
-    Raises:
-        ValueError: A quotation is not closed.
-    """
+    """Split arguments as a shell does, and do nothing else that a shell does."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -122,11 +107,7 @@ def split_arguments(text: str) -> tuple[str, ...]:
 
 
 def parse_pause(text: str) -> float:
-    """Read a pause in seconds.
-
-    Raises:
-        ValueError: It is no number, or below zero.
-    """
+    """Read a pause in seconds."""
     try:
         seconds = float(text)
     except ValueError:

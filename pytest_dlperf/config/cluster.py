@@ -29,8 +29,7 @@ class UnknownClusterError(UsageError):
 class Control:
     """The accepted software of a cluster, to be run beside what is tested.
 
-    ``assignments`` are what makes its launches another software: they go before all that is set
-    otherwise. ``description`` is for the reader.
+    ``assignments`` go before all that is set otherwise.
     """
 
     assignments: tuple[Assignment, ...]
@@ -41,12 +40,8 @@ class Control:
 class Cluster:
     """One set of machines whose numbers are comparable.
 
-    ``systems`` are the systems that it runs, ``None`` for all. ``assignments`` are what it sets
-    for launches, ``devices_per_node`` the devices of hosts that are given without a number, and
-    ``python`` the interpreter that supervises a run on a node, ``None`` where it says nothing.
-    ``control`` is the accepted software. ``machine`` is what baselines were measured on that do
-    not say it themselves, with the keys of ``Fingerprint.machine``. ``hardware`` and ``software``
-    are for the reader.
+    ``CLUSTER_KEYS`` says what each value is. ``systems`` is ``None`` for all; ``machine`` has the
+    keys of ``Fingerprint.machine``, and holds for baselines that do not say it themselves.
     """
 
     name: str
@@ -89,7 +84,6 @@ ESTIMATOR: Final = Key(
     one_of(Estimator),
     "How throughput is taken from a log. Numbers of different estimators are never compared.",
 )
-_VARS_HELP: Final = "What is set for launches: by system id, or '*' for every system."
 
 CLUSTER_KEYS: Final = (
     ESTIMATOR,
@@ -99,7 +93,12 @@ CLUSTER_KEYS: Final = (
         ListOf(Text("a system's name"), "a list of systems"),
         "The systems that it runs; without this key, all of them.",
     ),
-    Key("vars", VARS, _VARS_HELP, argument="assignments"),
+    Key(
+        "vars",
+        VARS,
+        "What is set for launches: by system id, or '*' for every system.",
+        argument="assignments",
+    ),
     Key(
         "control",
         Record(

@@ -26,11 +26,7 @@ Counts = tuple[range, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Condition on a case: all that is given must hold; nothing given holds for all.
-
-    The case's precision is one of ``precisions`` and none of ``without_precisions``; it has all of
-    ``options`` and none of ``without_options``; its counts are among those given.
-    """
+    """Condition on a case: all that is given must hold; nothing given holds for all."""
 
     precisions: tuple[str, ...] = ()
     without_precisions: tuple[str, ...] = ()
@@ -55,11 +51,7 @@ class Condition:
 
 
 def parse_count(text: str) -> range:
-    """Read ``4``, or ``2+`` for at least so many.
-
-    Raises:
-        ValueError: The text is anything else.
-    """
+    """Read ``4``, or ``2+`` for at least so many."""
     if not re.fullmatch(_COUNT_PATTERN, text):
         raise ValueError(
             f"{text!r} is not a count; write an integer ≥ 1, or one with a plus behind it, "
@@ -134,7 +126,6 @@ CHOICES: Final = ListOf(
     ),
     "a list of choices, each with 'value'",
 )
-"""The first choice whose condition holds is taken."""
 
 
 def words_of_no_case(condition: Condition, cases: Sequence[Case]) -> Iterator[str]:

@@ -72,7 +72,7 @@ class VariableKind(Enum):
 
     @property
     def is_path(self) -> bool:
-        """Say whether the value is a path that has to exist on every node."""
+        """Whether the value is a path that has to exist on every node."""
         return self is not VariableKind.TEXT
 
 
@@ -97,14 +97,8 @@ class ConditionalArguments:
 class LaunchSpec:
     """Recipe for starting a trainer, with placeholders for all that differs between runs.
 
-    ``command`` is the program and its arguments; ``environment`` is added to what the node has
-    anyway (a variable none of whose choices fits is not set). Placeholders may stand in both, in
-    ``values`` and in ``working_directory``, where ``None`` is the folder that the tests were
-    started in. ``requires_modules`` are the Python modules that have to be importable before a run
-    makes sense, ``install_hint`` says how to get them. A run is ended after ``time_limit_s``
-    seconds; it hangs when it has no first step after ``first_step_limit_s`` or no further one for
-    ``step_limit_s``. It is ended once it has what is measured, but with ``run_to_end``. A run that
-    failed or hung is run again up to ``retries`` times. ``pause_s`` seconds pass between two runs.
+    ``LAUNCH`` says what each value is. A variable of ``environment`` none of whose choices fits is
+    not set; a ``working_directory`` of ``None`` is the folder that the tests were started in.
     """
 
     command: tuple[str | ConditionalArguments, ...]
@@ -209,10 +203,7 @@ class LaunchSpec:
             yield "working_directory", self.working_directory, ALWAYS
 
     def missing_modules(self) -> tuple[str, ...]:
-        """Those of ``requires_modules`` that the running interpreter does not find.
-
-        Nothing is imported but the parents of dotted names.
-        """
+        """Find the modules that the running interpreter lacks, without importing them."""
         return tuple(name for name in self.requires_modules if not _is_importable(name))
 
     def _names_of(self, case: Case) -> frozenset[str]:

@@ -22,7 +22,10 @@ def check_together(settings: Settings, others: Mapping[str, Path]) -> None:
 
     ``others`` are the files that pytest and other plugins were told to write, by option.
     """
-    _check_reason(settings)
+    if settings.reason and not settings.update_baselines:
+        raise UsageError(
+            "--dlperf-reason says why numbers are accepted; give --dlperf-update-baselines too"
+        )
     _check_sequential(settings)
     _check_launching(settings)
     _check_reports(settings, others)
@@ -40,13 +43,6 @@ def check_places(settings: Settings, others: Mapping[str, Path], systems: Contai
                 "and pytest-benchmark makes none"
             )
     _check_tables(settings, others, systems)
-
-
-def _check_reason(settings: Settings) -> None:
-    if settings.reason and not settings.update_baselines:
-        raise UsageError(
-            "--dlperf-reason says why numbers are accepted; give --dlperf-update-baselines too"
-        )
 
 
 def _check_sequential(settings: Settings) -> None:

@@ -28,7 +28,6 @@ class Option:
     """An option of the command line, with its ini key and its environment variable."""
 
     name: str
-    """The name without its prefix."""
     metavar: str | None
     """What stands for the value in help; ``None`` for a flag."""
     help: str
@@ -38,9 +37,7 @@ class Option:
     default: str | None
     """Read where nobody gives a value, from the root folder; without it the setting is ``None``."""
     environment: bool
-    """Whether there is an environment variable."""
     ini: bool
-    """Whether there is an ini key."""
     many: bool
     """Whether it may be given several times: then the setting is a tuple."""
 
@@ -86,11 +83,7 @@ class Option:
             parser.addini(self.key, f"default of {self.flag}", type=kind, default=None)
 
     def given(self, config: pytest.Config, environment: Mapping[str, str]) -> list[Given]:
-        """Look on the command line, in the environment and in the ini file: the first that speaks.
-
-        Raises:
-            UsageError: The value on the command line is empty.
-        """
+        """Look on the command line, then in the environment, then in the ini file."""
         # What the environment names lies where the user is, like what the command line names.
         here = config.invocation_params.dir
         found = config.getoption(self.key)
@@ -108,11 +101,7 @@ class Option:
         return [Given(text, f"ini key {self.key}", folder) for text in texts]
 
     def value(self, given: list[Given], root: Path) -> Any:
-        """Read what was given, or else the default.
-
-        Raises:
-            UsageError: It is malformed.
-        """
+        """Read what was given, or else the default."""
         if not given and self.default is not None:
             given = [Given(self.default, "", root)]
         if self.many:

@@ -54,9 +54,7 @@ DEFAULT_TOLERANCE_PERCENT: Final = 5.0
 class System:
     """One trainer: framework and model, how it is started and read, and its cases.
 
-    ``unit`` is what throughput counts (``images/s``), ``log_name`` the first part of its logs'
-    names, ``repeats`` how often a case is run, ``tolerance_percent`` how far the median may lie
-    below a baseline that gives no tolerance of its own.
+    ``system_shape`` says what each value is.
     """
 
     framework: str
@@ -147,12 +145,12 @@ class _Kept(Shape[YamlValue]):
         return {}
 
 
-def _name(axis: str) -> Shape[str]:
+def _name(axis: str, allowed: str = "a name such as 'resnet50'") -> Shape[str]:
     def parse(text: str) -> str:
         check_name(axis, text)
         return text
 
-    return Text("a name such as 'resnet50'").parsed(parse, pattern=f"^{NAME_PATTERN}$")
+    return Text(allowed).parsed(parse, pattern=f"^{NAME_PATTERN}$")
 
 
 def _unit(text: str) -> str:
@@ -172,11 +170,6 @@ def _mark(text: str) -> str:
         raise ValueError(f"{text!r} cannot be a marker; use letters, digits and underscores")
     if text in _TAKEN_MARKS:
         raise ValueError(f"the marker {text!r} has a meaning of its own; use another name")
-    return text
-
-
-def _option(text: str) -> str:
-    check_name("option", text)
     return text
 
 
@@ -228,7 +221,7 @@ _CASE: Final = Record(
     Key(
         "options",
         ListOf(
-            Text("an option such as xla").parsed(_option, pattern=f"^{NAME_PATTERN}$"),
+            _name("option", "an option such as xla"),
             "a list of options such as xla",
         ).parsed(_once),
         "What else changes the speed.",

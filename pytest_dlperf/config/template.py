@@ -16,56 +16,37 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-FIELDS: Final[Mapping[str, str]] = {
-    "python": "the trainer's Python interpreter: what the user set, or the one that runs the tests",
-    "framework": "framework of the case, as in 'pytorch'",
-    "model": "model of the case, as in 'resnet50'",
-    "precision": "precision of the case, as in 'fp32'",
-    "options": "options of the case, sorted, as in 'dali+workers8'; empty without any",
-    "nodes": "number of nodes in the run",
-    "devices_per_node": "number of devices on each node",
-    "world_size": "number of devices in the whole run",
-    "node_rank": "number of this node, from 0",
-    "node_address": "address of this node",
-    "node_addresses": "addresses of all nodes, node 0 first, with commas between",
-    "node_port": "TCP port, free on this node",
-    "node_endpoints": "address:port of all nodes, node 0 first, with commas between",
-    "master_address": "address of node 0",
-    "master_port": "TCP port, free on node 0, where the nodes of this run meet",
-    "master_endpoint": "address:port of node 0",
-    "host_slots": "address:devices of all nodes, with commas between, as mpirun -H takes it",
-    "device_ids": "ids of this node's devices, with commas between, as in '0,1,2,3'",
-    "batch_per_device": "samples per step on one device",
-    "batch_per_node": "samples per step on one node",
-    "global_batch": "samples per step in the whole run",
-    "warmup_steps": "steps at the start that are not measured",
-    "measured_steps": "steps that are measured",
-    "steps": "steps that a run needs: settling (by log format), warm-up and measured",
-    "run": "number of this run among the repeats of its case, from 1",
-    "run_directory": "absolute path of this run's own folder, beside its log",
-    "scratch_directory": "folder on this node, empty when the run starts, removed after it",
-    "system_directory": "absolute path of the folder that the system file lies in",
+FIELDS: Final[Mapping[str, type]] = {
+    "python": str,
+    "framework": str,
+    "model": str,
+    "precision": str,
+    "options": str,
+    "nodes": int,
+    "devices_per_node": int,
+    "world_size": int,
+    "node_rank": int,
+    "node_address": str,
+    "node_addresses": str,
+    "node_port": int,
+    "node_endpoints": str,
+    "master_address": str,
+    "master_port": int,
+    "master_endpoint": str,
+    "host_slots": str,
+    "device_ids": str,
+    "batch_per_device": int,
+    "batch_per_node": int,
+    "global_batch": int,
+    "warmup_steps": int,
+    "measured_steps": int,
+    "steps": int,
+    "run": int,
+    "run_directory": str,
+    "scratch_directory": str,
+    "system_directory": str,
 }
-"""What may stand between braces in a launch entry, and what it becomes."""
-
-NUMERIC_FIELDS: Final = frozenset(
-    {
-        "nodes",
-        "devices_per_node",
-        "world_size",
-        "node_rank",
-        "node_port",
-        "master_port",
-        "batch_per_device",
-        "batch_per_node",
-        "global_batch",
-        "warmup_steps",
-        "measured_steps",
-        "steps",
-        "run",
-    }
-)
-"""Fields that can be reckoned with."""
+"""What may stand between braces in a launch entry: text, or a number that can be reckoned with."""
 
 EXTRA_ARGUMENTS: Final = "{extra_arguments}"
 """Where in a command the user's extra arguments go; a whole argument, not a part of one."""
@@ -120,10 +101,10 @@ def template_problems(template: str, known: Collection[str]) -> Iterator[str]:
         name = inside if arithmetic is None else arithmetic[1]
         if name not in known:
             yield _unknown(template, match[0], name, known)
-        elif arithmetic is not None and name not in NUMERIC_FIELDS:
+        elif arithmetic is not None and FIELDS.get(name) is not int:
             yield (
                 f"{template!r} reckons with {name!r} in {match[0]}; numbers are "
-                f"{', '.join(field for field in FIELDS if field in NUMERIC_FIELDS)}"
+                f"{', '.join(field for field, kind in FIELDS.items() if kind is int)}"
             )
         elif arithmetic is not None and arithmetic[2] == "/" and not Fraction(arithmetic[3]):
             yield f"{template!r} divides by zero in {match[0]}"

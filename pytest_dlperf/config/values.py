@@ -1,4 +1,7 @@
-"""Values of options: from the text that somebody gave, wherever it stood, to what it means."""
+"""Values of options: from the text that somebody gave, wherever it stood, to what it means.
+
+A reader raises a ``UsageError`` for a text that is malformed.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +68,7 @@ def path(given: Given) -> Path:
 
 
 def yes(given: Given) -> bool:
-    """Read yes or no, in the usual words.
-
-    Raises:
-        UsageError: It is neither.
-    """
+    """Read yes or no, in the usual words."""
     word = given.text.lower()
     if word not in _TRUE + _FALSE:
         raise UsageError(
@@ -80,11 +79,7 @@ def yes(given: Given) -> bool:
 
 
 def count(given: Given) -> int:
-    """Read an integer of at least 1.
-
-    Raises:
-        UsageError: It is something else.
-    """
+    """Read an integer of at least 1."""
     # More digits than any count has; int() itself refuses thousands of them.
     if not (re.fullmatch(r"[0-9]{1,9}", given.text) and int(given.text) > 0):
         raise UsageError(f"{given.place} must be an integer ≥ 1, not {given.text!r}")
@@ -104,31 +99,19 @@ def _word(given: Given, words: Iterable[str]) -> str:
 
 
 def control_arm(given: Given) -> ControlArm:
-    """Read when the accepted software is run.
-
-    Raises:
-        UsageError: There is no such word.
-    """
+    """Read when the accepted software is run."""
     return ControlArm(_word(given, (word.value for word in ControlArm)))
 
 
 def rule_name(given: Given) -> RuleName:
-    """Read the name of a rule of the gate.
-
-    Raises:
-        UsageError: There is no such rule.
-    """
+    """Read the name of a rule of the gate."""
     from pytest_dlperf.model.judgement import RuleName
 
     return RuleName(_word(given, (word.value for word in RuleName)))
 
 
 def reason(given: Given) -> str:
-    """Read a line of plain text.
-
-    Raises:
-        UsageError: It holds what cannot be printed, or is the word that stands for it in the help.
-    """
+    """Read a line of plain text."""
     line = " ".join(given.text.split())
     if line == "TEXT":
         raise given.error("is no reason; say what has changed, such as 'NCCL 2.19'")
@@ -138,11 +121,7 @@ def reason(given: Given) -> str:
 
 
 def lock_name(given: Given) -> str:
-    """Read the name of a lock: part of the name of a socket, which is short.
-
-    Raises:
-        UsageError: It is too long, or holds what such a name does not.
-    """
+    """Read the name of a lock: part of the name of a socket, which is short."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", given.text):
         raise given.error(
             "is no name of a lock; allowed are up to 60 letters, digits, '.', '_' and '-'"
@@ -151,11 +130,7 @@ def lock_name(given: Given) -> str:
 
 
 def command(given: Given) -> tuple[str, ...]:
-    """Split a command as a shell would.
-
-    Raises:
-        UsageError: A quotation has no end.
-    """
+    """Split a command as a shell would."""
     try:
         return tuple(shlex.split(given.text))
     except ValueError as error:
@@ -168,11 +143,7 @@ def as_given(given: Given) -> Given:
 
 
 def assignment(given: Given) -> Assignment:
-    """Read what a system is told. The value may be a secret, which has no place in a message.
-
-    Raises:
-        UsageError: It is malformed.
-    """
+    """Read what a system is told. The value may be a secret, which has no place in a message."""
     from dataclasses import replace
 
     from pytest_dlperf.config.assignments import parse_assignment
@@ -185,11 +156,7 @@ def assignment(given: Given) -> Assignment:
 
 
 def log_source(given: Given) -> LogSource:
-    """Read which system's logs lie where.
-
-    Raises:
-        UsageError: It is malformed.
-    """
+    """Read which system's logs lie where."""
     from pytest_dlperf.logs.tree import LogSource
 
     named, separator, directory = given.text.partition("=")
@@ -207,11 +174,7 @@ def log_source(given: Given) -> LogSource:
 
 
 def folder(given: Given) -> Path:
-    """Return a folder, which has to be there if somebody has named it.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return a folder, which has to be there if somebody has named it."""
     if given.place and not given.path.is_dir():
         raise UsageError(f"{given.place}: there is no folder {given.text!r}")
     return given.path
@@ -225,33 +188,21 @@ def session_folder(given: Given) -> Path:
 
 
 def file_to_write(given: Given) -> Path:
-    """Return a file that a report can go into, as far as can be told before hours of training.
-
-    Raises:
-        UsageError: It cannot be a file there.
-    """
+    """Return a file that a report can go into, as far as can be told before hours of training."""
     if _existing_parent(given) == given.path and given.path.is_dir():
         raise given.error("is a folder; name a file")
     return given.path
 
 
 def folder_to_write(given: Given) -> Path:
-    """Return a folder that reports can go into; it need not be there.
-
-    Raises:
-        UsageError: It cannot be a folder there.
-    """
+    """Return a folder that reports can go into; it need not be there."""
     if _existing_parent(given) == given.path and not given.path.is_dir():
         raise given.error("is a file; name a folder")
     return given.path
 
 
 def history(given: Given) -> Path | None:
-    """Return the database that somebody names; ``None`` where none is to be kept.
-
-    Raises:
-        UsageError: It cannot be a database, or is one that nobody sees again.
-    """
+    """Return the database that somebody names; ``None`` where none is to be kept."""
     name = given.text.strip()
     if not name:
         raise UsageError(f"{given.place} is empty; give a value or leave it out")
@@ -266,11 +217,7 @@ def history(given: Given) -> Path | None:
 
 
 def _existing_parent(given: Given) -> Path | None:
-    """Return the path itself or what of it is there already; missing folders are made later.
-
-    Raises:
-        UsageError: It lies below something that is no folder, or can be no path.
-    """
+    """Return the path itself or what of it is there already; missing folders are made later."""
     wanted = given.path
     try:
         found = next((place for place in (wanted, *wanted.parents) if place.exists()), None)

@@ -22,10 +22,7 @@ ALL_SYSTEMS: Final = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchVariables:
-    """Settings, by the user or by default, for the launches of one system.
-
-    ``python`` and ``pause_s`` are ``None`` where nothing was said.
-    """
+    """Settings, by the user or by default, for the launches of one system."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     extra_arguments: tuple[str, ...] = ()
@@ -37,10 +34,7 @@ class LaunchVariables:
 def check_assignments(
     specs: Mapping[str, LaunchSpec | None], sources: Iterable[Sequence[Assignment]]
 ) -> Iterator[Problem]:
-    """Find what is set for no system that there is, or to what it cannot be.
-
-    ``specs`` are the launch entries of all systems, by system id.
-    """
+    """Find what is set for no system that there is, or to what it cannot be."""
     for given in (assignment for source in sources for assignment in source):
         if given.system != ALL_SYSTEMS and given.system not in specs:
             close = nearest(given.system, specs)
@@ -73,9 +67,8 @@ def resolve(
     first. With a ``case`` only the variables that it makes use of are needed.
 
     Raises:
-        UsageError: Something is set for the system that it does not have, or to a value that it
-            cannot have.
-        CannotMeasureError: A variable that is needed is not set; the message says how to set it.
+        UsageError: Something is set that the system does not have, or to what it cannot be.
+        CannotMeasureError: A variable that is needed is not set.
     """
     strongest: dict[tuple[str, str], Assignment] = {}
     known = _names(spec)
@@ -115,7 +108,6 @@ def resolve(
 
 
 def _in_order(system_id: str, sources: Iterable[Sequence[Assignment]]) -> Iterator[Assignment]:
-    """List what was set for a system, the strongest first."""
     for source in sources:
         for system in (system_id, ALL_SYSTEMS):
             yield from (given for given in reversed(source) if given.system == system)

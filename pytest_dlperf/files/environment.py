@@ -16,10 +16,7 @@ _PACKAGES: Final = ("pytest-dlperf", "pytest", "torch", "tensorflow", "paddlepad
 
 
 def describe_environment() -> dict[str, Any]:
-    """Host, processors, load (runnable processes over 1, 5 and 15 minutes) and versions.
-
-    Nothing is imported for a version: the installed packages' own records tell it.
-    """
+    """Describe host, processors, load and, without importing the packages, their versions."""
     return {
         "host": platform.node(),
         "platform": platform.platform(),

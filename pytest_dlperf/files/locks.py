@@ -66,8 +66,7 @@ def _wait_for(lock: Any, path: Path, limit_s: float | None) -> None:
 class HeldLock:
     """A lock that shows others that this process lives: taken at once, kept until released.
 
-    The kernel ends it with the process, however that ends. Programs that the process starts do not
-    inherit it.
+    The kernel ends it with the process. Programs that the process starts do not inherit it.
     """
 
     def __init__(self, path: Path) -> None:

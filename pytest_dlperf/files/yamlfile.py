@@ -256,7 +256,6 @@ def read_text(file: Path) -> str:
 
 
 def _read_whole(read: Callable[[YamlValue], T | None], place: YamlValue, faults: _Faults) -> T:
-    """Read a place that reports to ``faults``, and raise all of them in the order of lines."""
     result = read(place)
     if faults or result is None:
         raise YamlError(problem for _, problem in sorted(faults, key=itemgetter(0)))
