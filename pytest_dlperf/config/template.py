@@ -46,7 +46,10 @@ FIELDS: Final[Mapping[str, type]] = {
     "scratch_directory": str,
     "system_directory": str,
 }
-"""What may stand between braces in a launch entry: text, or a number that can be reckoned with."""
+"""What may stand between braces in a launch entry: text, or a number that can be reckoned with.
+
+``docs/adding-a-system.md`` says what each is.
+"""
 
 EXTRA_ARGUMENTS: Final = "{extra_arguments}"
 """Where in a command the user's extra arguments go; a whole argument, not a part of one."""
