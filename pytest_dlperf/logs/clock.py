@@ -63,9 +63,6 @@ def parse(text: bytes) -> Stamp:
     """Read a stamp; its form tells what kind it is.
 
     Whole numbers throughout: a date's seconds as a float would lose the microseconds.
-
-    Raises:
-        StampError: The text is no stamp.
     """
     match = _STAMP.fullmatch(text)
     if match is None:
@@ -92,11 +89,6 @@ def parse(text: bytes) -> Stamp:
     else:
         kind, days = Kind.TIME_OF_DAY, 0
     return Stamp(_nanoseconds(days * 86400 + seconds, part), kind, len(part))
-
-
-def time_of_day(text: bytes) -> bytes:
-    """Strip the date from a stamp, if it has one."""
-    return text.rpartition(b" ")[2]
 
 
 def _days(text: bytes, year: bytes | int, month: bytes, day: bytes) -> int:
@@ -133,11 +125,7 @@ class Clock:
         self._days = 0
 
     def read(self, text: bytes) -> None:
-        """Take the next stamp.
-
-        Raises:
-            StampError: It is no stamp, of another kind than those before, or runs backwards.
-        """
+        """Take the next stamp."""
         stamp = parse(text)
         last = self._last
         if last is None:
@@ -177,11 +165,7 @@ class Clock:
 
     @property
     def error_note(self) -> str | None:
-        """How uncertain the stamps' coarseness makes the time between them, if noteworthy.
-
-        Raises:
-            StampError: No time passed, or the error makes the time worthless.
-        """
+        """How uncertain the stamps' coarseness makes the time between them, if noteworthy."""
         if self._first is None or self._last is None:
             return None
         if self.nanoseconds <= 0:

@@ -43,11 +43,7 @@ class Estimate:
 
 
 def positive(text: bytes, *, what: str, offset: int) -> float:
-    """Read a time or a speed.
-
-    Raises:
-        BrokenContractError: The text is no number, or not a finite one above zero.
-    """
+    """Read a time or a speed."""
     try:
         value = float(text)
     except ValueError:
@@ -61,11 +57,7 @@ def positive(text: bytes, *, what: str, offset: int) -> float:
 
 
 def whole_number(text: bytes, *, what: str, offset: int) -> int:
-    """Read a step's or an epoch's number.
-
-    Raises:
-        BrokenContractError: The text is no whole number, or one beyond all counting.
-    """
+    """Read a step's or an epoch's number."""
     try:
         number = int(text)
     except ValueError:
@@ -77,11 +69,7 @@ def whole_number(text: bytes, *, what: str, offset: int) -> int:
 
 
 def checked(estimate: Estimate) -> Estimate:
-    """Pass an estimate on whose throughput is a finite number above zero.
-
-    Raises:
-        BrokenContractError: It is not finite, or rounded down to nothing.
-    """
+    """Pass an estimate on whose throughput is a finite number above zero."""
     if not (math.isfinite(estimate.throughput) and estimate.throughput > 0):
         raise BrokenContractError(
             f"the throughput comes out as {estimate.throughput!r}; "
@@ -122,11 +110,7 @@ class FactCheck:
         )
 
     def note_devices(self, region: Region, end: int) -> None:
-        """Collect the devices that the log names up to ``end``.
-
-        Raises:
-            BrokenContractError: There are more than the case has on a node.
-        """
+        """Collect the devices that the log names up to ``end``."""
         if self._devices is None:
             return
         allowed = self._case.topology.devices_per_node
@@ -140,11 +124,7 @@ class FactCheck:
                 )
 
     def check_devices(self) -> None:
-        """Compare the number of devices once every rank has printed.
-
-        Raises:
-            BrokenContractError: The log names fewer devices than the case has on a node.
-        """
+        """Compare the number of devices once every rank has printed."""
         allowed = self._case.topology.devices_per_node
         if self._named_devices and len(self._named_devices) != allowed:
             raise BrokenContractError(

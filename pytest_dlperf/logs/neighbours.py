@@ -86,11 +86,7 @@ _NUMBER: Final = re.compile(rb"\bN\b")
 
 
 def recognise(file: io.FileIO, log_format: LogFormat) -> str | None:
-    """Say what a log is that holds no record of ``log_format``; ``None`` where nothing tells.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Say what a log is that holds no record of ``log_format``; ``None`` where nothing tells."""
     file.seek(0)
     others = [other for other in BUILTIN_FORMATS.values() if other.name != log_format.name]
     patterns = [

@@ -9,9 +9,9 @@ log counts as broken.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.clock import Clock, StampError, time_of_day
+from pytest_dlperf.logs.clock import Clock, StampError
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.reader import records
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
-
-_SPEED_DECIMALS: Final = 4
-"""What the original rounds the speed of each line to, before it takes their mean."""
 
 
 @dataclass(slots=True)
@@ -77,10 +74,7 @@ class PublishedLines:
 
     @property
     def complete(self) -> bool:
-        """Whether all lines are there that count, and each rank has shown.
-
-        Reading may go on for a while, but only to see whether there are more ranks.
-        """
+        """Whether all lines are there that count, and each rank has shown."""
         return self._enough is not None
 
     @property
@@ -112,11 +106,7 @@ class PublishedLines:
         return begin + (lines - 1) * interval if lines > 0 else begin - 1
 
     def feed(self, region: Region) -> int | None:
-        """Take the region's lines; where in it the last one needed ends, or ``None``.
-
-        Raises:
-            BrokenContractError: The log breaks its contract.
-        """
+        """Take the region's lines; return where the last one needed ends."""
         buffer = region.buffer
         end = 0
         for start, stop, step, epoch, _, text in records(region, self._format):
@@ -232,17 +222,13 @@ class PublishedLines:
 
     def _read_stamp(self, line: _Line) -> None:
         try:
-            text = time_of_day(line.text) if self._definition.time_of_day else line.text
-            self._clock.read(text)
+            text = line.text
+            self._clock.read(text.rpartition(b" ")[2] if self._definition.time_of_day else text)
         except StampError as error:
             raise BrokenContractError(str(error), offset=line.offset) from None
 
     def estimate(self) -> Estimate:
-        """Compute as the original did.
-
-        Raises:
-            BrokenContractError: Lines are missing, or do not stand for what they should.
-        """
+        """Compute as the original did."""
         self._close()
         self._check_lines()
         rule = self._definition.rule
@@ -260,7 +246,7 @@ class PublishedLines:
             count = len(self._values)
             return Estimate(round(batch / (self._total / count), PUBLISHED_DECIMALS), count)
         if rule is Rule.MEAN_SPEED:
-            speeds = [round(batch / seconds, _SPEED_DECIMALS) for seconds in self._values]
+            speeds = [round(batch / seconds, 4) for seconds in self._values]
         else:
             speeds = self._values
         return Estimate(

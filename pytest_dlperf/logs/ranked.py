@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.clock import Clock, StampError
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.steps import (
+    NEVER,
     Gaps,
     Records,
     StepNumbers,
@@ -26,43 +27,37 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.steps import Span
     from pytest_dlperf.model.case import Case
 
-_NEVER: Final = 1 << 62
 
-
-class _Durations:
-    """Durations of single steps: all that are printed count alike."""
+class _Values:
+    """What one rank's records inside the window amount to."""
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
         self._format = log_format
         self._span = span
         self._case = case
-        self._total = 0.0
-        self._count = 0
         self._first = self._last = 0
+        self._steps = 0
+        self._time = 0.0
+
+
+class _Durations(_Values):
+    """Durations of single steps: all that are printed count alike."""
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
         del gap
-        self._total += step_seconds(self._format, text, offset)
+        self._time += step_seconds(self._format, text, offset)
         self._first = self._first or step
-        self._count += 1
+        self._steps += 1
         self._last = step
 
     def estimate(self, rank: RankSteps) -> Estimate:
         records = rank.checked(self._first, self._last)
         self._span.check_two(records)
-        return Estimate(self._case.global_batch * self._count / self._total, self._count)
+        return Estimate(self._case.global_batch * self._steps / self._time, self._steps)
 
 
-class _Rates:
+class _Rates(_Values):
     """Speeds, each averaged over the steps since the record before: samples over time."""
-
-    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
-        self._format = log_format
-        self._span = span
-        self._case = case
-        self._steps = 0
-        self._time = 0.0
-        self._first = self._last = 0
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
         rate = positive(text, what="the printed speed", offset=offset)
@@ -80,15 +75,13 @@ class _Rates:
         return Estimate(rate, self._steps)
 
 
-class _Stamps:
+class _Stamps(_Values):
     """Times at which steps ended: only the first and the last count."""
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
-        self._span = span
-        self._case = case
+        super().__init__(log_format, span, case)
         self._sort = log_format.stamps_sort
         self._clock = Clock()
-        self._first = self._last = 0
         self._last_text = b""
         self._last_offset = 0
 
@@ -133,7 +126,6 @@ class _Stamps:
 
 
 def _values(log_format: LogFormat, span: Span, case: Case) -> _Durations | _Rates | _Stamps:
-    """Choose what one rank's records inside the window amount to, by their timing."""
     if log_format.timing is Timing.TIMESTAMP:
         return _Stamps(log_format, span, case)
     if log_format.timing is Timing.RATE:
@@ -143,29 +135,6 @@ def _values(log_format: LogFormat, span: Span, case: Case) -> _Durations | _Rate
 
 class RankSteps:
     """The steps of one rank, in the order in which it printed them."""
-
-    __slots__ = (
-        "_epoch",
-        "_epoch_column",
-        "_epoch_end",
-        "_even_epochs",
-        "_hint",
-        "_in_columns",
-        "_numbers",
-        "_offset",
-        "_record",
-        "_restarts",
-        "_span",
-        "_step_column",
-        "_text",
-        "_time_column",
-        "_values",
-        "_within",
-        "complete",
-        "gaps",
-        "step",
-        "turned_inside",
-    )
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
         """Begin before the first step."""
@@ -185,7 +154,7 @@ class RankSteps:
         self._time_column = index.get("timestamp", 1) - 1
         self._numbers = StepNumbers(log_format.first_step)
         self._epoch = b""
-        self._epoch_end = _NEVER
+        self._epoch_end = NEVER
         self._even_epochs = log_format.even_epochs
         self._hint = epoch_hint(log_format)
         self._within = 0
@@ -197,11 +166,7 @@ class RankSteps:
         self.turned_inside = False
 
     def take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> None:
-        """Take the rank's next record, unless the window is complete already.
-
-        Raises:
-            BrokenContractError: It does not follow the one before, or its time cannot be.
-        """
+        """Take the rank's next record, unless the window is complete already."""
         if self.complete:
             return
         number = whole_number(printed, what="step", offset=offset)
@@ -306,21 +271,13 @@ class RankSteps:
         raise BrokenContractError(reason, offset=offset)
 
     def checked(self, first: int, last: int) -> Records:
-        """Give the records from ``first`` to ``last``, if they make up the window.
-
-        Raises:
-            BrokenContractError: They do not.
-        """
+        """Give the records from ``first`` to ``last``, if they make up the window."""
         records = Records(first, last, self._within, self.step, self.gaps)
         self._span.check(records, self._offset)
         return records
 
     def estimate(self) -> Estimate:
-        """Compute samples per second over all devices, by this rank's steps.
-
-        Raises:
-            BrokenContractError: The window is not complete, or what it holds cannot be.
-        """
+        """Compute samples per second over all devices, by this rank's steps."""
         return self._values.estimate(self)
 
 
@@ -359,11 +316,7 @@ class RankedSteps:
         )
 
     def feed(self, region: Region) -> int | None:
-        """Take the region's records; return where the last rank completed its window, or ``None``.
-
-        Raises:
-            BrokenContractError: The log breaks its contract.
-        """
+        """Take the region's records; return where the last rank completed its window."""
         labelled = self._labelled
         base = region.offset
         stream = self._streams.get(b"")
@@ -392,11 +345,7 @@ class RankedSteps:
         return stream
 
     def estimate(self) -> Estimate:
-        """Take the mean over the ranks.
-
-        Raises:
-            BrokenContractError: A rank is missing, or the steps of one do not make a window.
-        """
+        """Take the mean over the ranks."""
         if len(self._streams) < self._ranks:
             named = ", ".join(sorted(map(_shown, self._streams)))
             raise BrokenContractError(

@@ -60,9 +60,6 @@ class LogFile(io.FileIO):
         """Open the log at once, also where ``path`` is a pipe that nobody writes into.
 
         With a ``limit`` it ends after so many bytes; the limit may be moved later.
-
-        Raises:
-            OSError: It cannot be opened, or is no regular file and might never end.
         """
         self.limit = limit
         try:
@@ -115,11 +112,7 @@ class RegionReader:
         return self._offset + self._filled
 
     def available(self) -> Iterator[Region]:
-        """Yield the lines that have ended by now, from where the reading stopped before.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """Yield the lines that have ended by now, from where the reading stopped before."""
         self._drop_given()
         while count := self._file.readinto(memoryview(self._buffer)[self._filled :]):
             self._filled += count
@@ -157,11 +150,7 @@ class RegionReader:
 
 
 def regions(file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> Iterator[Region]:
-    """Read a whole file in pieces that end where lines end.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Read a whole file in pieces that end where lines end."""
     reader = RegionReader(file, buffer_size)
     yield from reader.available()
     yield from reader.rest()
@@ -241,11 +230,7 @@ def _records_in_lines(region: Region, log_format: LogFormat) -> Iterator[Record]
 
 
 def line_number(file: io.FileIO, offset: int) -> int:
-    """Find the line, counted from 1, on which a byte of the file stands.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Find the line, counted from 1, on which a byte of the file stands."""
     file.seek(0)
     line = 1
     for region in regions(file):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.clock import Clock, StampError, parse
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
@@ -12,6 +12,7 @@ from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.steps import (
     LOOK_AHEAD,
+    NEVER,
     Gaps,
     RankCount,
     Records,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.steps import Span
     from pytest_dlperf.model.case import Case
-
-_NEVER: Final = 1 << 62
 
 
 class SharedSteps:
@@ -55,7 +54,7 @@ class SharedSteps:
         self._before: dict[int, int] = {}
         self._count = RankCount(log_format, case, self._ranks)
         self._enough: int | None = None
-        self._closing = _NEVER
+        self._closing = NEVER
         self._closing_count = 0
         self._step = 0
         self._slowest = 0
@@ -63,10 +62,7 @@ class SharedSteps:
 
     @property
     def complete(self) -> bool:
-        """Whether each rank that was expected has completed its window.
-
-        Reading goes on for a while, but only to see whether there are more of them.
-        """
+        """Whether each expected rank has completed its window."""
         return self._enough is not None
 
     @property
@@ -82,11 +78,7 @@ class SharedSteps:
         )
 
     def feed(self, region: Region) -> int | None:
-        """Take the region's records; return where the last rank completed its window, or ``None``.
-
-        Raises:
-            BrokenContractError: A step stands there more often than there are ranks.
-        """
+        """Take the region's records; return where the last rank completed its window."""
         for start, end, printed, epoch, _, text in records(region, self._format):
             offset = region.offset + start
             if self._enough is None:
@@ -151,11 +143,7 @@ class SharedSteps:
         return shift
 
     def estimate(self) -> Estimate:
-        """Take the mean over all ranks.
-
-        Raises:
-            BrokenContractError: Ranks or steps are missing, or a time cannot be.
-        """
+        """Take the mean over all ranks."""
         self._check_ranks()
         steps = sorted(self._texts)
         if self._format.timing is Timing.TIMESTAMP:
@@ -185,7 +173,7 @@ class SharedSteps:
 
     def _checked(self, first: Sequence[int], steps: Sequence[int]) -> Records:
         """Give the records, from the ``first`` that counts, if they make up the window."""
-        known = sorted({*self._before, *steps, *({self._closing} - {_NEVER})})
+        known = sorted({*self._before, *steps, *({self._closing} - {NEVER})})
         gaps = Gaps()
         for before, after in pairwise(known):
             gaps.note(

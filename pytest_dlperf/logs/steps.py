@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LOOK_AHEAD: Final = 256 * 1024
 """Bytes in which every rank of a node shows: output to a pipe comes in blocks of 8 KiB."""
+NEVER: Final = 1 << 62
+"""A step that no run reaches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +44,7 @@ class StepsSeen:
     slowest: int
     """The last step that all ranks have reached, as far as they are told apart."""
     last: Mapping[str, int]
-    """The last step of each rank that has shown one, by a name such as ``rank 3``.
-
-    A rank whose window is complete stays at the step that completed it.
-    """
+    """The last step of each rank such as ``rank 3``, at most the one that completed its window."""
     awaited: Mapping[str, int]
     """The last step of each rank from which more is needed; 0 under "" while a rank is missing."""
 
@@ -67,18 +66,10 @@ class Collector(Protocol):
         """How far the log has come."""
 
     def feed(self, region: Region) -> int | None:
-        """Take what the region holds; return where in it the log has shown enough, or ``None``.
-
-        Raises:
-            BrokenContractError: The log breaks its contract.
-        """
+        """Take what the region holds; return where in it the log has shown enough, or ``None``."""
 
     def estimate(self) -> Estimate:
-        """Compute the throughput of what was taken.
-
-        Raises:
-            BrokenContractError: Something is missing or wrong.
-        """
+        """Compute the throughput of what was taken."""
 
 
 class StepNumbers:
@@ -103,11 +94,7 @@ class StepNumbers:
         self.shift = 1 - self.first
 
     def turn(self, epoch: int, after: int, offset: int) -> None:
-        """Go on in the next epoch, which begins behind step ``after``.
-
-        Raises:
-            BrokenContractError: The log goes back to an earlier epoch.
-        """
+        """Go on in the next epoch, which begins behind step ``after``."""
         if epoch < self.epoch:
             raise BrokenContractError(
                 f"steps are out of order: epoch {epoch} follows epoch {self.epoch}", offset=offset
@@ -186,12 +173,7 @@ class Span:
         )
 
     def check(self, records: Records, offset: int | None) -> None:
-        """Check that the records which count make up a window; ``offset`` is the last one's.
-
-        Raises:
-            BrokenContractError: They reach less far than one print interval from its ends, or
-                some are missing between them.
-        """
+        """Check that the records which count make up a window; ``offset`` is the last one's."""
         interval = records.gaps.interval
         if records.furthest < self.last and self.last - records.last >= interval:
             raise self.too_few(records.furthest, offset)
@@ -221,11 +203,7 @@ class Span:
             )
 
     def check_two(self, records: Records) -> None:
-        """Check that there is more than one record, where one alone tells nothing of the window.
-
-        Raises:
-            BrokenContractError: There is not.
-        """
+        """Check that there is more than one record, where one alone tells nothing of the window."""
         if records.count < min(2, self.last - self.begin + 1):
             raise self.only_one(records.first)
 
@@ -253,11 +231,7 @@ class Records:
 
 
 def check_epochs(turned_inside: bool, interval: int) -> None:
-    """Check that the steps between two records can be counted.
-
-    Raises:
-        BrokenContractError: An epoch ends there and its last steps were not printed.
-    """
+    """Check that the steps between two records can be counted."""
     if turned_inside and interval > 1:
         raise BrokenContractError(
             f"an epoch ends within the window, and with only every {interval} steps printed its "
@@ -275,11 +249,7 @@ def global_rate(log_format: LogFormat, rate: float, case: Case) -> float:
 
 
 def step_seconds(log_format: LogFormat, text: bytes, offset: int) -> float:
-    """Read the duration of a step, in seconds.
-
-    Raises:
-        BrokenContractError: It is no finite number above zero.
-    """
+    """Read the duration of a step, in seconds."""
     seconds = positive(text, what="the step's time", offset=offset)
     return seconds / 1000 if log_format.timing is Timing.MILLISECONDS else seconds
 
@@ -312,11 +282,7 @@ class RankCount:
         return self._count == self._ranks
 
     def note(self, epoch: bytes, step: bytes, offset: int) -> None:
-        """Note a record, which may be the first of another rank.
-
-        Raises:
-            BrokenContractError: There are more ranks than expected.
-        """
+        """Note a record, which may be the first of another rank."""
         if self._first is None:
             self._first = epoch, step
         if (epoch, step) == self._first:
@@ -324,11 +290,7 @@ class RankCount:
             self.check_step(step, self._count, offset)
 
     def check_step(self, step: bytes, count: int, offset: int) -> None:
-        """Check that a step does not stand there more often than there are ranks.
-
-        Raises:
-            BrokenContractError: It does.
-        """
+        """Check that a step does not stand there more often than there are ranks."""
         if count > self._ranks:
             shown = step[:40].decode(errors="replace")
             raise BrokenContractError(
@@ -338,11 +300,7 @@ class RankCount:
             )
 
     def check_all_there(self) -> None:
-        """Check that every rank has printed.
-
-        Raises:
-            BrokenContractError: The log holds fewer ranks than expected.
-        """
+        """Check that every rank has printed."""
         if not self.all_there:
             raise self.too_seldom(self._count)
 

@@ -53,8 +53,7 @@ class LogReading:
     has not grown.
 
     Raises:
-        ValueError: The format has no published definition and ``published`` was asked for, or
-            the window is none.
+        ValueError: The window is none, or the format has no published definition to take.
     """
 
     path: Path | str
@@ -83,20 +82,16 @@ class LogReading:
         self._enough = False
         self._file: LogFile | None = None
         self._reader: RegionReader | None = None
-        self._broken: str | None = None
+        self.reason: str | None = None
+        """What the log has broken, and on which line; ``None`` unless it is broken."""
         self._closed = False
 
     @property
     def state(self) -> LogState:
         """How far the log has come."""
-        if self._broken is not None:
+        if self.reason is not None:
             return LogState.BROKEN
         return LogState.COMPLETE if self._collector.complete else LogState.GROWING
-
-    @property
-    def reason(self) -> str | None:
-        """What the log has broken, and on which line; ``None`` unless it is broken."""
-        return self._broken
 
     @property
     def position(self) -> int:
@@ -115,7 +110,7 @@ class LogReading:
             limit: How many bytes of the log, from its begin, are read at most: bounds the work of
                 this call, or what counts at all.
         """
-        if self._broken is not None or self._enough or self._closed:
+        if self.reason is not None or self._enough or self._closed:
             return True
         try:
             file, reader = self._opened(limit)
@@ -123,11 +118,11 @@ class LogReading:
                 self._check_same(file)
                 self._take(reader.available())
             except BrokenContractError as error:
-                self._broken = _reason(file, error)
+                self.reason = _reason(file, error)
         except FileNotFoundError:
             return True
         except OSError as error:
-            self._broken = _unreadable(error)
+            self.reason = _unreadable(error)
         if not self.position:
             # Another file may still take the place of one that is empty.
             self._let_go()
@@ -160,21 +155,21 @@ class LogReading:
 
     def _finished(self, limit: int | None) -> Run:
         estimate: Estimate | None = None
-        if self._broken is None:
+        if self.reason is None:
             try:
                 file, reader = self._opened(limit)
                 try:
                     estimate = checked(self._estimate(file, reader))
                 except BrokenContractError as error:
-                    self._broken = _reason(file, error)
+                    self.reason = _reason(file, error)
             except OSError as error:
-                self._broken = _unreadable(error)
+                self.reason = _unreadable(error)
         if estimate is None:
             return Run(
                 run=self.number,
                 throughput=None,
                 status=RunStatus.INVALID,
-                reason=self._broken,
+                reason=self.reason,
                 log=str(self.path),
                 steps=self._collector.seen.found,
             )
