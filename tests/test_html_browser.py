@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pages.needs_chromium]
 
 SLOWER = "paddle-resnet50-fp32-b128-4n8g"
 HEADLINE = (
-    "2 of 115 cases regressed, 1 failed, 1 is invalid, 1 has no baseline, "
-    "1 was lost with its worker"
+    "115 cases: 1 failed, 1 invalid, 2 regressed, 1 no_baseline, 1 lost, 1 environment_shift, "
+    "1 skipped, 1 improved, 106 pass"
 )
 HOSTILE = (
     "</script><script>window.bad = 1</script><img src=x onerror='window.bad = 1'>"
