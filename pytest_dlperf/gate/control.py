@@ -83,10 +83,9 @@ def _why_silent(runs: ControlRuns) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arms:
-    """Where candidate and control lie, in the unit per second, and how far their ratio is sure.
+    """Where candidate and control lie, and how far their ratio is sure.
 
-    ``error`` is the relative standard error of the ratio, ``dof`` the degrees of freedom that it is
-    known with: ``None`` where the many runs of a baseline tell it.
+    ``error`` is relative; ``dof`` is ``None`` where the many runs of a baseline tell it.
     """
 
     case_id: str

@@ -144,13 +144,8 @@ def median_variance(count: int) -> float:
     return math.pi / 2 / (count + (0.5708 if count % 2 else 1.1416))
 
 
-def norm_sf(deviations: float) -> float:
-    """Probability that a normal value lies more than so many standard deviations above its mean."""
-    return math.erfc(deviations / math.sqrt(2)) / 2
-
-
 def t_sf(deviations: float, dof: int) -> float:
-    """As ``norm_sf``, in deviations that were estimated with so many degrees of freedom.
+    """Probability of a value this far above the mean (Student), in estimated deviations.
 
     The finite sums of Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.3 and 4.
     """
@@ -170,7 +165,7 @@ def t_sf(deviations: float, dof: int) -> float:
 @lru_cache(maxsize=1024)
 def t_quantile(deviations: float, dof: int) -> float:
     """Give the estimated deviations that are exceeded as seldom as so many true ones (Student)."""
-    wanted = norm_sf(deviations)
+    wanted = math.erfc(deviations / math.sqrt(2)) / 2
     low, high = 0.0, deviations
     while t_sf(high, dof) > wanted:
         low, high = high, 2 * high

@@ -11,15 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate.control import confirm
-from pytest_dlperf.gate.noise import (
-    OUTLIER_RADIUS_NOISE,
-    StandardError,
-    median_variance,
-    noise,
-    pooled_noise,
-)
+from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, noise
 from pytest_dlperf.gate.rules import last_decision, rule_for
 from pytest_dlperf.gate.speedup import SpeedupEnd, compare_speedups
+from pytest_dlperf.gate.tolerance import median_error
 from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.statistics import median
@@ -261,12 +256,8 @@ def _judge_broken_runs(measurement: Measurement, quantity: Quantity) -> Judgemen
 
 def detectable_percent(runs: Sequence[float], tolerance_percent: float) -> float:
     """Give the smallest loss that a session like this one shows against its own baseline."""
-    pooled = pooled_noise((runs,))
-    if pooled is None:
-        return ALL_PERCENT
-    value = pooled.deviation * math.sqrt(2 * median_variance(len(runs)))
-    error = StandardError(value=value, dof=pooled.dof)
-    return error.min_detectable_percent(tolerance_percent / 100)
+    error = median_error(runs, (), len(runs))
+    return ALL_PERCENT if error is None else error.min_detectable_percent(tolerance_percent / 100)
 
 
 def _is_wanted(judgement: Judgement, question: Question, asked: Asked) -> bool:
@@ -276,7 +267,8 @@ def _is_wanted(judgement: Judgement, question: Question, asked: Asked) -> bool:
     if baseline is None or baseline.number(judgement.quantity) is None:
         return asked.creates or asked.updates
     # Numbers of one kind are held against each other unless the machine is another.
-    return asked.updates and baseline.is_same_kind(question.case.measurement)
+    new = question.case.measurement
+    return asked.updates and (new.unit, new.estimator) == (baseline.unit, baseline.estimator)
 
 
 def is_outside(judgement: Judgement, tolerance_percent: float) -> bool:

@@ -87,10 +87,6 @@ class Baseline:
         """Return the accepted number of a quantity; ``None`` where none was recorded."""
         return self.throughput if quantity is Quantity.THROUGHPUT else self.speedup
 
-    def is_same_kind(self, measurement: Measurement) -> bool:
-        """Tell whether the numbers are of one unit and estimator."""
-        return (measurement.unit, measurement.estimator) == (self.unit, self.estimator)
-
     def why_incomparable(self, measurement: Measurement) -> str | None:
         """Say why a measurement cannot be held against it: another estimator, unit or machine.
 
