@@ -202,7 +202,7 @@ def test_what_a_screen_reader_is_told(chromium: Browser, page_file: Path) -> Non
     with pages.opened(chromium, page_file, fragment=f"#case-{SLOWER}") as (page, _):
         told = page.locator("main").aria_snapshot()
         for line in (
-            f'- heading "{HEADLINE}"',
+            f'- \'heading "{HEADLINE}"',
             '- list "Cases by verdict"',
             '- list "The worst cases"',
             '- searchbox "Filter by words of a case"',
