@@ -26,10 +26,7 @@ class HangRule:
     _last_seen: dict[tuple[int, str], tuple[int, float]] = field(default_factory=dict, init=False)
 
     def check(self, readings: Sequence[LogReading], *, now: float, started: float) -> str | None:
-        """Say what hangs, by the nodes' logs, node 0's first; ``None`` where nothing does.
-
-        ``now`` and ``started`` are seconds of one clock that never runs backwards.
-        """
+        """Say what hangs, by the nodes' logs, node 0's first; ``None`` where nothing does."""
         self._last_seen = last_seen = self._seen(readings, now, started)
         none_yet = any(not step for step, _ in last_seen.values())
         if none_yet and now - started >= self.first_step_limit_s:

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
 
-LONGEST_FACT: Final = 200
-"""Characters of a fact that are kept: a tool may print anything."""
-
 _ANSWER: Final = b"dlperf-probe "
 
 
@@ -74,10 +71,7 @@ class HostReport:
 def look_at_hosts(
     launcher: Launcher, hosts: Sequence[Host], needed: Requirements, *, lock: str
 ) -> dict[str, HostReport]:
-    """Look at all hosts at once; a report for each, by its name.
-
-    ``lock`` is the name of the locks that runs hold on hosts.
-    """
+    """Look at all hosts at once; a report for each, by its name."""
     reports = {}
     with ExitStack() as stack:
         calls = []
@@ -116,7 +110,8 @@ def _report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostR
         devices=found["devices"],
         versions={name: version for name, version in found["versions"].items() if version},
         packages=found["packages"],
-        facts={name: fact[:LONGEST_FACT] for name, fact in found["facts"].items()},
+        # A tool may print anything, of any length.
+        facts={name: fact[:200] for name, fact in found["facts"].items()},
     )
 
 
@@ -166,10 +161,7 @@ def fingerprint_of(
     *,
     on_one_machine: bool,
 ) -> Fingerprint:
-    """Take the fingerprint of a case of this topology on these hosts, as far as they can tell.
-
-    They were looked at for what is ``needed``. With ``on_one_machine`` all of them are the same.
-    """
+    """Take the fingerprint of a case of this topology on these hosts, as far as they can tell."""
     machine = _agreed([_machine(host, report, needed) for host, report in hosts])
     if topology.devices_per_node == 1:
         machine.pop("interconnect", None)

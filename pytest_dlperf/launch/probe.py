@@ -157,14 +157,11 @@ def _devices() -> int:
     listed = _output("nvidia-smi", "-L")
     if listed is not None:
         return len([line for line in listed if re.match(r"GPU \d+", line)])
-    files = [name for name in _listdir("/dev") if re.match(r"nvidia\d+$", name)]
+    files = [name for name in glob.glob("/dev/nvidia*") if re.match(r"/dev/nvidia\d+$", name)]  # noqa: PTH207 - no pathlib
     if files:
         return len(files)
-    count = 0
-    for file in glob.glob(_KFD + "/*/gpu_id"):  # noqa: PTH207 - as above
-        with contextlib.suppress(OSError, ValueError), open(file) as opened:  # noqa: PTH123
-            count += int(opened.read()) != 0
-    return count
+    numbers = [_text(file).strip() for file in glob.glob(_KFD + "/*/gpu_id")]  # noqa: PTH207 - as above
+    return len([number for number in numbers if number not in {"", "0"}])
 
 
 def _find_facts(found: "dict[str, str]", accelerators: bool) -> None:
@@ -258,13 +255,6 @@ def _text(file: str) -> str:
             return opened.read()
     except OSError:
         return ""
-
-
-def _listdir(folder: str) -> "list[str]":
-    try:
-        return os.listdir(folder)  # noqa: PTH208 - as above
-    except OSError:
-        return []
 
 
 def _used_by() -> "list[str]":

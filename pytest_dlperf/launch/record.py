@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.plan import NodeCommand
 
-COMMAND_FILE: Final = "command.json"
-
 # A tokenizer and an author are no secrets, and PASS is one only where no letter touches it.
 _SECRET: Final = re.compile(
     r"TOKEN(?!IZ)|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH(?!ORS?(?![A-Z]))"
@@ -88,7 +86,7 @@ class Record:
         """Begin the record of a run that starts now."""
         self._launcher = launcher
         self._commands = commands
-        self.path = run_dir(commands[0].log) / COMMAND_FILE
+        self.path = run_dir(commands[0].log) / "command.json"
         self._time_limit_s = time_limit_s
         self._started = datetime.now(timezone.utc).astimezone()
         self._load_average = load_average()

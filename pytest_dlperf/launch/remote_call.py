@@ -51,10 +51,7 @@ _be_watched({orders!r})
 
 
 def sent_program(python: str, source: bytes, *arguments: str) -> list[str]:
-    """Give the command that takes a Python program from standard input, and goes on from there.
-
-    Nothing has to be installed where it runs but that Python.
-    """
+    """Give the command that takes a Python program from standard input, and goes on from there."""
     return [python, "-I", "-S", "-c", _BOOTSTRAP, str(len(source)), *arguments]
 
 

@@ -177,10 +177,7 @@ class SupervisorClient:
     # ------------------------------------------------------------------ orders
 
     def prepare(self, *, sweep: str, scratch: str) -> None:
-        """Have the devices locked, a port held and the scratch folder made.
-
-        Processes whose marker begins with ``sweep`` are killed in the end.
-        """
+        """Have the devices locked, a port held and the scratch folder made."""
         scope, devices = self.place.lock_scope, self.place.locked_devices
         run_id = self.marker.partition(".")[0]
         order = _order(

@@ -145,10 +145,7 @@ class RunWatch:
         self._stopped: Stopped | None = None
 
     def look(self) -> Stopped | None:
-        """Read what the logs show by now, and say why the run has to end, or ``None``.
-
-        An answer that is a reason is given again by later calls, which do nothing else.
-        """
+        """Read what the logs show by now, and say why the run has to end, or ``None``."""
         if self._stopped is None:
             now = self._clock()
             if self._started is None:

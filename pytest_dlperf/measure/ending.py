@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NODES_SHOWN: Final = 8
 TAIL_BYTES: Final = 8192
-LAST_LINES: Final = 20
 LINE_SHOWN: Final = 200
 
 
@@ -91,7 +90,7 @@ def readable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
+def last_lines(log: Path, count: int = 20) -> list[str]:
     """Read the last lines of a log that are not empty, cut where they are long."""
     try:
         with LogFile(log) as file:

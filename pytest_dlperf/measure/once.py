@@ -26,10 +26,7 @@ class Measurements:
     _taken: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
 
     def once(self, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
-        """Return what there is of this kind for a case, taken now if nobody has.
-
-        ``kind`` is ``Measurement``, or ``InterleavedRuns`` for runs beside the accepted software.
-        """
+        """Return what there is of this kind for a case, taken now if nobody has."""
         key = kind.__name__, case_id
         if key not in self._taken:
             # No kind's name has a dot, and no case's: two files never have one name.
