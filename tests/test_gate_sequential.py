@@ -23,7 +23,9 @@ from pytest_dlperf.gate.noise import (
     t_sf,
 )
 from pytest_dlperf.gate.sequential import SequentialRule
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.statistics import mad_deviation, median
 
 # Thirty runs with a deviation of 1.0 % around 1000.
@@ -41,16 +43,18 @@ def rule(  # noqa: PLR0913 - what a baseline says, by name
     repeats: int | None = None,
     available: int | None = None,
 ) -> SequentialRule:
-    return SequentialRule.of(
-        sessions,
-        accepted=accepted,
-        accepted_at="2026-11-01T02:00:00+00:00",
-        accepted_runs=accepted_runs,
-        tolerance_percent=tolerance,
-        min_loss_percent=least,
-        repeats=repeats,
-        available=available,
+    baseline = Baseline(
+        throughput=accepted,
+        unit="images/s",
+        estimator=Estimator.STEADY,
+        tolerance_percent=least,
+        sessions=tuple(AcceptedSession(at="", runs=tuple(runs)) for runs in sessions),
+        accepted=Acceptance(at="2026-11-01T02:00:00+00:00"),
     )
+    made = SequentialRule.of(
+        baseline, tolerance_percent=tolerance, repeats=repeats, available=available
+    )
+    return replace(made, accepted_runs=accepted_runs)
 
 
 def verdict(by: SequentialRule, runs: list[float], *, is_last: bool = False) -> Verdict | None:

@@ -103,12 +103,8 @@ def rule_for(baseline: Baseline, terms: Terms, *, available: int | None = None) 
     sessions = baseline.rolling
     if _rule_name(baseline, terms) is RuleName.SEQUENTIAL and any(sessions):
         return SequentialRule.of(
-            sessions,
-            accepted=baseline.throughput,
-            accepted_at=baseline.accepted.at if baseline.accepted else None,
-            accepted_runs=len(baseline.runs) or USUAL_REPEATS,
+            baseline,
             tolerance_percent=terms.tolerance_of(baseline),
-            min_loss_percent=baseline.tolerance_percent,
             repeats=terms.repeats,
             available=available,
         )

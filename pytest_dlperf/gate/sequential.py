@@ -22,11 +22,14 @@ from pytest_dlperf.gate.noise import (
     outliers,
     t_quantile,
 )
+from pytest_dlperf.gate.tolerance import USUAL_REPEATS
 from pytest_dlperf.model.judgement import Decision, RuleName, Verdict
 from pytest_dlperf.model.statistics import MANY_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pytest_dlperf.model.baseline import Baseline
 
 MIN_BASELINE_RUNS: Final = MANY_RUNS
 MIN_BASELINE_SESSIONS: Final = 4
@@ -133,23 +136,20 @@ class SequentialRule:
     fault: str | None
 
     @classmethod
-    def of(  # noqa: PLR0913 - all that a baseline says
+    def of(
         cls,
-        sessions: Sequence[Sequence[float]],
+        baseline: Baseline,
         *,
-        accepted: float,
-        accepted_at: str | None = None,
-        accepted_runs: int,
         tolerance_percent: float,
-        min_loss_percent: float | None = None,
         repeats: int | None = None,
         available: int | None = None,
     ) -> SequentialRule:
         """Make the rule from the runs of the last accepted sessions.
 
-        ``min_loss_percent`` is a baseline's own, ``repeats`` the number of runs that the user
-        fixed, ``available`` how many there are to be had (``None``: as many as wanted).
+        ``repeats`` is the number of runs that the user fixed, ``available`` how many there are to
+        be had (``None``: as many as wanted).
         """
+        sessions, own = baseline.rolling, baseline.tolerance_percent
         runs = [run for session in sessions for run in session]
         deviation = noise(runs)
         wanted = LAST_LOOK if repeats is None else repeats
@@ -158,11 +158,11 @@ class SequentialRule:
             deviation=deviation,
             baseline_runs=len(runs),
             baseline_sessions=len(sessions),
-            accepted=accepted,
-            accepted_at=accepted_at,
-            accepted_runs=accepted_runs,
+            accepted=baseline.throughput,
+            accepted_at=baseline.accepted.at if baseline.accepted else None,
+            accepted_runs=len(baseline.runs) or USUAL_REPEATS,
             tolerance_percent=tolerance_percent,
-            min_loss_percent=MIN_LOSS_PERCENT if min_loss_percent is None else min_loss_percent,
+            min_loss_percent=MIN_LOSS_PERCENT if own is None else own,
             at_most=wanted if available is None else max(min(wanted, available), 1),
             is_fixed=repeats is not None,
             fault=_fault(runs, deviation),
