@@ -209,7 +209,7 @@ def test_the_cluster_is_that_of_sessions(suite: Suite, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tiny-mpl*"], "no case of cluster local has the id 'tiny-mpl*'; did you mean"),
+        (["tiny-mpl*"], "no case of cluster local has the id 'tiny-mpl*'; * stands for"),
         (["*-1n1g", "nothing"], "no case of cluster local has the id 'nothing'; * stands for"),
         (["--cluster", "nowhere"], "there is no cluster 'nowhere'"),
     ],

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.baselines.recording import delete
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.project import read_project
-from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, add_folders, text_argument
+from pytest_dlperf.command.shell import (
+    PYTEST_ARGUMENTS,
+    add_folders,
+    chosen_cases,
+    text_argument,
+)
 from pytest_dlperf.config.cluster import CLUSTER_FILE, find_cluster
 from pytest_dlperf.config.options import LOCAL_CLUSTER
-from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.model.errors import BrokenError, UsageError
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.model.baseline import Baseline
@@ -59,7 +61,9 @@ def run(options: argparse.Namespace) -> int:
     settings = read_project(options).settings
     name = options.cluster or settings.cluster
     cluster = find_cluster(settings.baselines_directory, name, local=LOCAL_CLUSTER)
-    chosen = _chosen(_entries(cluster), options.cases, cluster)
+    entries = _entries(cluster)
+    ids = chosen_cases(map("-".join, entries), options.cases, f"cluster {name} has no entry")
+    chosen = {key: entry for key, entry in entries.items() if "-".join(key) in ids}
     for system in dict.fromkeys(system for system, *_ in chosen):
         keys = [(variant, topology) for one, variant, topology in chosen if one == system]
         try:
@@ -81,20 +85,4 @@ def _entries(cluster: Cluster) -> dict[Entry, Baseline]:
         for file in files
         if file.name != CLUSTER_FILE
         for key, entry in load_baselines(cluster, file.stem).items()
-    }
-
-
-def _chosen(
-    entries: dict[Entry, Baseline], patterns: Sequence[str], cluster: Cluster
-) -> dict[Entry, Baseline]:
-    """The entries that are meant."""
-    ids = {"-".join(entry): entry for entry in entries}
-    for pattern in patterns:
-        if not any(fnmatchcase(case_id, pattern) for case_id in ids):
-            hint = nearest(pattern, ids) or "; * stands for anything, as in *-1n8g"
-            raise UsageError(f"cluster {cluster.name} has no entry {pattern!r}{hint}")
-    return {
-        entry: entries[entry]
-        for case_id, entry in ids.items()
-        if any(fnmatchcase(case_id, pattern) for pattern in patterns)
     }

@@ -19,6 +19,7 @@ from pytest_dlperf.command.shell import (
     add_folders,
     file_argument,
     text_argument,
+    write_report,
 )
 from pytest_dlperf.config.cluster import (
     CLUSTER_FILE,
@@ -29,7 +30,6 @@ from pytest_dlperf.config.cluster import (
 from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.config.variables import check_assignments
-from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.files.yamlfile import Problem, YamlError
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
@@ -91,7 +91,9 @@ def run(options: argparse.Namespace) -> int:
         print(_line(finding, style))  # noqa: T201 - a command prints
     print(_summary(checked, style))  # noqa: T201
     if options.json is not None:
-        _write(Path(options.json), checked)
+        document = {"schema": SCHEMA, "faults": checked.faults, **to_plain(checked)}
+        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+        write_report("--json", Path(options.json), text)
     return FAULTS if checked.faults else FINE
 
 
@@ -203,11 +205,3 @@ def _summary(checked: Checked, style: Style) -> str:
     if notes:
         found.append(style(counted(notes, "note"), "yellow"))
     return f"{systems}, {clusters}: {', '.join(found)}"
-
-
-def _write(file: Path, checked: Checked) -> None:
-    try:
-        document = {"schema": SCHEMA, "faults": checked.faults, **to_plain(checked)}
-        write_whole(file, json.dumps(document, indent=2, allow_nan=False) + "\n")
-    except OSError as error:
-        raise UsageError(f"--json: {file}: {error.strerror or error}") from error

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.command.main import FINE
-from pytest_dlperf.command.shell import Style, file_argument, text_argument
-from pytest_dlperf.files.locks import is_stream, write_whole
+from pytest_dlperf.command.shell import Style, file_argument, text_argument, write_report
+from pytest_dlperf.files.locks import is_stream
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.comparison import comparison_markdown, comparison_view, side_names
 from pytest_dlperf.reports.numbers import ABSENT, printable
@@ -66,11 +66,11 @@ def run(options: argparse.Namespace) -> int:
     )
     view = comparison_view(compare_results(*map(read_results, files)), names)
     if options.markdown is not None:
-        _write("--markdown", Path(options.markdown), comparison_markdown(view))
+        write_report("--markdown", Path(options.markdown), comparison_markdown(view))
     if options.html is not None:
         from pytest_dlperf.reports.html.comparison import comparison_page
 
-        _write("--html", Path(options.html), comparison_page(view))
+        write_report("--html", Path(options.html), comparison_page(view))
     for line in comparison_lines(view, Style(sys.stdout)):
         print(line)  # noqa: T201 - a command prints
     return FINE
@@ -89,13 +89,6 @@ def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
             raise UsageError(
                 f"{name}: {printable(str(given))} {what}, which would be lost; name another file"
             )
-
-
-def _write(option: str, file: Path, text: str) -> None:
-    try:
-        write_whole(file, text)
-    except OSError as error:
-        raise UsageError(f"{option}: {printable(str(file))}: {error.strerror or error}") from error
 
 
 def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:

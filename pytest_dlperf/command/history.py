@@ -6,7 +6,6 @@ import math
 import os
 import sys
 from argparse import Namespace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,11 +13,11 @@ from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
+    chosen_cases,
     file_argument,
     path_argument,
     text_argument,
 )
-from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.history.case_history import history_of, machines_of
 from pytest_dlperf.history.nights import all_series
 from pytest_dlperf.history.opening import HistoryError
@@ -198,16 +197,8 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
             there = ", ".join(names) or "none"
             raise UsageError(f"the history has no cluster {cluster!r}; there are: {there}")
         known = [series for series in known if series.cluster == cluster]
-    for pattern in patterns:
-        if not any(fnmatchcase(series.case_id, pattern) for series in known):
-            close = nearest(pattern, dict.fromkeys(series.case_id for series in known))
-            hint = close or "; * stands for anything, as in *-1n8g"
-            raise UsageError(f"the history has no case {pattern!r}{hint}")
-    if not patterns:
-        return list(known)
-    return [
-        series for series in known if any(fnmatchcase(series.case_id, name) for name in patterns)
-    ]
+    ids = chosen_cases((series.case_id for series in known), patterns, "the history has no case")
+    return [series for series in known if series.case_id in ids]
 
 
 def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:

@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -20,11 +19,11 @@ from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
     add_folders,
+    chosen_cases,
     integer_argument,
     text_argument,
 )
 from pytest_dlperf.config.values import ControlArm
-from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.gate.qualification import MIN_RUNS, qualify
 from pytest_dlperf.gate.rules import rule_maker
 from pytest_dlperf.model.errors import UsageError
@@ -106,10 +105,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Qualify the cases of a cluster, print what the gate sees, and give the exit code."""
     suite = _suite(options)
-    cases = _named(suite.cases, options.cases, suite.cluster.name)
+    nothing = f"no case of cluster {suite.cluster.name} has the id"
+    ids = chosen_cases((case.id for case in suite.cases), options.cases, nothing)
+    cases = [case for case in suite.cases if case.id in ids]
     baselines = [(case, baseline) for case in cases if (baseline := suite.baseline(case))]
     tasks = [
-        _task(suite, case, baseline, options)
+        Task(
+            case=case,
+            baseline=baseline,
+            terms=suite.terms(case),
+            trials=options.trials,
+            # Of its own for each case: a case qualified alone comes out as it does among others.
+            seed=crc32(f"{options.seed} {case.id}".encode()),
+        )
         for case, baseline in baselines
         if sum(map(len, baseline.rolling)) >= MIN_RUNS
     ]
@@ -128,9 +136,6 @@ def run(options: argparse.Namespace) -> int:
     return FINE if rows and not any(row.qualification.fault for row in rows) else FAULTS
 
 
-# --------------------------------------------------------------------- choosing cases
-
-
 def _suite(options: argparse.Namespace) -> Suite:
     """Load the suite as a session of this cluster has it."""
     project = read_project(options)
@@ -147,29 +152,6 @@ def _suite(options: argparse.Namespace) -> Suite:
             "which sessions of pytest are started, or name the folder with --systems"
         )
     return suite
-
-
-def _named(cases: Sequence[Case], patterns: Sequence[str], cluster: str) -> list[Case]:
-    """Select the cases that the patterns name; one that names none is a mistake."""
-    for pattern in patterns:
-        if not any(fnmatchcase(case.id, pattern) for case in cases):
-            known = dict.fromkeys(name for case in cases for name in (case.id, f"{case.system}-*"))
-            close = nearest(pattern, known) or "; * stands for anything, as in *-1n8g"
-            raise UsageError(f"no case of cluster {cluster} has the id {pattern!r}{close}")
-    if not patterns:
-        return list(cases)
-    return [case for case in cases if any(fnmatchcase(case.id, name) for name in patterns)]
-
-
-def _task(suite: Suite, case: Case, baseline: Baseline, options: argparse.Namespace) -> Task:
-    return Task(
-        case=case,
-        baseline=baseline,
-        terms=suite.terms(case),
-        trials=options.trials,
-        # Of its own for each case: a case qualified alone comes out as it does among others.
-        seed=crc32(f"{options.seed} {case.id}".encode()),
-    )
 
 
 # ------------------------------------------------------------------------ qualifying

@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.reports.numbers import printable
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
 PYTEST_ARGUMENTS: Final = """\
@@ -81,7 +87,35 @@ def integer_argument(minimum: int) -> Callable[[str], int]:
     return read
 
 
+def chosen_cases(case_ids: Iterable[str], patterns: Sequence[str], nothing: str) -> set[str]:
+    """Choose the ids that the patterns name; without any, all.
+
+    Raises:
+        UsageError: A pattern names none; ``nothing`` says of what there is none.
+    """
+    known = dict.fromkeys(case_ids)
+    for pattern in patterns:
+        if not any(fnmatchcase(case_id, pattern) for case_id in known):
+            hint = nearest(pattern, known) or "; * stands for anything, as in *-1n8g"
+            raise UsageError(f"{nothing} {pattern!r}{hint}")
+    if not patterns:
+        return set(known)
+    return {one for one in known if any(fnmatchcase(one, pattern) for pattern in patterns)}
+
+
 # ------------------------------------------------------------------------------ text
+
+
+def write_report(option: str, file: Path, text: str) -> None:
+    """Write what was asked for with ``option``.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        write_whole(file, text)
+    except OSError as error:
+        raise UsageError(f"{option}: {printable(str(file))}: {error.strerror or error}") from error
 
 
 class Style:

@@ -57,11 +57,6 @@ class Option:
         return self.key.upper() if self.environment else None
 
     @property
-    def usage(self) -> str:
-        """The option with the name of its value."""
-        return f"{self.flag} {self.metavar}" if self.metavar else self.flag
-
-    @property
     def meaning(self) -> str:
         """The help with what follows from the declaration, in Markdown."""
         repeated = "; may be repeated" if self.many else ""
