@@ -60,10 +60,7 @@ class Stamp:
 
 
 def parse(text: bytes) -> Stamp:
-    """Read a stamp; its form tells what kind it is.
-
-    Whole numbers throughout: a date's seconds as a float would lose the microseconds.
-    """
+    """Read a stamp, in whole numbers: a date's seconds as a float would lose the microseconds."""
     match = _STAMP.fullmatch(text)
     if match is None:
         raise StampError(f"{_shown(text)} is no time stamp")

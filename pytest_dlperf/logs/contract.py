@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import re
-
     from pytest_dlperf.logs.formats import Fact, LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.model.case import Case
@@ -68,31 +66,18 @@ def whole_number(text: bytes, *, what: str, offset: int) -> int:
     return number
 
 
-def checked(estimate: Estimate) -> Estimate:
-    """Pass an estimate on whose throughput is a finite number above zero."""
-    if not (math.isfinite(estimate.throughput) and estimate.throughput > 0):
-        raise BrokenContractError(
-            f"the throughput comes out as {estimate.throughput!r}; "
-            "needed is a finite number above zero"
-        )
-    return estimate
-
-
 class FactCheck:
     """Compares what a log says about its run with what the case declares."""
 
     def __init__(self, log_format: LogFormat, case: Case) -> None:
         """Check the format's facts against the case."""
-        self._facts: tuple[Fact, ...] = log_format.facts
-        self._devices: re.Pattern[bytes] | None = log_format.devices
+        self._facts = log_format.facts
+        self._devices = log_format.devices
         self._case = case
         self._named_devices: set[bytes] = set()
 
     def contradiction(self, region: Region, end: int) -> BrokenContractError | None:
-        """Look through a part of the log that lies before its first step.
-
-        The first thing that the log says otherwise than the case, or ``None``.
-        """
+        """Find the first thing that the log's header says otherwise than the case."""
         broken: tuple[int, Fact, str] | None = None
         for fact in self._facts:
             declared = str(fact.declared(self._case))

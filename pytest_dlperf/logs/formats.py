@@ -2,8 +2,7 @@
 
 A format says how to find the records of steps in a log's bytes, what the time on a record means,
 which ranks print into the log, what the log tells about the run besides its steps, and how the
-original benchmark defined the throughput, where it did. Working with all this is left to the
-modules above.
+original benchmark defined the throughput, where it did.
 
 Patterns are over bytes and begin with a literal, by which the scan of a large log stays fast. None
 of the built-in ones matches across a line's end, nor a record whose time may still be growing: a
@@ -148,11 +147,7 @@ class LogFormat:
     timing: Timing = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take the kind of timing from the pattern's groups.
-
-        Raises:
-            ValueError: The patterns have no such group, more than one, or none for the step.
-        """
+        """Check the patterns' groups, and take the kind of timing from them."""
         groups = {*self.record.groupindex}
         if self.stamp_in_front is not None:
             groups |= {*self.stamp_in_front.groupindex}
@@ -352,11 +347,7 @@ BUILTIN_FORMATS: Final[Mapping[str, LogFormat]] = MappingProxyType(
 
 
 def merged_formats(more: Iterable[LogFormat]) -> dict[str, LogFormat]:
-    """Merge the formats of this package with those that plugins add, by name.
-
-    Raises:
-        ValueError: One of these has the name of another.
-    """
+    """Merge the formats of this package with those that plugins add; ``ValueError`` on a clash."""
     formats = dict(BUILTIN_FORMATS)
     for item in more:
         if item.name in formats:
@@ -381,13 +372,8 @@ def custom_format(
     expression is matched within single lines that have ended; ``^`` and ``$`` are a line's begin
     and end, and a carriage return ends a line too. It is fastest when it begins with a literal.
 
-    Args:
-        name: What reports and messages call the format.
-        record: The expression, in Python's syntax.
-        first_step: The number of a run's first step; ``None`` takes 0 when the log's first record
-            has step 0, else 1. Needs to be given for runs that resume in the middle.
-        ranks: ``one`` when a single process prints, ``local`` when every rank of a node does.
-        rate_scope: What a printed speed covers: ``global``, ``node`` or ``rank``.
+    ``first_step`` needs to be given for runs that resume in the middle; ``ranks`` and
+    ``rate_scope`` are values of ``Ranks`` and ``RateScope``.
 
     Raises:
         ValueError: The expression or another value cannot be used; the message says why.

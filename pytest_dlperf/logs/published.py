@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Line:
-    """A line of the log with at least one record on it, as far as it has been read."""
-
     epoch: int
     step: int
     text: bytes
@@ -79,11 +77,7 @@ class PublishedLines:
 
     @property
     def seen(self) -> StepsSeen:
-        """How far the log has come; the ranks are not told apart.
-
-        Lines are what is counted, so warm-up and window are estimates: they may be mended as the
-        log grows.
-        """
+        """How far the log has come; warm-up and window are estimates, since lines are counted."""
         # Where all lines are there, only a first step of other ranks is awaited.
         awaited = self._furthest if self._lines < self._needed else 0
         return StepsSeen(
@@ -125,10 +119,7 @@ class PublishedLines:
         return max(self._enough - region.offset, 0)
 
     def _settle(self, position: int) -> None:
-        """Decide how far to read, once all lines are there and each rank has shown.
-
-        The first lines may all be of one rank: they alone do not tell that others are missing.
-        """
+        """Decide how far to read, once all lines are there and each rank has shown."""
         if self._lines == self._needed and self._enough is None:
             if not self._shared:
                 self._enough = position
@@ -168,18 +159,13 @@ class PublishedLines:
                 line.text = text
 
     def _follow(self, epoch: int, step: int, offset: int) -> None:
-        """Count steps on from one epoch to the next, for those who watch."""
         if epoch > self._numbers.epoch:
             self._numbers.turn(epoch, self._furthest, offset)
         if epoch == self._numbers.epoch:
             self._furthest = max(self._furthest, step + self._numbers.shift)
 
     def _note_gap(self, epoch: int, step: int, offset: int) -> None:
-        """Note how far the steps of records lie apart, and the widest gap that counts.
-
-        That is from the last line which is left out to the last one which is needed. Of ranks
-        that look alike only the steps of one could be told to be missing.
-        """
+        # Gaps count from the last line which is left out to the last one which is needed.
         turns = epoch != self._before[0]
         gap = step - (self._numbers.first or 0) + 1 if turns else step - self._before[1]
         inside = self._skipped <= self._lines < self._needed
@@ -200,7 +186,6 @@ class PublishedLines:
         raise BrokenContractError(reason, offset=offset)
 
     def _close(self) -> None:
-        """Count the line that has ended, if the definition counts such lines."""
         line, self._line = self._line, None
         definition = self._definition
         if line is None or (definition.only_first_epoch and line.epoch != 0):
@@ -291,5 +276,5 @@ class PublishedLines:
 
 
 def _has_line_end(buffer: bytearray, begin: int, end: int) -> bool:
-    """Say whether a line ends there for the original, which took carriage returns for ends."""
+    # The original took carriage returns for line ends.
     return buffer.find(b"\n", begin, end) >= 0 or buffer.find(b"\r", begin, end) >= 0

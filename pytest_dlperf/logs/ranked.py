@@ -271,7 +271,7 @@ class RankSteps:
         raise BrokenContractError(reason, offset=offset)
 
     def checked(self, first: int, last: int) -> Records:
-        """Give the records from ``first`` to ``last``, if they make up the window."""
+        """Give the records from ``first`` to ``last`` if they make up the window."""
         records = Records(first, last, self._within, self.step, self.gaps)
         self._span.check(records, self._offset)
         return records

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
@@ -56,12 +57,11 @@ class Region:
 class LogFile(io.FileIO):
     """A log open for reading, as far as it counts."""
 
-    def __init__(self, path: Path | str, *, limit: int | None = None) -> None:
-        """Open the log at once, also where ``path`` is a pipe that nobody writes into.
+    limit: int | None = None
+    """How many bytes count, as if the log ended there."""
 
-        With a ``limit`` it ends after so many bytes; the limit may be moved later.
-        """
-        self.limit = limit
+    def __init__(self, path: Path | str) -> None:
+        """Open the log at once, also where ``path`` is a pipe that nobody writes into."""
         try:
             super().__init__(path, opener=_open_at_once)
         except OSError as error:
@@ -169,7 +169,7 @@ def records(region: Region, log_format: LogFormat) -> Iterator[Record]:
     if log_format.whole_lines:
         return _records_in_lines(region, log_format)
     if log_format.stamp_in_front is not None:
-        return _records_behind_stamps(region, log_format)
+        return _records_behind_stamps(region, log_format, log_format.stamp_in_front)
     return _records(region, log_format)
 
 
@@ -190,11 +190,10 @@ def _records(region: Region, log_format: LogFormat) -> Iterator[Record]:
         yield (*match.span(), *match.group(step, epoch, rank, time))  # type: ignore[misc]
 
 
-def _records_behind_stamps(region: Region, log_format: LogFormat) -> Iterator[Record]:
+def _records_behind_stamps(
+    region: Region, log_format: LogFormat, stamp: re.Pattern[bytes]
+) -> Iterator[Record]:
     """Find records whose stamp stands in front, at the beginning of the line."""
-    stamp = log_format.stamp_in_front
-    if stamp is None:
-        raise AssertionError("the format has its stamp in the record")
     buffer = region.buffer
     for start, end, step, epoch, rank, _ in _records(region, log_format):
         found = stamp.search(buffer, max(0, start - STAMP_REACH), start)
@@ -242,10 +241,9 @@ def line_number(file: io.FileIO, offset: int) -> int:
 
 
 def digest_of_logs(paths: Iterable[str]) -> str | None:
-    """Give the digest by which kept logs are known again as those of an accepted number.
+    """Compute the digest by which the logs of an accepted number are known again.
 
-    That is ``sha256:`` and the digest over the digests of all logs in their order; ``None`` without
-    a log, or where one cannot be read any more.
+    ``None`` without a log, or where one cannot be read any more.
     """
     whole = hashlib.sha256()
     count = 0

@@ -172,7 +172,6 @@ class SharedSteps:
             raise self._count.too_seldom(len(texts), texts[-1][1])
 
     def _checked(self, first: Sequence[int], steps: Sequence[int]) -> Records:
-        """Give the records, from the ``first`` that counts, if they make up the window."""
         known = sorted({*self._before, *steps, *({self._closing} - {NEVER})})
         gaps = Gaps()
         for before, after in pairwise(known):
@@ -216,7 +215,7 @@ class SharedSteps:
         return Estimate(global_rate(self._format, used / time, self._case), used)
 
     def _by_stamps(self, steps: Sequence[int]) -> Estimate:
-        """Measure by stamps: a step has ended when the last rank says so."""
+        # A step has ended when the last rank says so.
         records = self._checked(steps[:1], steps)
         if len(steps) == 1:
             raise self._span.only_one(records.first)

@@ -73,11 +73,7 @@ class Collector(Protocol):
 
 
 class StepNumbers:
-    """Numbers steps from 1 on, whatever a log calls its first one, and on through its epochs.
-
-    ``first`` is what the log calls the first step of an epoch, ``shift`` what is added to a number
-    of the current ``epoch``.
-    """
+    """Numbers steps from 1 on, whatever a log calls its first one, and on through its epochs."""
 
     __slots__ = ("epoch", "first", "shift")
 
@@ -85,7 +81,7 @@ class StepNumbers:
         """Take ``None`` where the log's first record decides what its first step is called."""
         self.first = first
         self.epoch = -1
-        self.shift = 0
+        self.shift = 0  # what is added to a number of the current epoch
 
     def begin(self, number: int) -> None:
         """Take the number of the log's first record."""
@@ -107,8 +103,7 @@ class Gaps:
     """How far the steps of records lie apart.
 
     ``counts`` says how often each distance was seen within an epoch. ``widest`` is the longest way
-    from one record to the next, with its place: from the last record in front of the window to the
-    one that ends it.
+    from one record of the window to the next, with its place.
     """
 
     __slots__ = ("counts", "widest")
@@ -134,11 +129,7 @@ class Gaps:
 
     @property
     def interval(self) -> int:
-        """How many steps lie between two records.
-
-        The most frequent number: a hole is a gap as well, and so is an epoch's last, shorter
-        interval.
-        """
+        """The most frequent gap: holes and an epoch's last, shorter interval do not count."""
         return min(self.counts, key=lambda gap: (-self.counts[gap], gap), default=1)
 
 
@@ -173,7 +164,7 @@ class Span:
         )
 
     def check(self, records: Records, offset: int | None) -> None:
-        """Check that the records which count make up a window; ``offset`` is the last one's."""
+        """Check that the records reach the window's ends, and that none is missing between."""
         interval = records.gaps.interval
         if records.furthest < self.last and self.last - records.last >= interval:
             raise self.too_few(records.furthest, offset)

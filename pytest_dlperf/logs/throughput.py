@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck, checked
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
@@ -104,12 +105,7 @@ class LogReading:
         return self._collector.seen
 
     def advance(self, limit: int | None = None) -> bool:
-        """Read what is new, and say whether that was all there is.
-
-        Args:
-            limit: How many bytes of the log, from its begin, are read at most: bounds the work of
-                this call, or what counts at all.
-        """
+        """Read what is new, up to ``limit`` bytes of the log; say whether that was all there is."""
         if self.reason is not None or self._enough or self._closed:
             return True
         try:
@@ -131,9 +127,8 @@ class LogReading:
     def finish(self, limit: int | None = None) -> Run:
         """Read the rest and measure the run; the reading is over then.
 
-        Args:
-            limit: How many bytes of the log count, from its begin, as if it ended there; ``None``
-                for all. Where more have been read, or the log has been closed, it is read again.
+        With a ``limit`` the log counts as if it ended after so many bytes. Where more have been
+        read, or the log has been closed, it is read again.
         """
         if self._closed or (limit is not None and self.position > limit):
             self.close()
@@ -159,7 +154,7 @@ class LogReading:
             try:
                 file, reader = self._opened(limit)
                 try:
-                    estimate = checked(self._estimate(file, reader))
+                    estimate = self._estimate(file, reader)
                 except BrokenContractError as error:
                     self.reason = _reason(file, error)
             except OSError as error:
@@ -216,6 +211,11 @@ class LogReading:
             raise _no_steps(file, self.log_format, self._contradiction, empty=not reader.position)
         estimate = self._collector.estimate()
         self._facts.check_devices()
+        if not (math.isfinite(estimate.throughput) and estimate.throughput > 0):
+            raise BrokenContractError(
+                f"the throughput comes out as {estimate.throughput!r}; "
+                "needed is a finite number above zero"
+            )
         return estimate
 
     def _take(self, found: Iterator[Region]) -> None:
@@ -247,7 +247,6 @@ class LogReading:
 def _collector(
     log_format: LogFormat, case: Case, window: Window, estimator: Estimator
 ) -> Collector:
-    """Choose how steps are collected: rank by rank, from ranks that look alike, or as lines."""
     if estimator is Estimator.STEADY:
         span = Span.of(log_format, window)
         if log_format.ranks is Ranks.ONE:

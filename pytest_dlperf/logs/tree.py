@@ -94,7 +94,7 @@ def index_logs(source: LogSource, *, log_name: str, cases: Iterable[Case]) -> Lo
 
 
 class _NoPlaceError(Exception):
-    """A log belongs to no run; the message says why."""
+    """A log belongs to no run."""
 
 
 class _Matrix:
@@ -110,11 +110,7 @@ class _Matrix:
         self._option_folders = {"+".join(options): options for options, *_ in self._ids if options}
 
     def place(self, path: str, folders: tuple[str, ...]) -> tuple[str, int]:
-        """Find the case id and run number of a log in these folders, the innermost last.
-
-        Raises:
-            _NoPlaceError: It has none.
-        """
+        """Find the case id and run number of a log in these folders, the innermost last."""
         name = os.path.basename(path)  # noqa: PTH119 - a Path for each of 100,000 logs costs
         match = _NAME.fullmatch(name)
         if match is None or match["log_name"] != self._log_name:
