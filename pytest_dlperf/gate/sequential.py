@@ -88,13 +88,13 @@ class Night:
     """Tonight's runs as the rule sees them.
 
     ``measured`` is where they lie, ``deviation`` how much they differ: the baseline's noise,
-    unless they are noisier by far (``is_noisier``).
+    unless they are noisier by far; then ``noisier`` is their own.
     """
 
     throughputs: tuple[float, ...]
     measured: float
     deviation: float
-    is_noisier: bool
+    noisier: float | None
     look: Look
 
     @property
@@ -171,19 +171,15 @@ class SequentialRule:
     def night(self, throughputs: Sequence[float]) -> Night:
         """Look at tonight's runs beside the baseline."""
         own = noise(throughputs) if len(throughputs) >= FIRST_LOOK else 0.0
-        is_noisier = own > _NOISIER * self.deviation
-        deviation = own if is_noisier else self.deviation
+        noisier = own if own > _NOISIER * self.deviation else None
+        deviation = self.deviation if noisier is None else noisier
         return Night(
             throughputs=tuple(throughputs),
             measured=location(throughputs, deviation),
             deviation=deviation,
-            is_noisier=is_noisier,
-            look=self._look(len(throughputs), deviation if is_noisier else None),
+            noisier=noisier,
+            look=self._look(len(throughputs), noisier),
         )
-
-    def look(self, count: int, night: Night) -> Look:
-        """Tell what so many runs show in such a night."""
-        return self._look(count, night.deviation if night.is_noisier else None)
 
     def _look(self, count: int, noisier: float | None = None) -> Look:
         known = self.baseline_runs if noisier is None else count
@@ -229,9 +225,9 @@ class SequentialRule:
         """
         first = last if self.is_fixed else min(FAILS_FROM, last)
         early = () if self.is_fixed else range(FAILS_EARLY_FROM, first)
-        total = self.drift(self.look(first, night), night, first).false_alarm
+        total = self.drift(self._look(first, night.noisier), night, first).false_alarm
         for count in (*early, *range(first, last + 1)):
-            look = self.look(count, night)
+            look = self._look(count, night.noisier)
             least = _EARLY_LOSS if count in early else 0.0
             total += look.error.false_alarm(max(look.threshold, least))
         return min(total, 1.0)
@@ -293,15 +289,15 @@ class SequentialRule:
             difference_percent=100 * difference,
             reference=self.reference,
             tolerance_percent=100 * night.look.threshold,
-            interval_percent=self.look(counted, night).error.interval_percent(difference),
-            min_detectable_percent=100 * self.look(last, night).min_detectable,
+            interval_percent=self._look(counted, night.noisier).error.interval_percent(difference),
+            min_detectable_percent=100 * self._look(last, night.noisier).min_detectable,
             false_alarm=self.false_alarm(last, night),
             notes=self._notes(night),
         )
 
     def _undecided(self, decision: Decision, night: Night) -> Decision:
         """Pass unless noise hides every usual loss: then it is inconclusive."""
-        if not night.is_noisier or night.look.min_detectable <= _MAX_DETECTABLE:
+        if night.noisier is None or night.look.min_detectable <= _MAX_DETECTABLE:
             return decision
         detectable = night.look.min_detectable
         unseen = f"no loss below {100 * detectable:.0f} %" if detectable < 1 else "no loss"
@@ -332,7 +328,7 @@ class SequentialRule:
                 else f"{len(far)} of {wording.runs(night.count)} lie far from the others, so the "
                 f"median counts: {shown}"
             )
-        if night.is_noisier:
+        if night.noisier is not None:
             notes.append(self._differ(night))
         return tuple(notes)
 
