@@ -66,16 +66,9 @@ def whole_session_row(results: Results) -> Row:
 
 def case_row(case: Case) -> Row:
     """Make the row of a case."""
-    return {
-        "name": case.id,
-        "framework": case.framework,
-        "model": case.model,
-        "precision": case.precision,
-        "batch_per_device": case.batch_per_device,
-        "options": "+".join(case.options),
-        "nodes": case.topology.nodes,
-        "devices_per_node": case.topology.devices_per_node,
-    }
+    row = {"name": case.id, **case.axes()}
+    del row["system"], row["topology"]  # their parts have columns
+    return row
 
 
 def fingerprint_row(fingerprint: Fingerprint) -> Row:

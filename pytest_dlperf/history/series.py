@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_dlperf.history.rows import LOST
-from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_VERDICTS: Final = {verdict.value: verdict for verdict in Verdict}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +28,8 @@ class Night(NamedTuple):
     of the Unix epoch. ``median``, ``slowest`` and ``fastest`` run are in the unit per second,
     ``runs`` is how many runs count, ``broken`` how many others there were. ``accepted`` is the
     number that was accepted then, ``accepted_at`` and ``accepted_reason`` what is known of that.
-    ``verdict_word`` is as the database has it. ``fingerprint`` is the digest of what it was taken
-    on.
+    ``verdict_word`` is as the database has it, ``None`` where the gate was not asked.
+    ``fingerprint`` is the digest of what it was taken on.
     """
 
     started: str
@@ -42,18 +39,12 @@ class Night(NamedTuple):
     fastest: float
     runs: int
     broken: int = 0
-    speedup: float | None = None
     accepted: float | None = None
     accepted_at: str | None = None
     accepted_reason: str | None = None
     verdict_word: str | None = None
     fingerprint: str | None = None
     measurement_id: int = 0
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """What the gate said; ``None`` where it was not asked, or a test was lost."""
-        return _VERDICTS.get(self.verdict_word or "")
 
     @property
     def is_from_logs(self) -> bool:

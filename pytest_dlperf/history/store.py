@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.history.opening import HistoryError, named_errors, open_database, transaction
@@ -35,7 +36,7 @@ _RUNNING_BUSY_S: Final = 2.0
 
 
 @final
-class History:
+class History(AbstractContextManager["History"]):
     """One open database. Several processes may have it open, each writes in short transactions."""
 
     def __init__(self, file: Path, connection: Connection) -> None:
@@ -66,10 +67,6 @@ class History:
     def close(self) -> None:
         """Close it; nothing more can be asked."""
         self._connection.close()
-
-    def __enter__(self) -> History:
-        """Keep it open."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close it."""

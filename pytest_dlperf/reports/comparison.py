@@ -237,7 +237,7 @@ def _facts_of(side: Results, name: SideName) -> dict[str, str]:
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
-    if comparison.is_of_one_session:
+    if comparison.first.session == comparison.second.session:
         yield "Both files are of one session: there is nothing to differ."
     for name, side in (("A", comparison.first), ("B", comparison.second)):
         if side.interrupted:

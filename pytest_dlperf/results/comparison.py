@@ -106,11 +106,6 @@ class Comparison:
     """What else differs: a name and its values on both sides, ``None`` where it is unknown."""
 
     @property
-    def is_of_one_session(self) -> bool:
-        """Whether both files are of the same session: then nothing can differ."""
-        return self.first.session == self.second.session
-
-    @property
     def slower_cases(self) -> tuple[ComparedCase, ...]:
         """The cases that are slower, the slowest first."""
         slower = [case for case in self.cases if case.difference is Difference.SLOWER]

@@ -192,7 +192,8 @@ def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Sh
     """Mark the sessions that came out other than well; ``nights`` counts them from 0."""
     by_status: dict[CaseStatus, list[int]] = {}
     for night, point in enumerate(points):
-        status = _status(point)
+        # What was not judged counts as passed.
+        status = CaseStatus(point.verdict_word or CaseStatus.PASS)
         if status is not CaseStatus.PASS:
             by_status.setdefault(status, []).append(night)
     for status, nights in by_status.items():
@@ -204,12 +205,6 @@ def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Sh
             tone=badge.style,
             data={"word": badge.word, "nights": " ".join(map(str, nights))},
         )
-
-
-def _status(point: Night) -> CaseStatus:
-    """Return the status of a night; one that was not judged counts as passed."""
-    verdict = CaseStatus.PASS if point.verdict is None else CaseStatus(point.verdict.value)
-    return CaseStatus.LOST if point.is_lost else verdict
 
 
 def _days(points: Iterable[Night]) -> str:
