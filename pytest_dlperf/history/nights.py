@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.history.store import History
 
-MAX_NIGHTS: Final = 366
-"""A year of nights, and tonight."""
-
 # Fields of a night whose column has another name, or is one of two tables.
 _COLUMNS: Final = {
     "measurement_id": "measurements.id",
@@ -64,10 +61,8 @@ def all_series(history: History) -> list[Series]:
     return [Series(**row) for row in history.rows(_SERIES)]
 
 
-def nights_of(
-    history: History, series: Series, *, until: float, most: int = MAX_NIGHTS
-) -> list[Night]:
-    """Give the last nights until ``until`` (seconds of the Unix epoch), the oldest first.
+def nights_of(history: History, series: Series, *, until: float, most: int = 366) -> list[Night]:
+    """Give the last year of nights until ``until`` (seconds of the Unix epoch), the oldest first.
 
     Sessions that measured nothing of the case are left out. Logs that were judged several times
     count once, as of the first time.

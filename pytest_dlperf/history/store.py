@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 BUSY_S: Final = 4.0
 """How long another process may hold the database before it is given up."""
 
-_RUNNING_BUSY_S: Final = 2.0
-"""The same while tests run."""
-
 
 @final
 class History(AbstractContextManager["History"]):
@@ -192,7 +189,7 @@ class Recorder:
         estimator = next(iter(record.measurements.values())).estimator.value
         try:
             session = session_row(**self._session, estimator=estimator)
-            with History.open(self._file, busy_s=_RUNNING_BUSY_S) as history:
+            with History.open(self._file, busy_s=BUSY_S / 2) as history:
                 history.note(session, [result, *others])
         except (HistoryError, ValueError):
             self._gave_up = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.config.cluster import find_cluster, undeclared_systems
 from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.tree import LogIndex, LogSource
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
-
-RUN_DIRECTORY_MARK: Final = ".dlperf-session"
-"""The file by which a session claims a run directory that the user named."""
 
 
 def load_suite(
@@ -164,7 +161,7 @@ class Suite:
             folder.mkdir(parents=True, exist_ok=True)
             filled = any(folder.iterdir())
             # Of two sessions that find it empty, one makes the file.
-            (folder / RUN_DIRECTORY_MARK).touch(exist_ok=False)
+            (folder / ".dlperf-session").touch(exist_ok=False)
         except FileExistsError:
             filled = True
         except OSError as error:

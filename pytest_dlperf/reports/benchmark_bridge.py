@@ -106,9 +106,6 @@ def _fault(measurement: Measurement) -> str:
     return "" if min(measurement.throughputs, default=0) > 0 else "no throughput"
 
 
-# ------------------------------------------------------------------------ what it is given
-
-
 class _Axes(dict[str, Any]):
     """The axes of a case; grouping by a parameter that only other benchmarks have finds none."""
 

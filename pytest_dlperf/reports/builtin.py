@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def builtin_reports(
     config: Any, settings: Settings, *, tell: Callable[[Note], None]
 ) -> Iterator[Report]:
-    """Yield the reports that the session was asked for, in the order in which they are written.
-
-    ``tell`` takes what becomes known only when pytest-benchmark ends.
-    """
+    """Yield the reports that the session was asked for, in the order in which they are written."""
     from pytest_dlperf.reports.benchmark_bridge import BenchmarkBridge
     from pytest_dlperf.reports.junit import JUnitReport
     from pytest_dlperf.reports.terminal import TerminalReport

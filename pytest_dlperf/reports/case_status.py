@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class CaseStatus(str, Enum):
-    """The status of a case over all that was judged of it, the worst first.
-
-    The value is the word that every report has for it.
-    """
+    """The status of a case, in the word that every report has for it, the worst first."""
 
     FAILED = "failed"
     HUNG = "hung"
@@ -103,9 +100,6 @@ def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
 
 def _place(case: Case) -> tuple[str, str, int, tuple[str, ...], Topology]:
     return case.system, case.precision, case.batch_per_device, case.options, case.topology
-
-
-# ------------------------------------------------------------------------- in words
 
 
 def word_of(judgement: Judgement) -> str:

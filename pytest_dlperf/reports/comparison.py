@@ -154,9 +154,6 @@ def _cell(fact: str) -> str:
     return fact if fact == numbers.ABSENT else inline(fact)
 
 
-# ---------------------------------------------------------------------------------- words
-
-
 def _case_row(case: ComparedCase) -> CaseRow:
     interval = numbers.ABSENT if case.interval is None else _ends(case.interval)
     ratio = _ratio(case.ratio)

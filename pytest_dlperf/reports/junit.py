@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.reports import numbers
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import TestRecord
-
-PREFIX: Final = "dlperf."
 
 
 class JUnitReport(Report):
@@ -51,7 +49,7 @@ class JUnitReport(Report):
         for name, value in values.items():
             text = _text(value)
             if text:
-                yield f"{PREFIX}{name}", text
+                yield f"dlperf.{name}", text
 
 
 def _of_judgement(judgement: Judgement, record: TestRecord) -> dict[str, Any]:

@@ -93,10 +93,7 @@ class LiveReport:
     def __init__(
         self, terminal: Callable[[], AbstractContextManager[Any]] | None, file: ProgressFile
     ) -> None:
-        """Take ``terminal`` for a way to pytest's terminal reporter, ``None`` where there is none.
-
-        Within its block nothing is captured.
-        """
+        """Print by ``terminal``, pytest's reporter in a block without capture, if there is one."""
         self._terminal = terminal
         self._file = file
         self._is_open = False

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 LONGEST: Final = 1000
 """Characters of one text that are shown."""
 
-_ROOM_FOR_THE_NOTE: Final = 1000
-"""Bytes that the sentence about what was left out may take."""
-
 WIDEST: Final = 48
 """Characters that columns are filled up to."""
 
@@ -114,9 +111,6 @@ def _escaped(text: str) -> str:
     return _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), text)
 
 
-# -------------------------------------------------------------------- a page with a limit
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A piece of a page that is shown as a whole or not at all."""
@@ -136,7 +130,7 @@ def assembled(
     page = _joined(head, parts)
     if max_bytes is None or _size(page) <= max_bytes:
         return page
-    room = max_bytes - _size(head) - _ROOM_FOR_THE_NOTE
+    room = max_bytes - _size(head) - 1000  # for the sentence about what was left out
     if room < 0:
         return ""
     kept: set[int] = set()

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.records import CaseResult
 
-_OF_SPEEDUP: Final = "speedup "
 _LEAVE_OUT: Final = (
     "mean",
     "spread",
@@ -54,7 +53,7 @@ def case_table(results: Sequence[CaseResult], width: int) -> tuple[list[tuple[st
 def _laid_out(
     rows: Sequence[dict[str, str]], shown: Sequence[str], width: int
 ) -> list[tuple[str, ...]]:
-    head = [name.removeprefix(_OF_SPEEDUP) for name in shown]
+    head = [name.removeprefix("speedup ") for name in shown]
     cells = [head, *([row[name] for name in shown] for row in rows)]
     return stacked(cells, f"l{'r' * (len(shown) - 2)}l", names=1, width=width)
 

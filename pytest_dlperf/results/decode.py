@@ -133,9 +133,6 @@ def _case_result(entry: CaseEntry, measured: Mapping[str, Measurement | None]) -
     )
 
 
-# ----------------------------------------------------------------------------- the file
-
-
 def _content(file: Path) -> bytes:
     try:
         # Not by its size: a pipe has none.
@@ -195,9 +192,6 @@ def _refuse_unusual_values(plain: Any) -> None:
         if isinstance(value, dict | list):
             items = value.items() if isinstance(value, dict) else enumerate(value)
             left += [(item, (*path, key)) for key, item in items]
-
-
-# ------------------------------------------------------------------------- the schema
 
 
 @lru_cache

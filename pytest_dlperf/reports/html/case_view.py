@@ -195,9 +195,6 @@ def _remarks(result: CaseResult) -> Iterator[str]:
             yield f"The test of the {quantity.value} has not come to its end."
 
 
-# ------------------------------------------------------------------------ ends of logs
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
     """The end of one log; without text, it could not be read or is empty."""

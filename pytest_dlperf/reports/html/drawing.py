@@ -140,9 +140,6 @@ def dots(points: Iterable[tuple[int, int]]) -> str:
     return "".join(f"M{x} {y}h0" for x, y in points)
 
 
-# --------------------------------------------------------------------------------- charts
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """The size of a drawing, and the ends of the part that values are drawn in."""
@@ -200,9 +197,6 @@ class Chart:
     shapes: tuple[Shape, ...] = ()
     labels: tuple[Label, ...] = ()
     data: Mapping[str, str] = field(default_factory=dict)
-
-
-# --------------------------------------------------------------------------------- badges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,6 @@ def _shown(value: Any) -> Any:
 
 @cache
 def _own_file(name: str) -> Markup:
-    """Return a style or script of the package, as it stands in a page."""
     # Nothing but the package's own text gets into a page unescaped, and only here.
     return Markup((TEMPLATES / name).read_text(encoding="utf-8").strip())  # noqa: S704
 
