@@ -63,8 +63,9 @@ def history_chart(
     if not points:
         return None
     times = [_seconds(point.started) for point in points]
-    first, last = _ends(times)
-    along = Scale(low=first, high=last, start=FRAME.left, end=FRAME.right)
+    first, last = min(times), max(times)
+    air = (last - first) * 0.015 or _DAY
+    along = Scale(low=first - air, high=last + air, start=FRAME.left, end=FRAME.right)
     low, high = _throughput_limits(points)
     up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
     xs = [along.at(time) for time in times]
@@ -146,12 +147,6 @@ def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterato
             time = _seconds(change.at)
             if along.holds(time):
                 yield along.at(time)
-
-
-def _ends(times: Sequence[float]) -> tuple[float, float]:
-    low, high = min(times), max(times)
-    air = (high - low) * 0.015 or _DAY
-    return low - air, high + air
 
 
 def _throughput_limits(points: Sequence[Night]) -> tuple[float, float]:
