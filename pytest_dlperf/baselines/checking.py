@@ -110,7 +110,6 @@ def _coverage(
 
 
 def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:
-    """Find what is wrong within one entry, and whether it is a fault."""
     yield from ((message, True) for message in _arithmetic(baseline))
     yield from ((message, True) for message in _dates(baseline))
     if len(baseline.sessions) > ROLLING_SESSIONS:

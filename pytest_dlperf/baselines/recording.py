@@ -196,7 +196,6 @@ def _writable_facts(facts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _after(change: Change, standing: Baseline | None, unit: str, cluster: Cluster) -> Baseline:
-    """What has to stand once a change is made: it is written, and read back from the text."""
     machine = change.machine or cluster.machine
     if standing is None:
         return Baseline(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
+    from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 
 LOCK_LIMIT_S: Final = 60.0
 """Seconds to wait for another session that writes; one takes a few milliseconds."""
@@ -136,29 +136,17 @@ def is_same(one: Baseline, other: Baseline) -> bool:
 
 def _values(baseline: Baseline, machine: Mapping[str, str]) -> dict[str, Any]:
     """An entry's values, but for those that people write; ``None`` where there is none."""
-    accepted = baseline.accepted
+    accepted = asdict(baseline.accepted) if baseline.accepted else {}
     return {
         "throughput": baseline.throughput,
         "speedup": baseline.speedup,
         "mean": baseline.mean,
         "runs": dict(baseline.runs) or None,
         "strays": dict(baseline.strays) or None,
-        "accepted": None if accepted is None else _plain_acceptance(accepted),
+        "accepted": {name: fact for name, fact in accepted.items() if fact not in (None, (), {})}
+        or None,
         "machine": None if baseline.machine == machine else dict(baseline.machine),
     }
-
-
-def _plain_acceptance(accepted: Acceptance) -> dict[str, Any]:
-    values = {
-        "at": accepted.at,
-        "commit": accepted.commit,
-        "reason": accepted.reason,
-        "hosts": list(accepted.hosts) or None,
-        "software": dict(accepted.software) or None,
-        "logs": accepted.logs,
-        "single_device": accepted.single_device,
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _overlap(before: tuple[AcceptedSession, ...], now: tuple[AcceptedSession, ...]) -> int:

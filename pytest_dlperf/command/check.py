@@ -135,7 +135,6 @@ def _cluster_names(project: Project, only: Sequence[str] | None) -> list[str]:
 def _cluster(
     project: Project, name: str, systems: Mapping[str, System], *, all_are_read: bool
 ) -> list[Problem]:
-    """What is wrong with one cluster."""
     directory = project.settings.baselines_directory
     try:
         cluster = find_cluster(directory, name, local=LOCAL_CLUSTER)
@@ -178,15 +177,11 @@ def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Proble
 
 
 def _line(finding: Problem, style: Style) -> str:
-    place = printable(_shortened(finding.place))
+    place = printable(finding.place.removeprefix(f"{Path.cwd()}{os.sep}"))
     message = in_full(finding.message, 4)
     if finding.is_fault:
         return f"{style(f'{place}:', 'bold', 'red')} {message}"
     return f"{style(f'{place}:', 'bold')} {style('note:', 'yellow')} {message}"
-
-
-def _shortened(place: str) -> str:
-    return place.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def _summary(checked: Checked, style: Style) -> str:

@@ -122,7 +122,6 @@ def _sessions(view: ComparisonView, style: Style) -> Iterator[str]:
 
 
 def _cases(view: ComparisonView, style: Style) -> Iterator[str]:
-    """Lay out the table: one line per case, two where the terminal is narrow."""
     letters = {name.heading: name.letter for name in view.names}
     headings = [letters.get(heading, heading) for heading in view.headings]
     cells = [

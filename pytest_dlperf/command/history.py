@@ -99,7 +99,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _database(options: argparse.Namespace) -> Path:
-    """Find the database that a session in this folder would use."""
     from pytest_dlperf.command.project import named_history, read_project
 
     in_environment = os.environ.get("DLPERF_HISTORY", "").strip()

@@ -158,7 +158,6 @@ def _suite(options: argparse.Namespace) -> Suite:
 
 
 def _qualified(tasks: Sequence[Task]) -> list[Row]:
-    """Qualify each case, in their order, on all processors where that is worth it."""
     processors = len(os.sched_getaffinity(0))
     if len(tasks) < _CASES_WORTH_PROCESSES or processors == 1:
         return list(map(_qualify, tasks))
@@ -172,8 +171,6 @@ def _qualified(tasks: Sequence[Task]) -> list[Row]:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Have a worker process end when its parent is killed."""
-
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_WATCH_S)

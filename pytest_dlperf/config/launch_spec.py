@@ -207,7 +207,6 @@ class LaunchSpec:
         return tuple(name for name in self.requires_modules if not _is_importable(name))
 
     def _names_of(self, case: Case) -> frozenset[str]:
-        """Name what stands between braces in this case's command, environment and folder."""
         texts = [*self.arguments(case), *self.environment_of(case).values()]
         if self.working_directory is not None:
             texts.append(self.working_directory)

@@ -315,7 +315,6 @@ def _read_launch(place: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec |
 def _cases(
     place: YamlValue, framework: str, model: str, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[Case, ...]:
-    """Make the cases of all entries; one that is named twice is a mistake."""
     first: dict[str, str] = {}
     cases: list[Case] = []
     for index, entry in enumerate(entries):

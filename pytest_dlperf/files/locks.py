@@ -8,7 +8,7 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.plain import from_plain, to_plain
@@ -41,26 +41,17 @@ def locked(path: Path, *, limit_s: float | None = None) -> Iterator[None]:
     lock = FileLock(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-    except Timeout:  # an OSError too, so it stands first
-        _wait_for(lock, path, limit_s)
+        lock.acquire(timeout=-1 if limit_s is None else limit_s)
+    except Timeout as error:  # an OSError too, so it stands first
+        raise LockError(
+            f"the lock {path} has been held by another process for {limit_s:g} s"
+        ) from error
     except OSError as error:
         raise LockError(f"the lock {path} cannot be made: {error.strerror or error}") from error
     try:
         yield
     finally:
         lock.release()
-
-
-def _wait_for(lock: Any, path: Path, limit_s: float | None) -> None:
-    from filelock import Timeout
-
-    try:
-        lock.acquire(timeout=-1 if limit_s is None else limit_s)
-    except Timeout as error:
-        raise LockError(
-            f"the lock {path} has been held by another process for {limit_s:g} s"
-        ) from error
 
 
 class HeldLock:
