@@ -109,11 +109,7 @@ class Document:
             self._root["entries"] = None
 
     def text(self) -> str:
-        """Give the text with all changes made.
-
-        Raises:
-            LayoutError: A change cannot be carried over into the lines of the file.
-        """
+        """Give the text with all changes made."""
         text = _carried_over(self._text, self._before, self._rendered(), self._end)
         return text if self._has_end else text.removesuffix(self._end)
 

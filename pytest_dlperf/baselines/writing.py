@@ -46,11 +46,8 @@ class BaselineFile:
     def write(self, wanted: Baselines, *, recorded: str = "") -> None:
         """Have the file say what is wanted; lines that need no change keep their bytes.
 
-        ``recorded`` is the day of new entries. The text is read back before it is kept.
-
-        Raises:
-            YamlError: The file cannot be changed to that.
-            OSError: It, or its folder, cannot be written. After any error the old file stands.
+        ``recorded`` is the day of new entries. The text is read back before it is kept; after any
+        error the old file stands.
         """
         try:
             document = Document(self._text)
@@ -117,10 +114,6 @@ def opened(cluster: Cluster, system: str, *, new_text: str = "") -> Iterator[Bas
     """Hold a system's file, so that nobody else changes it between reading and writing.
 
     ``new_text`` is that of a file that is to be made, where there is none.
-
-    Raises:
-        YamlError: The file has mistakes.
-        LockError: The cluster's lock cannot be had.
     """
     with locked(cluster.directory / ".lock", limit_s=LOCK_LIMIT_S):
         yield BaselineFile(cluster, system, new_text)

@@ -117,11 +117,7 @@ def is_stream(path: Path) -> bool:
 
 
 def write_into(path: Path, text: str) -> None:
-    """Write to the end of what is no regular file.
-
-    Raises:
-        OSError: It cannot be written, such as a pipe that nobody reads. It is not waited for.
-    """
+    """Write to the end of what is no regular file; a pipe that nobody reads is not waited for."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
     except OSError as error:
@@ -151,11 +147,7 @@ def shared_once(folder: Path | None, name: str, kind: type[T], take: Callable[[]
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with its parents; ``.dlperf`` keeps itself out of git, as pytest's cache does.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """Make a folder with its parents; ``.dlperf`` keeps itself out of git."""
     folder.mkdir(parents=True, exist_ok=True)
     for ours in (folder, *folder.parents):
         if ours.name == OWN_FOLDER and not (ours / ".gitignore").exists():

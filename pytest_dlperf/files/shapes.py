@@ -50,10 +50,7 @@ class Shape(Generic[T]):
         raise NotImplementedError
 
     def parsed(self, parse: Callable[[T], U], *, pattern: str = "") -> Shape[U]:
-        """Give the shape of what ``parse`` makes of it; a ``ValueError`` is a mistake there.
-
-        ``pattern`` tells editors which texts ``parse`` understands.
-        """
+        """Give the shape of what ``parse`` makes of it; a ``ValueError`` is a mistake there."""
         return _Parsed(self, lambda read, _: parse(read), pattern)
 
     def placed(self, build: Callable[[T, YamlValue], U | None]) -> Shape[U]:

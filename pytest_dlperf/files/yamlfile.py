@@ -241,11 +241,7 @@ def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None 
 
 
 def read_text(file: Path) -> str:
-    """Read a file with its own line ends.
-
-    Raises:
-        YamlError: It cannot be read, or is no UTF-8.
-    """
+    """Read a file with its own line ends."""
     try:
         return file.read_bytes().decode("utf-8")
     except OSError as error:
@@ -278,11 +274,7 @@ class Later(Generic[T]):
         self._value = self._read(self._place)
 
     def __call__(self) -> T:
-        """Give the value.
-
-        Raises:
-            YamlError: The part has mistakes.
-        """
+        """Give the value, or raise the ``YamlError`` of its mistakes."""
         if self._value is None:
             faults: _Faults = []
             self._value = _read_whole(self._read, self._place.reporting_to(faults), faults)
