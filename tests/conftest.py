@@ -40,6 +40,12 @@ SYSTEM_FILES = {
 CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network"}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _yaml_stays() -> None:
+    """Import PyYAML before pytester takes note of what to unload: its C part loads only once."""
+    import yaml  # noqa: F401
+
+
 @pytest.fixture(autouse=True)
 def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sessions within tests write into no summary and no history of what runs the tests."""
