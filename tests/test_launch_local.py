@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.record import LaunchOutcome
 
+pytestmark = pytest.mark.slow
+
 LONG_S: Final = 60.0
 """Far more than anything here takes, even on a machine that is busy elsewhere."""
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Watching = Callable[..., "Watched"]
 
+pytestmark = pytest.mark.slow
+
 WINDOW: Final = Window(warmup_steps=3, measured_steps=8)
 FIRST_LIMIT: Final = 900.0
 LIMIT: Final = 300.0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import log_makers as make
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
+
+pytestmark = pytest.mark.slow
 
 WINDOW: Final = Window(warmup_steps=3, measured_steps=8)
 PLSC_WINDOW: Final = Window(warmup_steps=20, measured_steps=40)
