@@ -1,17 +1,17 @@
-"""The accepted numbers of one case: the number, the runs it rests on, and the sessions since."""
+"""What is accepted of a case's metric: the number, the runs it rests on, the sessions since."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.measurement import MACHINE_FACTS, differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_dlperf.model.measurement import Estimator, Measurement
+    from pytest_dlperf.model.metric import Better, Metric
 
 ROLLING_SESSIONS: Final = 6
 """How many of the last accepted sessions tonight is held against."""
@@ -24,8 +24,8 @@ MAX_TOLERANCE_PERCENT: Final = 10.0
 class AcceptedSession:
     """The runs of a later session that passed and was added to the baseline.
 
-    ``at`` is when it began, ISO 8601 with its zone; ``runs`` are throughputs in the unit per
-    second, in the order of the runs.
+    ``at`` is when it began, ISO 8601 with its zone; ``runs`` are the metric's numbers in the order
+    of the runs.
     """
 
     at: str
@@ -38,7 +38,7 @@ class Acceptance:
 
     ``at`` is when its session began, ISO 8601 with its zone; ``commit`` is that of the folder the
     suite lies in; ``software`` are versions by name; ``logs`` is ``sha256:`` and a digest over the
-    logs of its runs; ``single_device`` is the throughput that the speedup was taken over.
+    logs of its runs; ``over`` is the number that a ratio was taken over.
     """
 
     at: str
@@ -47,25 +47,25 @@ class Acceptance:
     hosts: tuple[str, ...] = ()
     software: Mapping[str, str] = field(default_factory=dict)
     logs: str | None = None
-    single_device: float | None = None
+    over: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The accepted numbers of one case.
+    """What is accepted of one metric of one case.
 
-    ``throughput``, the accepted number, is the median of ``runs`` (and ``strays``) in ``unit`` per
-    second; ``speedup`` is over one device, ``None`` where none was recorded. ``runs`` are the
-    throughputs by run number as far as they are known, ``strays`` those that went into the
-    published median but are no runs of this case. ``sessions`` are those added since. ``machine``
-    is what it was measured on, with the keys of ``Fingerprint.machine``. ``place`` is the file and
-    line.
+    ``accepted``, the number that a person agreed to, is the median of ``runs`` (and ``strays``) in
+    ``unit``. ``runs`` are the runs' numbers by run number as far as they are known, ``strays``
+    those that went into the published median but are no runs of this case. ``sessions`` are those
+    added since. ``machine`` is what it was measured on, with the keys of ``Fingerprint.machine``.
+    ``place`` is the file and line.
     """
 
-    throughput: float
-    speedup: float | None = None
+    metric: str
     unit: str
+    better: Better
     estimator: Estimator
+    accepted: float
     tolerance_percent: float | None = None
     mean: float | None = None
     runs: Mapping[int, float] = field(default_factory=dict)
@@ -73,7 +73,8 @@ class Baseline:
     note: str | None = None
     place: str = ""
     sessions: tuple[AcceptedSession, ...] = ()
-    accepted: Acceptance | None = None
+    acceptance: Acceptance | None = None
+    """Where the number comes from; ``None`` where that was not recorded."""
     machine: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -83,17 +84,16 @@ class Baseline:
         sessions = ((accepted,) if accepted else ()) + tuple(s.runs for s in self.sessions)
         return sessions[-ROLLING_SESSIONS:]
 
-    def number(self, quantity: Quantity) -> float | None:
-        """Return the accepted number of a quantity; ``None`` where none was recorded."""
-        return self.throughput if quantity is Quantity.THROUGHPUT else self.speedup
+    def why_incomparable(self, metric: Metric, measurement: Measurement) -> str | None:
+        """Say why a measurement cannot be held against it.
 
-    def why_incomparable(self, measurement: Measurement) -> str | None:
-        """Say why a measurement cannot be held against it: another estimator, unit or machine.
+        That is another unit, direction, estimator or machine.
 
         The machines are compared by what both sides know of them.
         """
         for what, measured, accepted in (
-            ("unit", measurement.unit, self.unit),
+            ("unit", metric.unit, self.unit),
+            ("direction", metric.better.value if metric.better else "none", self.better.value),
             ("estimator", measurement.estimator.value, self.estimator.value),
         ):
             if measured != accepted:
@@ -115,9 +115,9 @@ class Baseline:
 
     def software_notes(self, measurement: Measurement) -> tuple[str, ...]:
         """Tell what ran with another version than when it was accepted: shown, no verdict."""
-        if measurement.fingerprint is None or self.accepted is None:
+        if measurement.fingerprint is None or self.acceptance is None:
             return ()
-        others = differences(measurement.fingerprint.software, self.accepted.software)
+        others = differences(measurement.fingerprint.software, self.acceptance.software)
         return tuple(
             f"{name} {measured}, accepted with {accepted}"
             for name, (measured, accepted) in others.items()

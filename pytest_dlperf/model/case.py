@@ -82,6 +82,8 @@ class Case:
     batch_per_device: int
     options: tuple[str, ...] = ()
     topology: Topology
+    reference_topology: Topology | None = field(default=SINGLE_DEVICE, compare=False)
+    """What speedups are taken over; ``None`` for nothing. No part of the id."""
 
     id: str = field(init=False, compare=False, repr=False)
     """The id under which tests, baselines and reports know the case."""
@@ -107,8 +109,8 @@ class Case:
         object.__setattr__(self, "id", case_id)
 
     @classmethod
-    def parse(cls, case_id: str) -> Case:
-        """Read a case back from its id.
+    def from_id(cls, case_id: str) -> Case:
+        """Read a case back from its id; its reference topology is the usual one.
 
         Raises:
             ValueError: The text is not a case id.
@@ -129,7 +131,7 @@ class Case:
         )
 
     def __str__(self) -> str:
-        """Write the form that ``parse`` reads."""
+        """Write the form that ``from_id`` reads."""
         return self.id
 
     @property
@@ -149,9 +151,16 @@ class Case:
         return self.topology.world_size * self.batch_per_device
 
     @property
-    def single_device(self) -> Case:
-        """The same training on one device, against which a speedup is taken."""
-        return replace(self, topology=SINGLE_DEVICE)
+    def reference(self) -> Case | None:
+        """The same training over which a speedup is taken; ``None`` where there is none."""
+        if self.reference_topology is None:
+            return None
+        return replace(self, topology=self.reference_topology)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether it has a speedup: over a reference topology other than its own."""
+        return self.reference_topology not in (None, self.topology)
 
     def axes(self) -> dict[str, Any]:
         """Give what the id says by name: what the marker, the results file and others carry."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from pytest_dlperf.model.metric import Metric, RuleName
+
 
 class Verdict(str, Enum):
-    """What the gate says of one quantity of one case.
+    """What the gate says of one metric of one case.
 
     The first two pass a test. The third passes it too, but not in a strict session.
     """
@@ -16,7 +18,7 @@ class Verdict(str, Enum):
     PASS = "pass"  # noqa: S105 - a verdict, no password
     IMPROVED = "improved"
     ENVIRONMENT_SHIFT = "environment_shift"
-    """Slower than the baseline, but not than the accepted software tonight on the same hosts."""
+    """Worse than the baseline, but not than the accepted software tonight on the same hosts."""
     REGRESSED = "regressed"
     INCONCLUSIVE = "inconclusive"
     NO_BASELINE = "no_baseline"
@@ -50,20 +52,6 @@ _WORST_FIRST: Final = (
 )
 
 
-class Quantity(str, Enum):
-    """What is judged."""
-
-    THROUGHPUT = "throughput"
-    SPEEDUP = "speedup"
-
-
-class RuleName(str, Enum):
-    """The rules that a gate can decide by."""
-
-    TOLERANCE = "tolerance"
-    SEQUENTIAL = "sequential"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What a rule makes of tonight's runs, and how well it can see."""
@@ -72,9 +60,10 @@ class Decision:
     verdict: Verdict
     reference: float
     """What tonight is held against: the accepted number, or the last accepted sessions pooled; in
-    the unit of the runs, or a ratio for a speedup."""
+    the metric's unit."""
     difference_percent: float
-    """How far tonight lies above the reference, as the rule sees it; negative: below."""
+    """How far tonight lies above the reference, as the rule sees it; negative: below. Which of
+    them is worse says the metric's direction."""
     tolerance_percent: float
     """The largest loss that passes with so many runs."""
     interval_percent: tuple[float, float] | None = None
@@ -91,20 +80,20 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The verdict on one quantity of one case, with the numbers that led to it."""
+    """The verdict on one metric of one case, with the numbers that led to it."""
 
-    quantity: Quantity
+    metric: Metric
     verdict: Verdict
     """The decision's, unless a later step (the control arm, an acceptance) settled another."""
     measured: float | None = None
-    """Tonight's median, in the unit per second; for a speedup, the ratio of two medians."""
+    """Tonight's median in the metric's unit; for a ratio, that of two medians."""
     accepted: float | None = None
     """The number that a person agreed to."""
     decision: Decision | None = None
     """What the rule made of the runs; ``None`` where nothing was compared."""
     reason: str | None = None
     ends: tuple[str, ...] = ()
-    """The throughputs of both ends of a speedup, for the reader."""
+    """The numbers of both ends of a ratio, for the reader."""
     notes: tuple[str, ...] = ()
     """Worth knowing; they change no verdict."""
     recorded: bool = False
@@ -113,6 +102,12 @@ class Judgement:
     """Why a number that was to be accepted is not."""
     excused: bool = False
     """Whether the test was expected to fail, and did."""
+
+    @property
+    def loss_percent(self) -> float | None:
+        """By how much tonight is worse than the reference; negative: better."""
+        difference, better = self.difference_percent, self.metric.better
+        return None if difference is None or better is None else -better.sign * difference
 
     @property
     def rule(self) -> RuleName | None:

@@ -1,4 +1,4 @@
-"""A measured case: its runs, their median, mean, spread and speedup, and what they ran on."""
+"""A measured case: its runs, the samples of their metrics, and what they ran on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 from typing import ClassVar, Final, Protocol, final
 
 from pytest_dlperf.model import statistics
+from pytest_dlperf.model.metric import Metric
 
 
 class Estimator(str, Enum):
@@ -59,15 +60,17 @@ class Run:
 
     run: int
     """Its number, as in the name of its log."""
-    throughput: float | None
-    """In the system's unit per second over all devices; ``None`` unless the status is ok."""
     status: RunStatus
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What was read of it, by the metric's name; empty unless the status is ok."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why a declared metric is not there, by its name: what was looked for, and where."""
     reason: str | None = None
     """What was wrong or, on an ok run, what is worth knowing."""
     log: str | None = None
     """Path of the main log."""
     steps: int | None = None
-    """The number of steps that the throughput rests on."""
+    """The number of steps that its numbers rest on."""
     failed_attempts: tuple[Run, ...] = ()
     """Attempts before it that failed or hung, where the system allows that a run is repeated."""
 
@@ -96,67 +99,108 @@ def differences(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """The numbers of one metric, one of each run that counts, in the order of the runs."""
+
+    metric: Metric
+    values: tuple[float, ...]
+    decimals: int | None = None
+    """What median and mean are rounded to; ``None``: not at all."""
+
+    @property
+    def median(self) -> float | None:
+        """What baselines are compared with; ``None`` without a run."""
+        return self._rounded(statistics.median(self.values)) if self.values else None
+
+    @property
+    def mean(self) -> float | None:
+        """The mean, for the reader; ``None`` without a run."""
+        return self._rounded(statistics.mean(self.values)) if self.values else None
+
+    @property
+    def spread(self) -> float | None:
+        """Coefficient of variation between the runs; ``None`` below two runs, or around zero."""
+        if len(self.values) < 2:  # noqa: PLR2004 - one value has no deviation
+            return None
+        middle = statistics.mean(self.values)
+        return statistics.sample_standard_deviation(self.values) / abs(middle) if middle else None
+
+    def _rounded(self, value: float) -> float:
+        return value if self.decimals is None else statistics.rounded(value, self.decimals)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """All runs of one case under one estimator."""
 
     case_id: str
-    unit: str
-    """What throughput counts per second, such as ``images/s``."""
     estimator: Estimator
+    metrics: tuple[Metric, ...]
+    """What its runs may have: declared and built in, the throughput first."""
     runs: tuple[Run, ...]
     fingerprint: Fingerprint | None = None
     """``None`` where nobody could look: logs that exist may be of any machine."""
     available_runs: int | None = None
     """How many runs could be had; ``None`` for as many as wanted, where runs are launched."""
 
-    @property
-    def throughputs(self) -> tuple[float, ...]:
-        """Throughputs of the runs that count, in the order of the runs."""
-        return tuple(run.throughput for run in self.runs if run.throughput is not None)
+    def metric(self, name: str) -> Metric:
+        """Return a metric by its name.
 
-    @property
-    def median(self) -> float | None:
-        """Median throughput: what baselines are compared with. ``None`` without a run."""
-        return self._rounded(statistics.median(self.throughputs)) if self.throughputs else None
+        Raises:
+            KeyError: The runs cannot have it.
+        """
+        for metric in self.metrics:
+            if metric.name == name:
+                return metric
+        raise KeyError(name)
 
-    @property
-    def mean(self) -> float | None:
-        """Mean throughput, for the reader; ``None`` without a run."""
-        return self._rounded(statistics.mean(self.throughputs)) if self.throughputs else None
+    def samples(self, name: str) -> Samples:
+        """Return the numbers of a metric, as many as runs have it.
 
-    @property
-    def spread(self) -> float | None:
-        """Coefficient of variation between the runs; ``None`` below two runs."""
-        values = self.throughputs
-        if len(values) < 2:  # noqa: PLR2004 - one value has no deviation
-            return None
-        return statistics.sample_standard_deviation(values) / statistics.mean(values)
+        Raises:
+            KeyError: The runs cannot have it.
+        """
+        return Samples(
+            metric=self.metric(name),
+            values=tuple(run.metrics[name] for run in self.runs if name in run.metrics),
+            decimals=self._decimals,
+        )
 
     @property
     def broken_runs(self) -> tuple[Run, ...]:
         """Runs that failed, hung or are invalid."""
         return tuple(run for run in self.runs if run.status is not RunStatus.OK)
 
-    def speedup_over(self, single_device: Measurement) -> float | None:
-        """Divide the median by that of one device; ``None`` without either.
+    def missing(self, name: str) -> Run | None:
+        """Return the first whole run that lacks a metric; ``None`` if all have it."""
+        lacking = (run for run in self.runs if name not in run.metrics)
+        return next((run for run in lacking if run.status is RunStatus.OK), None)
+
+    def ratio(self, metric: Metric, reference: Measurement) -> float | None:
+        """Divide the median of what a derived metric is over by the reference's.
+
+        ``None`` without either.
 
         Raises:
             ValueError: The two measurements are of different estimators or units.
         """
-        if (self.estimator, self.unit) != (single_device.estimator, single_device.unit):
+        if metric.ratio_of is None:
+            raise AssertionError(f"{metric.name} is no ratio")
+        own, other = self.samples(metric.ratio_of), reference.samples(metric.ratio_of)
+        if (self.estimator, own.metric.unit) != (reference.estimator, other.metric.unit):
             raise ValueError(
-                f"a speedup needs one estimator and unit: {self.case_id} has "
-                f"{self.estimator.value} in {self.unit}, {single_device.case_id} has "
-                f"{single_device.estimator.value} in {single_device.unit}"
+                f"a {metric.name} needs one estimator and unit: {self.case_id} has "
+                f"{self.estimator.value} in {own.metric.unit}, {reference.case_id} has "
+                f"{reference.estimator.value} in {other.metric.unit}"
             )
-        if self.median is None or single_device.median is None:
+        if own.median is None or other.median is None:
             return None
-        return self._rounded(self.median / single_device.median)
+        ratio = own.median / other.median
+        return ratio if self._decimals is None else statistics.rounded(ratio, self._decimals)
 
-    def _rounded(self, value: float) -> float:
-        if self.estimator is Estimator.PUBLISHED:
-            return statistics.rounded(value, PUBLISHED_DECIMALS)
-        return value
+    @property
+    def _decimals(self) -> int | None:
+        return PUBLISHED_DECIMALS if self.estimator is Estimator.PUBLISHED else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +225,8 @@ class Repeats(Protocol):
     def may_be_fewer(self) -> bool:
         """Tell whether fewer runs than the largest number may suffice."""
 
-    def is_enough(self, throughputs: Sequence[float]) -> bool:
-        """Tell whether these throughputs, in the order of their runs, suffice."""
+    def is_enough(self, runs: Sequence[Run]) -> bool:
+        """Tell whether these runs suffice."""
 
 
 @final
@@ -193,6 +237,6 @@ class FixedRepeats:
     at_most: int | None
     may_be_fewer: ClassVar[bool] = False
 
-    def is_enough(self, throughputs: Sequence[float]) -> bool:
+    def is_enough(self, runs: Sequence[Run]) -> bool:
         """Tell whether the number is reached."""
-        return self.at_most is not None and len(throughputs) >= self.at_most
+        return self.at_most is not None and len(runs) >= self.at_most

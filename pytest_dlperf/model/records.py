@@ -7,23 +7,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.baseline import Baseline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedNumbers:
-    """What a case's baseline says, as reports show it.
+class Accepted:
+    """What a baseline says of one metric, as reports show it.
 
-    ``at`` is when the session of the numbers began (ISO 8601 with its zone), ``machine`` and
-    ``software`` are what they were taken on, as far as that was recorded.
+    ``at`` is when the session of the number began (ISO 8601 with its zone), ``machine`` and
+    ``software`` are what it was taken on, as far as that was recorded.
     """
 
-    throughput: float
-    speedup: float | None
+    number: float
     estimator: str
     at: str | None = None
     reason: str | None = None
@@ -32,18 +32,17 @@ class AcceptedNumbers:
     software: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, baseline: Baseline) -> AcceptedNumbers:
+    def of(cls, baseline: Baseline) -> Accepted:
         """Take from a baseline what reports show."""
-        accepted = baseline.accepted
+        source = baseline.acceptance
         return cls(
-            throughput=baseline.throughput,
-            speedup=baseline.speedup,
+            number=baseline.accepted,
             estimator=baseline.estimator.value,
-            at=accepted.at if accepted else None,
-            reason=accepted.reason if accepted else None,
-            commit=accepted.commit if accepted else None,
+            at=source.at if source else None,
+            reason=source.reason if source else None,
+            commit=source.commit if source else None,
             machine=dict(baseline.machine),
-            software=dict(accepted.software) if accepted else {},
+            software=dict(source.software) if source else {},
         )
 
 
@@ -54,18 +53,41 @@ class TestRecord:
     __test__ = False  # no test, whatever pytest makes of the name
 
     case: Case
-    quantity: Quantity
+    metric: str
     """What the test is about, for want of a judgement that says it."""
     measurements: Mapping[str, Measurement] = field(default_factory=dict)
     interleaved: Mapping[str, InterleavedRuns] = field(default_factory=dict)
     """Runs beside the accepted software, by case."""
-    accepted: AcceptedNumbers | None = None
-    """The baseline that the case was held against; ``None`` where it could not be."""
-    stored_baseline: AcceptedNumbers | None = None
-    """The baseline that there was, also where nothing could be held against it."""
-    judgements: Mapping[Quantity, Judgement] = field(default_factory=dict)
+    accepted: Mapping[str, Accepted] = field(default_factory=dict)
+    """What the case was held against, by metric; without what could not be compared."""
+    stored: Mapping[str, Accepted] = field(default_factory=dict)
+    """The baselines that there were, also where nothing could be held against them."""
+    judgements: Mapping[str, Judgement] = field(default_factory=dict)
+    """By metric."""
     host_faults: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What was found to be wrong with hosts, by host: one system may need more than another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricResult:
+    """All that a session knows of one metric of one case."""
+
+    metric: Metric
+    median: float | None = None
+    mean: float | None = None
+    spread: float | None = None
+    """Coefficient of variation between the runs."""
+    accepted: Accepted | None = None
+    """What it was held against; ``None`` where it could not be."""
+    judgement: Judgement | None = None
+    """``None`` where no test of it has finished, or none judges it."""
+
+    @property
+    def reference(self) -> float | None:
+        """What a difference is taken from: the pooled last sessions, or the accepted number."""
+        if self.judgement is not None and self.judgement.reference is not None:
+            return self.judgement.reference
+        return self.accepted.number if self.accepted is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,25 +96,66 @@ class CaseResult:
 
     case: Case
     measurement: Measurement | None = None
-    single_device: Measurement | None = None
-    """What the speedup is taken over."""
+    reference: Measurement | None = None
+    """What the speedup is taken over: the case's reference topology."""
     interleaved: InterleavedRuns | None = None
     """Runs beside the accepted software, where there were any."""
     is_whole: bool = True
     """Whether no test of the case was lost with its worker."""
-    unfinished: tuple[Quantity, ...] = ()
-    """What a test was selected of that never came to its end."""
-    speedup: float | None = None
-    accepted: AcceptedNumbers | None = None
-    """The baseline that the case was held against; ``None`` where it could not be."""
-    stored_baseline: AcceptedNumbers | None = None
-    """The baseline that there was, also where nothing could be held against it."""
-    judgements: Mapping[Quantity, Judgement] = field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
+    """Metrics that a test was selected of which never came to its end."""
+    accepted: Mapping[str, Accepted] = field(default_factory=dict)
+    """What the case was held against, by metric; without what could not be compared."""
+    stored: Mapping[str, Accepted] = field(default_factory=dict)
+    """The baselines that there were, also where nothing could be held against them."""
+    judgements: Mapping[str, Judgement] = field(default_factory=dict)
+    """By metric."""
 
-    def verdict(self, quantity: Quantity) -> Verdict | None:
-        """Return the verdict on a quantity; ``None`` where no test of it has finished."""
-        judgement = self.judgements.get(quantity)
+    @property
+    def speedup(self) -> float | None:
+        """How many times the throughput of the reference topology; ``None`` if not measured."""
+        own, over = self.measurement, self.reference
+        # With a broken run on either end the speedup is not measured.
+        if own is None or over is None or own.broken_runs or over.broken_runs:
+            return None
+        return own.ratio(SPEEDUP_METRIC, over)
+
+    def verdict(self, metric: str) -> Verdict | None:
+        """Return the verdict on a metric; ``None`` where no test of it has finished."""
+        judgement = self.judgements.get(metric)
         return judgement.verdict if judgement else None
+
+    def metrics(self) -> dict[str, MetricResult]:
+        """Collect what is known of each metric, by name: measured, judged or accepted.
+
+        In the order of the measurement's metrics, the speedup behind the throughput.
+        """
+        known: dict[str, Metric] = {}
+        for metric in self.measurement.metrics if self.measurement is not None else ():
+            known[metric.name] = metric
+            if metric.name == SPEEDUP_METRIC.ratio_of and self.case.is_scaled:
+                known[SPEEDUP_METRIC.name] = SPEEDUP_METRIC
+        known |= {judgement.metric.name: judgement.metric for judgement in self.judgements.values()}
+        return {name: self._metric(metric) for name, metric in known.items()}
+
+    def metric(self, name: str) -> MetricResult | None:
+        """Return what is known of one metric; ``None`` for nothing."""
+        return self.metrics().get(name)
+
+    def _metric(self, metric: Metric) -> MetricResult:
+        name = metric.name
+        given = MetricResult(
+            metric=metric, accepted=self.accepted.get(name), judgement=self.judgements.get(name)
+        )
+        if metric.ratio_of is not None:
+            return replace(given, median=self.speedup)
+        try:
+            samples = self.measurement.samples(name) if self.measurement is not None else None
+        except KeyError:
+            samples = None
+        if samples is None:
+            return given
+        return replace(given, median=samples.median, mean=samples.mean, spread=samples.spread)
 
 
 def merge(result: CaseResult, record: TestRecord) -> CaseResult:
@@ -100,40 +163,33 @@ def merge(result: CaseResult, record: TestRecord) -> CaseResult:
     judgements = result.judgements
     for judgement in record.judgements.values():
         judgements = with_worse(judgements, judgement)
-    accepted = result.accepted
-    # A test of the speedup may have found that the accepted one is none to compare with.
-    if record.accepted is not None and (accepted is None or record.accepted.speedup is None):
-        accepted = record.accepted
     merged = replace(
         result,
         interleaved=record.interleaved.get(result.case.id, result.interleaved),
-        accepted=accepted,
-        stored_baseline=record.stored_baseline or result.stored_baseline,
+        accepted={**result.accepted, **record.accepted},
+        stored={**result.stored, **record.stored},
         judgements=judgements,
     )
     return with_measurements(merged, record.measurements)
 
 
 def with_measurements(result: CaseResult, measurements: Mapping[str, Measurement]) -> CaseResult:
-    """Give a case its own measurement, by case, and that of its single device."""
-    measurement = measurements.get(result.case.id, result.measurement)
-    single = measurements.get(result.case.single_device.id, result.single_device)
-    speedup = result.speedup
-    if measurement is not None and single is not None:
-        # With a broken run on either end the speedup is not measured.
-        is_whole = not (measurement.broken_runs or single.broken_runs)
-        speedup = measurement.speedup_over(single) if is_whole else None
-    return replace(result, measurement=measurement, single_device=single, speedup=speedup)
+    """Give a case its own measurement, by case, and that of its reference."""
+    over = result.case.reference
+    return replace(
+        result,
+        measurement=measurements.get(result.case.id, result.measurement),
+        reference=measurements.get(over.id, result.reference) if over else None,
+    )
 
 
-def with_worse(
-    judgements: Mapping[Quantity, Judgement], new: Judgement
-) -> Mapping[Quantity, Judgement]:
-    """Add a judgement, unless there is a worse one on its quantity."""
-    known = judgements.get(new.quantity)
+def with_worse(judgements: Mapping[str, Judgement], new: Judgement) -> Mapping[str, Judgement]:
+    """Add a judgement, unless there is a worse one on its metric."""
+    name = new.metric.name
+    known = judgements.get(name)
     if known is not None and _badness(known) <= _badness(new):
         return judgements
-    return {**judgements, new.quantity: new}
+    return {**judgements, name: new}
 
 
 def _badness(judgement: Judgement) -> tuple[int, bool]:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.records import CaseResult
 
 _TIME: Final = re.compile(
@@ -29,7 +30,7 @@ class BaselineChange:
     """One number of one case that the session accepted."""
 
     case_id: str
-    quantity: str
+    metric: str
     unit: str
     old: float | None
     """The accepted number so far, in ``unit``; ``None`` where there was none."""
@@ -58,8 +59,8 @@ class Results:
     """Whether skipped cases and an ``environment_shift`` failed their tests."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """The machine that pytest ran on."""
-    units: Mapping[str, str] = field(default_factory=dict)
-    """Units of throughput by system, also of cases that were not measured."""
+    metrics: Mapping[str, tuple[Metric, ...]] = field(default_factory=dict)
+    """What each system measures, also of cases that were not measured; by its id."""
     log_names: Mapping[str, str] = field(default_factory=dict)
     """First parts of logs' names by system; no results file has them."""
     cases: tuple[CaseResult, ...] = ()
@@ -67,12 +68,6 @@ class Results:
     """Faults by host."""
     ignored_logs: tuple[IgnoredLog, ...] = ()
     baseline_changes: tuple[BaselineChange, ...] = ()
-
-    def unit_of(self, result: CaseResult) -> str | None:
-        """Give the unit of a case's throughput, which is per second."""
-        if result.measurement is not None:
-            return result.measurement.unit
-        return self.units.get(result.case.system)
 
     @property
     def elapsed(self) -> timedelta | None:
