@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--measurements", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    cases = [Case.parse(f"paddle-resnet50-fp32-b{batch}-4n8g") for batch in range(1, CASES + 1)]
+    cases = [Case.from_id(f"paddle-resnet50-fp32-b{batch}-4n8g") for batch in range(1, CASES + 1)]
     with tempfile.TemporaryDirectory() as name:
         measure(Path(name), cases, options.measurements // CASES + 1, options.repeats)
 

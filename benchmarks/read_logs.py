@@ -92,18 +92,19 @@ def read_ours(path: str, last: int) -> str:
     from pytest_dlperf.logs.throughput import LogReading
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Window
+    from pytest_dlperf.model.metric import THROUGHPUT
 
     run = LogReading(
         path,
         number=1,
-        case=Case.parse(f"ngc_pytorch-resnet50-fp32-b{BATCH}-1n1g"),
+        case=Case.from_id(f"ngc_pytorch-resnet50-fp32-b{BATCH}-1n1g"),
         log_format=BUILTIN_FORMATS["dllogger"],
         window=Window(warmup_steps=WARMUP, measured_steps=last - WARMUP - SETTLING),
         estimator=Estimator.STEADY,
     ).finish()
-    if run.throughput is None:
+    if not run.metrics:
         raise SystemExit(run.reason)
-    return f"{run.throughput:.3f}"
+    return f"{run.metrics[THROUGHPUT]:.3f}"
 
 
 def read_in_memory(path: str, last: int) -> str:

@@ -22,7 +22,7 @@ START = datetime(2020, 9, 15, 14, 29, 18, 553769)  # noqa: DTZ001 - logs tell no
 
 
 def case(topology: str = "1n1g", *, batch: int = 128, precision: str = "fp32") -> Case:
-    return Case.parse(f"framework-model-{precision}-b{batch}-{topology}")
+    return Case.from_id(f"framework-model-{precision}-b{batch}-{topology}")
 
 
 def measured(  # noqa: PLR0913 - a log and everything that it is judged by

@@ -608,7 +608,7 @@ def test_no_shell_reads_what_a_node_is_given(tmp_path: Path, name: str) -> None:
         devices=Devices.CPU,
     )
     log = tmp_path / f"{name}.log"
-    case = Case.parse("pytorch-resnet18-fp32-b8-1n1g")
+    case = Case.from_id("pytorch-resnet18-fp32-b8-1n1g")
     outcome = run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log)
     assert outcome.succeeded
     folder = str(tmp_path / name)
@@ -784,7 +784,7 @@ def test_the_port_of_a_node_is_nobody_elses_but_a_server_gets_it(tmp_path: Path)
     spec = LaunchSpec(
         command=(*python(code, "{node_port}", "{node_endpoints}"),), devices=Devices.CPU
     )
-    case = Case.parse("pytorch-resnet18-fp32-b8-2n1g")
+    case = Case.from_id("pytorch-resnet18-fp32-b8-2n1g")
     log = tmp_path / "run_1.log"
     assert run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log).succeeded
     first, second = (
@@ -835,7 +835,7 @@ def test_a_scratch_folder_is_removed_whatever_is_in_it(tmp_path: Path, what: str
         code = "import os; os.mkdir('d'); open('d/file', 'w').close(); os.chmod('d', 0o555)"
     code = f"import os, sys; print(sys.argv[1], flush=True); os.chdir(sys.argv[1])\n{code}"
     spec = LaunchSpec(command=python(code, "{scratch_directory}"), devices=Devices.CPU)
-    case = Case.parse("pytorch-resnet18-fp32-b8-1n1g")
+    case = Case.from_id("pytorch-resnet18-fp32-b8-1n1g")
     log = tmp_path / "run_1.log"
     assert run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log).succeeded
     assert not Path(log.read_text().strip()).exists()
@@ -855,7 +855,7 @@ def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path: Path) ->
     spec = LaunchSpec(
         command=python(code, "{scratch_directory}", str(elsewhere)), devices=Devices.CPU
     )
-    case = Case.parse("pytorch-resnet18-fp32-b8-1n1g")
+    case = Case.from_id("pytorch-resnet18-fp32-b8-1n1g")
     log = tmp_path / "run_1.log"
     told: list[str] = []
     try:

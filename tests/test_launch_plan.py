@@ -25,7 +25,7 @@ from pytest_dlperf.launch.plan import Node, NodeCommand, endpoint, plan_run
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
-CASE: Final = Case.parse("pytorch-resnet18-fp32-b8-2n4g")
+CASE: Final = Case.from_id("pytorch-resnet18-fp32-b8-2n4g")
 WINDOW: Final = Window(warmup_steps=5, measured_steps=15)
 LOG: Final = Path("/runs/pytorch-resnet18/2n4g/r18_b8_fp32_3.log")
 NOBODY_SET_ANYTHING: Final = LaunchVariables()
@@ -228,7 +228,7 @@ def test_ipv6_addresses_are_in_brackets_where_a_number_follows() -> None:
     ],
 )
 def test_a_condition_holds_when_all_that_it_says_is_so(when: Condition, *, holds: bool) -> None:
-    case = Case.parse("pytorch-resnet18-fp32-b8-dali+xla-2n4g")
+    case = Case.from_id("pytorch-resnet18-fp32-b8-dali+xla-2n4g")
     entry = LaunchSpec(command=("t", ConditionalArguments(arguments=("--a", "{nodes}"), when=when)))
     expected = ("t", "--a", "2") if holds else ("t",)
     assert planned(entry, case=case)[0].arguments == expected

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from suites import Suite
 
     from pytest_dlperf.measure.by_launching import RunProgress
-    from pytest_dlperf.model.measurement import Repeats
+    from pytest_dlperf.model.measurement import Repeats, Run
 
-CASE = Case.parse(CASES[0])
+CASE = Case.from_id(CASES[0])
 
 
 @dataclass
@@ -34,12 +34,12 @@ class EnoughFrom:
 
     number: int
     at_most: int = 9
-    asked: list[list[float]] = field(default_factory=list)
+    asked: list[list[Run]] = field(default_factory=list)
     may_be_fewer: bool = True
 
-    def is_enough(self, throughputs: Sequence[float]) -> bool:
-        self.asked.append(list(throughputs))
-        return len(throughputs) >= self.number
+    def is_enough(self, runs: Sequence[Run]) -> bool:
+        self.asked.append(list(runs))
+        return len(runs) >= self.number
 
 
 def numbers_of(shown: Sequence[RunProgress]) -> list[str]:
@@ -54,7 +54,7 @@ def test_runs_are_launched_until_the_rule_has_enough(suite: Suite) -> None:
     shown: list[RunProgress] = []
     measurement = measurer(suite, repeats=lambda _: rule, show=shown.append).measure(CASE)
     assert len(tiny.starts()) == len(measurement.runs) == 3
-    assert rule.asked[-1] == list(measurement.throughputs)
+    assert rule.asked[-1] == list(measurement.runs)
     assert numbers_of(shown) == [f"run {run} of at most 9" for run in (1, 2, 3)]
 
 

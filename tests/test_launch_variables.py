@@ -41,7 +41,7 @@ SPEC: Final = LaunchSpec(
         "dali": Variable(meaning="the DALI file", kind=VariableKind.FILE),
     },
 )
-CASE: Final = Case.parse("paddle-resnet50-fp32-b128-1n1g")
+CASE: Final = Case.from_id("paddle-resnet50-fp32-b128-1n1g")
 WITH_DALI: Final = replace(CASE, options=("dali",))
 
 

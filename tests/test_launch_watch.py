@@ -158,7 +158,7 @@ def test_a_trainer_that_never_ends_is_complete_in_both_estimators(
         assert run.look() is None
         run.write(make.pytorch_record(0, line // 8, 5005, 0.25) + "\n")
     assert run.look() is Stop.COMPLETE
-    assert run.watch.finish().throughput == run.case.global_batch / 0.25
+    assert run.watch.finish().metrics["throughput"] == run.case.global_batch / 0.25
 
 
 def test_the_answer_stays_and_nothing_more_is_read(watched: Watching) -> None:

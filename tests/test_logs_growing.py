@@ -181,7 +181,7 @@ def test_a_log_is_complete_with_the_line_that_its_number_needs_last(
     growing = Growing(tmp_path / "run.log", log, estimator)
     whole = Growing(tmp_path / "whole.log", log, estimator)
     whole.path.write_text(log[1])
-    number = whole.measured().throughput
+    number = whole.measured().metrics.get("throughput")
     lines = log[1].splitlines(keepends=True)
     for line in lines:
         if growing.grow(line) is not LogState.GROWING:
@@ -196,7 +196,7 @@ def test_a_log_is_complete_with_the_line_that_its_number_needs_last(
     assert reading.steps.slowest >= reading.steps.window
     if estimator is Estimator.STEADY and log is not SELDOM:
         assert reading.steps.slowest == reading.steps.window
-    assert reading.finish().throughput == number
+    assert reading.finish().metrics.get("throughput") == number
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])

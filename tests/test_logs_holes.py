@@ -54,7 +54,7 @@ def without(log: str, begin: int, end: int) -> str:
 
 def refused(run: Run) -> str:
     assert run.status is RunStatus.INVALID
-    assert run.throughput is None
+    assert run.metrics.get("throughput") is None
     assert run.reason is not None
     return run.reason
 
@@ -75,7 +75,7 @@ def refused(run: Run) -> str:
 def test_a_hole_that_touches_the_window(tmp_path: Path, name: str, begin: int, end: int) -> None:
     log_format, maker = MAKERS[name]
     log = maker([0.5] * 150)
-    assert make.measured(tmp_path, log, log_format).throughput == pytest.approx(256)
+    assert make.measured(tmp_path, log, log_format).metrics.get("throughput") == pytest.approx(256)
     reason = refused(make.measured(tmp_path, without(log, begin, end), log_format))
     assert f"none between step {begin - 1} and step {end}, counted from 1" in reason
 
@@ -125,14 +125,14 @@ def test_a_speed_that_covers_the_whole_window_is_one(tmp_path: Path) -> None:
     log = "".join(f"it {k}: 512\n" for k in range(100, 500, 100))
     window = Window(warmup_steps=100, measured_steps=100)
     run = make.measured(tmp_path, log, CUSTOM_RATES, window=window)
-    assert (run.throughput, run.steps) == (512, 100)
+    assert (run.metrics.get("throughput"), run.steps) == (512, 100)
 
 
 def test_the_first_steps_may_be_printed_more_often(tmp_path: Path) -> None:
     numbers = [*range(1, 10), *range(10, 200, 10)]
     log = "".join(f"{k / 4} it {k}\n" for k in numbers)
     run = make.measured(tmp_path, log, CUSTOM_STAMPS)
-    assert (run.throughput, run.steps) == (512, 100)
+    assert (run.metrics.get("throughput"), run.steps) == (512, 100)
 
 
 def test_an_epochs_last_interval_may_be_shorter(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_an_epochs_last_interval_may_be_shorter(tmp_path: Path) -> None:
     log = "".join(f"{k / 4} it {k}\n" for k in numbers)
     window = Window(warmup_steps=100, measured_steps=290)
     run = make.measured(tmp_path, log, CUSTOM_STAMPS, window=window)
-    assert (run.throughput, run.steps) == (512, 260)
+    assert (run.metrics.get("throughput"), run.steps) == (512, 260)
 
 
 @pytest.mark.parametrize("name", ["pytorch_imagenet", "shared"])
@@ -161,12 +161,12 @@ def test_the_published_lines_stand_for_the_steps_they_should(tmp_path: Path, nam
     maker = make.OF_ONE_RANK[name]
     log = maker([0.5] * 200)
     published = Estimator.PUBLISHED
-    assert make.measured(tmp_path, log, name, estimator=published).throughput == 256
+    assert make.measured(tmp_path, log, name, estimator=published).metrics.get("throughput") == 256
     for begin, end in ((60, 80), (60, 61), (119, 121)):
         run = make.measured(tmp_path, without(log, begin, end), name, estimator=published)
         assert f"none of the {end - begin} before step " in refused(run)
     behind = make.measured(tmp_path, without(log, 130, 140), name, estimator=published)
-    assert behind.throughput == 256
+    assert behind.metrics.get("throughput") == 256
 
 
 def test_the_published_first_steps_of_an_epoch_may_be_missing(tmp_path: Path) -> None:

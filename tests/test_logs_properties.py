@@ -123,13 +123,12 @@ def measured(
 
 def check_sane(run: Run) -> None:
     if run.status is RunStatus.OK:
-        assert run.throughput is not None
-        assert math.isfinite(run.throughput)
-        assert run.throughput > 0
+        assert math.isfinite(run.metrics["throughput"])
+        assert run.metrics["throughput"] > 0
         assert run.steps
     else:
         assert run.status is RunStatus.INVALID
-        assert run.throughput is None
+        assert run.metrics.get("throughput") is None
         assert run.reason
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, THROUGHPUT, throughput
 from pytest_dlperf.model.plain import from_plain, to_plain
 
 
@@ -19,56 +20,63 @@ def measurement(
     runs = (
         Run(
             run=number,
-            throughput=value,
             status=RunStatus.OK if value is not None else RunStatus.INVALID,
+            metrics={} if value is None else {THROUGHPUT: value},
         )
         for number, value in enumerate(throughputs, 1)
     )
     return Measurement(
         case_id="paddle-resnet50-fp32-b128-4n8g",
-        unit="images/s",
         estimator=estimator,
+        metrics=(throughput("images/s"), SPEEDUP_METRIC),
         runs=tuple(runs),
     )
+
+
+def median(measured: Measurement) -> float | None:
+    return measured.samples(THROUGHPUT).median
 
 
 def test_a_published_case_has_its_printed_figures() -> None:
     many = measurement(9256.12, 9349.71, 9359.18, 9353.71, 9346.64, 9306.93)
     one = measurement(354.32, 354.71, 353.04, 352.08, 352.07, 352.39)
 
-    assert (many.median, many.mean) == (9348.17, 9328.72)
-    assert many.speedup_over(one) == 26.5
-    assert many.spread == pytest.approx(0.0043, abs=5e-5)
+    samples = many.samples(THROUGHPUT)
+    assert (samples.median, samples.mean) == (9348.17, 9328.72)
+    assert many.ratio(SPEEDUP_METRIC, one) == 26.5
+    assert samples.spread == pytest.approx(0.0043, abs=5e-5)
 
 
 def test_steady_numbers_are_not_rounded() -> None:
-    assert measurement(0.5312345, estimator=Estimator.STEADY).median == 0.5312345
+    assert median(measurement(0.5312345, estimator=Estimator.STEADY)) == 0.5312345
 
 
 def test_broken_runs_are_kept_but_not_counted() -> None:
     mixed = measurement(100.0, None, 300.0)
-    assert (mixed.median, len(mixed.runs), len(mixed.broken_runs)) == (200.0, 3, 1)
+    assert (median(mixed), len(mixed.runs), len(mixed.broken_runs)) == (200.0, 3, 1)
 
 
 def test_without_runs_there_are_no_numbers() -> None:
     nothing = measurement(None)
-    assert (nothing.median, nothing.mean, nothing.spread) == (None, None, None)
-    assert nothing.speedup_over(measurement(100.0)) is None
-    assert measurement(100.0).speedup_over(nothing) is None
+    samples = nothing.samples(THROUGHPUT)
+    assert (samples.median, samples.mean, samples.spread) == (None, None, None)
+    assert nothing.ratio(SPEEDUP_METRIC, measurement(100.0)) is None
+    assert measurement(100.0).ratio(SPEEDUP_METRIC, nothing) is None
 
 
 def test_one_run_has_no_spread() -> None:
-    assert measurement(100.0).spread is None
+    assert measurement(100.0).samples(THROUGHPUT).spread is None
 
 
 def test_a_speedup_over_another_estimator_is_refused() -> None:
+    steady = measurement(100.0, estimator=Estimator.STEADY)
     with pytest.raises(ValueError, match="one estimator and unit"):
-        measurement(100.0).speedup_over(measurement(100.0, estimator=Estimator.STEADY))
+        measurement(100.0).ratio(SPEEDUP_METRIC, steady)
 
 
 def test_the_order_of_the_runs_changes_nothing() -> None:
     values = (8940.3, 8468.23, 8781.78, 8648.47, 8851.62)
-    means = {measurement(*order).mean for order in permutations(values)}
+    means = {measurement(*order).samples(THROUGHPUT).mean for order in permutations(values)}
     assert len(means) == 1
 
 

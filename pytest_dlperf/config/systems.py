@@ -29,6 +29,7 @@ from pytest_dlperf.model.case import (
     check_precision,
 )
 from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric, throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +75,11 @@ class System:
     def id(self) -> str:
         """The name that cases, baselines and options know the system by."""
         return f"{self.framework}-{self.model}"
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What a run of it may have: the throughput, what is derived from it, and all others."""
+        return throughput(self.unit), SPEEDUP_METRIC
 
     @property
     def launch(self) -> LaunchSpec | None:

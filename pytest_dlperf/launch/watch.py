@@ -12,6 +12,7 @@ from pytest_dlperf.launch.hang import HangRule
 from pytest_dlperf.launch.record import Stop, Stopped
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.metric import THROUGHPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -168,7 +169,7 @@ class RunWatch:
             # The last steps may have come between two looks.
             steps = self._main.steps.window
             self._on_progress(
-                Progress(step=steps, steps=steps, throughput=run.throughput, left_s=0.0)
+                Progress(step=steps, steps=steps, throughput=run.metrics[THROUGHPUT], left_s=0.0)
             )
         return run
 

@@ -17,6 +17,7 @@ from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_n
 from pytest_dlperf.logs.shared import SharedSteps
 from pytest_dlperf.logs.steps import Span
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
+from pytest_dlperf.model.metric import THROUGHPUT
 
 if TYPE_CHECKING:
     import io
@@ -162,7 +163,6 @@ class LogReading:
         if estimate is None:
             return Run(
                 run=self.number,
-                throughput=None,
                 status=RunStatus.INVALID,
                 reason=self.reason,
                 log=str(self.path),
@@ -170,8 +170,8 @@ class LogReading:
             )
         return Run(
             run=self.number,
-            throughput=estimate.throughput,
             status=RunStatus.OK,
+            metrics={THROUGHPUT: estimate.throughput},
             reason=estimate.note,
             log=str(self.path),
             steps=estimate.steps,

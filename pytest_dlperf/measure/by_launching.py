@@ -140,7 +140,7 @@ class LaunchMeasurer:
     ) -> Measurement:
         return Measurement(
             case_id=launch.case.id,
-            unit=launch.system.unit,
+            metrics=launch.system.metrics,
             estimator=self.estimator,
             runs=tuple(runs),
             fingerprint=self.fleet.fingerprint(launch.case, launch.needed, leases),
@@ -196,7 +196,7 @@ class LaunchMeasurer:
             runs.append(self._repeated(launch, leases, number, show, is_first=not runs))
             if runs[-1].status is not RunStatus.OK:
                 break  # the verdict of the case; further runs would not change it
-            if repeats.is_enough([run.throughput for run in runs if run.throughput is not None]):
+            if repeats.is_enough(runs):
                 break
         return runs
 

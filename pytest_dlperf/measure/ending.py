@@ -43,7 +43,7 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
         if lines := last_lines(logs[rank]):
             head = f"; the log of node {rank}, {readable(str(logs[rank]))}, ends with:"
             reason += "\n".join([head, *lines])
-    return replace(run, throughput=None, status=status, reason=reason)
+    return replace(run, metrics={}, missing={}, status=status, reason=reason)
 
 
 def _ending(outcome: LaunchOutcome) -> tuple[RunStatus, str] | None:

@@ -48,7 +48,7 @@ class LogMeasurer:
             )
         return Measurement(
             case_id=case.id,
-            unit=system.unit,
+            metrics=system.metrics,
             estimator=self.estimator,
             runs=tuple(self._runs(case, system, found)),
             available_runs=len(found),
@@ -58,21 +58,21 @@ class LogMeasurer:
         self, case: Case, system: System, found: Sequence[tuple[int, list[str]]]
     ) -> Iterator[Run]:
         repeats = self.repeats(case)
-        throughputs: list[float] = []
+        runs: list[Run] = []
         # A broken run is one of them: nobody reads on until enough are sound.
         for number, logs in found[: repeats.at_most]:
             run = self._read(case, system, number, logs)
             yield run
-            if run.throughput is not None:
-                throughputs.append(run.throughput)
-                if repeats.is_enough(throughputs):
+            if run.status is RunStatus.OK:
+                runs.append(run)
+                if repeats.is_enough(runs):
                     return
 
     def _read(self, case: Case, system: System, run: int, logs: list[str]) -> Run:
         if len(logs) > 1:
             reason = f"{len(logs)} logs claim to be run {run}: {', '.join(map(repr, logs))}"
             log = readable(logs[0])
-            return Run(run=run, throughput=None, status=RunStatus.INVALID, reason=reason, log=log)
+            return Run(run=run, status=RunStatus.INVALID, reason=reason, log=log)
         path = Path(logs[0])
         read = LogReading(
             path,
