@@ -8,10 +8,28 @@ _FEW_DIGITS: Final = 1e9
 """What is larger is written with its exponent: nobody reads three hundred digits."""
 
 
+def digits(value: float, unit: str | None = None) -> str:
+    """Write a number without its unit, in as many digits as that has use for.
+
+    Rates and numbers without a unit have two decimals, as the original benchmark prints them, and
+    four significant digits below 10; ratios have two decimals, percentages three digits, all else
+    four digits and never fewer than its integral part has.
+    """
+    size = abs(value)
+    if size >= _FEW_DIGITS:
+        return f"{value:.4g}"
+    if unit == "x":
+        return f"{value:.2f}"
+    if unit is None or unit.endswith("/s"):
+        return f"{value:.2f}" if size >= 10 else f"{value:.4g}"  # noqa: PLR2004
+    if unit == "%":
+        return f"{value:.3g}"
+    return f"{value:.0f}" if size >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+
+
 def number(value: float, unit: str | None = None) -> str:
-    """Two decimals, four significant digits below 10; then the unit where it is known."""
-    has_decimals = 10 <= abs(value) < _FEW_DIGITS  # noqa: PLR2004
-    shown = f"{value:.2f}" if has_decimals else f"{value:.4g}"
+    """Write a number, then its unit where it is known."""
+    shown = digits(value, unit)
     return f"{shown} {unit}" if unit else shown
 
 

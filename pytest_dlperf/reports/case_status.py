@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def status_of(result: CaseResult) -> CaseStatus:
 
 
 def is_measured(result: CaseResult) -> bool:
-    """Tell whether there is a throughput of the case."""
-    return result.measurement is not None and bool(result.measurement.throughputs)
+    """Tell whether there is a number of the case."""
+    return result.measurement is not None and any(run.metrics for run in result.measurement.runs)
 
 
 def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
@@ -109,10 +109,7 @@ def word_of(judgement: Judgement) -> str:
 
 
 def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
-    """Say all verdicts of a case, each with its status, the worst first.
-
-    The quantity is named unless all agree and the throughput is among them.
-    """
+    """Say all verdicts of a case, each with its status, the worst first; once where all agree."""
     status = status_of(result)
     if status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED) or not result.judgements:
         return [(status.value, status)]
@@ -120,9 +117,9 @@ def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
     found |= {
         name: (word_of(judged), of_judgement(judged)) for name, judged in result.judgements.items()
     }
-    if len(set(found.values())) == 1 and Quantity.THROUGHPUT in found:
-        return [found[Quantity.THROUGHPUT]]
-    named = [(f"{name.value} {word}", status) for name, (word, status) in found.items()]
+    if len(set(found.values())) == 1:
+        return [next(iter(found.values()))]
+    named = [(f"{name} {word}", status) for name, (word, status) in found.items()]
     return sorted(named, key=lambda pair: pair[1].rank)
 
 

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.judgement import Quantity, RuleName
+from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.metric import RuleName
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run
-    from pytest_dlperf.model.records import CaseResult, TestRecord
+    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, Samples
+    from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.model.records import CaseResult, MetricResult, TestRecord
     from pytest_dlperf.model.results import BaselineChange
 
-CHANGE_HEADINGS: Final = ("case", "unit", "old", "new", "diff", "why")
+CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "why")
 
 
-def writer(quantity: str) -> Callable[[float | None], str]:
-    """Return the function that writes numbers of a quantity."""
-    return numbers.speedup if quantity == Quantity.SPEEDUP.value else numbers.throughput
-
-
-def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str]:
+def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, str]:
     """Return the cells of an accepted number, below ``CHANGE_HEADINGS``."""
-    written = writer(change.quantity)
     return (
         change.case_id,
+        change.metric,
         change.unit,
-        written(change.old),
-        written(change.new),
+        numbers.written(change.old, change.unit),
+        numbers.written(change.new, change.unit),
         numbers.signed_percent(change.difference_percent),
         change.why,
     )
@@ -54,19 +51,9 @@ def decisive(record: TestRecord) -> Judgement | None:
     """Return the worst judgement of a test; of equals that of what the test is about."""
     return min(
         record.judgements.values(),
-        key=lambda judgement: (judgement.verdict.gravity, judgement.quantity != record.quantity),
+        key=lambda judgement: (judgement.verdict.gravity, judgement.metric.name != record.metric),
         default=None,
     )
-
-
-def held_against(result: CaseResult, quantity: Quantity) -> float | None:
-    """Return what a difference is taken from: the pooled last sessions, or the accepted number."""
-    judgement, accepted = result.judgements.get(quantity), result.accepted
-    if judgement is not None and judgement.reference is not None:
-        return judgement.reference
-    if accepted is None:
-        return None
-    return accepted.throughput if quantity is Quantity.THROUGHPUT else accepted.speedup
 
 
 def accepted(judgement: Judgement | None) -> float | None:
@@ -96,10 +83,9 @@ def rule_view(judgement: Judgement) -> str | None:
     percent = judgement.difference_percent
     if judgement.rule is not RuleName.SEQUENTIAL or percent is None or held is None:
         return None
-    written = writer(judgement.quantity)
     ends = judgement.interval_percent
     interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
-    place = written(held * (1 + percent / 100))
+    place = numbers.written(held * (1 + percent / 100), judgement.metric.unit)
     return f"the runs that count lie at {place}: {numbers.signed_percent(percent)}{interval}"
 
 
@@ -123,53 +109,56 @@ def detectable_losses(results: Iterable[CaseResult]) -> str | None:
     return f"{told}, {unseen}" if unseen else told
 
 
-def efficiency_percent(speedup: float | None, devices: int) -> float | None:
-    """Return the scaling efficiency: how much of the ideal a speedup is."""
-    return None if speedup is None else 100 * speedup / devices
+def efficiency_percent(result: CaseResult, ratio: float | None) -> float | None:
+    """Return the scaling efficiency: how much of the ideal a ratio over the reference is."""
+    over = result.case.reference_topology
+    if ratio is None or over is None:
+        return None
+    return 100 * ratio * over.world_size / result.case.topology.world_size
 
 
-def case_cells(result: CaseResult) -> dict[str, str]:
-    """Write the numbers of a case, by the headings of all tables that show them."""
-    measured = result.measurement
-    by_throughput = result.judgements.get(Quantity.THROUGHPUT)
-    by_speedup = result.judgements.get(Quantity.SPEEDUP)
-    efficiency = efficiency_percent(result.speedup, result.case.topology.world_size)
+def metric_cells(result: CaseResult, known: MetricResult) -> dict[str, str]:
+    """Write the numbers of a case's metric, by the headings of all tables that show them."""
+    unit, judgement = known.metric.unit, known.judgement
+    is_ratio = known.metric.ratio_of is not None
     return {
-        "unit": measured.unit if measured else numbers.ABSENT,
-        "median": numbers.throughput(measured.median if measured else None),
-        "reference": numbers.throughput(held_against(result, Quantity.THROUGHPUT)),
-        "diff": numbers.signed_percent(difference_percent(by_throughput)),
-        "sees": _sees(by_throughput),
-        "spread": numbers.spread(measured.spread if measured else None),
-        "mean": numbers.throughput(measured.mean if measured else None),
-        "runs": run_count(measured),
-        "speedup": numbers.speedup(result.speedup),
-        "of ideal": numbers.percent(efficiency),
-        "speedup reference": numbers.speedup(held_against(result, Quantity.SPEEDUP)),
-        "speedup diff": numbers.signed_percent(difference_percent(by_speedup)),
-        "speedup sees": _sees(by_speedup),
+        "metric": known.metric.name,
+        "unit": unit,
+        "median": numbers.written(known.median, unit),
+        "reference": numbers.written(known.reference, unit),
+        "diff": numbers.signed_percent(difference_percent(judgement)),
+        "sees": numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
+        "spread": numbers.spread(known.spread),
+        "mean": numbers.written(known.mean, unit),
+        "runs": numbers.ABSENT if is_ratio else run_count(result.measurement, known.metric.name),
+        "of ideal": numbers.percent(efficiency_percent(result, known.median) if is_ratio else None),
     }
 
 
-def _sees(judgement: Judgement | None) -> str:
-    return numbers.detectable_loss(judgement.min_detectable_percent if judgement else None)
-
-
-def run_count(measurement: Measurement | None) -> str:
-    """Count the runs, as ``4/5`` where some are broken."""
+def run_count(measurement: Measurement | None, metric: str) -> str:
+    """Count the runs that have a metric, as ``4/5`` where some have not."""
     if measurement is None:
         return numbers.ABSENT
-    usable, taken = len(measurement.throughputs), len(measurement.runs)
+    usable, taken = sum(metric in run.metrics for run in measurement.runs), len(measurement.runs)
     return str(taken) if usable == taken else f"{usable}/{taken}"
 
 
-def summed_up(measurement: Measurement) -> str:
+def summed_up(samples: Samples) -> str:
     """Say median, mean and spread in a line."""
+    unit = samples.metric.unit
     return (
-        f"median {numbers.throughput(measurement.median)}, "
-        f"mean {numbers.throughput(measurement.mean)} {measurement.unit}, "
-        f"spread {numbers.spread(measurement.spread)}"
+        f"median {numbers.written(samples.median, unit)}, "
+        f"mean {numbers.amount(samples.mean, unit)}, "
+        f"spread {numbers.spread(samples.spread)}"
     )
+
+
+def run_number(run: Run, metric: Metric) -> str:
+    """Write a metric's number of a run, or what kept it from having one."""
+    if run.status is not RunStatus.OK:
+        return run.status.value
+    value = run.metrics.get(metric.name)
+    return "missing" if value is None else numbers.written(value, metric.unit)
 
 
 def named_runs(measurement: Measurement) -> Iterator[tuple[str, Run]]:

@@ -17,16 +17,14 @@ ABSENT: Final = "-"
 _WORKFLOW_COMMAND: Final = re.compile(r"^([^\S\n]*)(?=::)|(?<=#)(?=#\[)", re.MULTILINE)
 
 
-def throughput(value: float | None) -> str:
-    """Write two decimals as the benchmark prints them, four significant digits below 10."""
-    return ABSENT if value is None else wording.number(value)
+def written(value: float | None, unit: str) -> str:
+    """Write a metric's number without its unit, in digits that suit it."""
+    return ABSENT if value is None else wording.digits(value, unit)
 
 
-def speedup(value: float | None) -> str:
-    """Write two decimals."""
-    if value is None:
-        return ABSENT
-    return f"{value:.2f}" if abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - as above
+def amount(value: float | None, unit: str) -> str:
+    """Write a metric's number with its unit."""
+    return ABSENT if value is None else wording.number(value, unit)
 
 
 def signed_percent(value: float | None) -> str:
