@@ -5,25 +5,34 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.judgement import Judgement, Quantity
-from pytest_dlperf.model.measurement import Fingerprint, InterleavedRuns, Measurement, Run
-from pytest_dlperf.model.plain import FormError, from_plain, shown
-from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.judgement import Judgement
+from pytest_dlperf.model.measurement import (
+    Estimator,
+    Fingerprint,
+    InterleavedRuns,
+    Measurement,
+    Run,
+)
+from pytest_dlperf.model.plain import FormError, from_plain, shown, to_plain, where
+from pytest_dlperf.model.records import Accepted, CaseResult, with_measurements
 from pytest_dlperf.model.results import Results, parse_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from jsonschema.protocols import Validator
 
-    from pytest_dlperf.model.measurement import Estimator
+    from pytest_dlperf.model.metric import Metric
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 MAX_BYTES: Final = 64 * 2**20
 """Larger files are refused: ten thousand failed cases with their reasons fit."""
 
@@ -36,28 +45,55 @@ class ResultsFileError(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseEntry:
-    """A case in the file, without the numbers that follow from these; those are not read."""
+class MeasurementEntry:
+    """A measurement in the file: its metrics are defined with their system."""
 
-    id: Case
-    unit: str | None
+    case_id: str
+    estimator: Estimator
+    metrics: tuple[str, ...]
     runs: tuple[Run, ...]
-    speedup: float | None
-    accepted: AcceptedNumbers | None
-    gate: Mapping[Quantity, Judgement | None]
+    fingerprint: Fingerprint | None
+    available_runs: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterleavedEntry:
+    """Both arms of interleaved runs in the file."""
+
+    candidate: MeasurementEntry
+    control: MeasurementEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricEntry:
+    """A metric of a case in the file, without the numbers that follow from these and the runs."""
+
+    baseline: Accepted | None
+    gate: Mapping[str, Any] | None
+    """A judgement without its metric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEntry:
+    """A case in the file, without what follows from these; that is not read."""
+
+    id: str
+    reference_topology: Topology | None
+    runs: tuple[Run, ...]
+    metrics: Mapping[str, MetricEntry]
     fingerprint: Fingerprint | None
     available_runs: int | None
     whole: bool
-    unfinished: tuple[Quantity, ...]
-    interleaved: InterleavedRuns | None
+    unfinished: tuple[str, ...]
+    interleaved: InterleavedEntry | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseEntries:
-    """All cases, and the single devices that no test was selected of."""
+    """All cases, and the measured references that no test was selected of."""
 
     cases: tuple[CaseEntry, ...]
-    single_devices: tuple[Measurement, ...]
+    reference_measurements: tuple[MeasurementEntry, ...]
 
 
 def read_results(file: Path) -> Results:
@@ -81,56 +117,121 @@ def decode(plain: dict[str, Any]) -> Results:
     """Make results of what ``encode`` has written."""
     results = from_plain(Results, {**plain, "cases": []})
     entries = from_plain(CaseEntries, plain)
-    units = {}
-    measured: dict[str, Measurement | None] = {}
+    reader = _Reader(results)
+    cases = []
     for index, entry in enumerate(entries.cases):
-        if entry.id.id in measured:
-            raise _twice(entry.id.id, "cases", index, "id")
+        with _below("cases", index):
+            cases.append(reader.case(entry))
+    for index, reference in enumerate(entries.reference_measurements):
+        with _below("reference_measurements", index):
+            reader.refuse_twice(reference.case_id, "case_id")
+            reader.measured[reference.case_id] = reader.measurement(reference)
+    return replace(
+        results, cases=tuple(with_measurements(result, reader.measured) for result in cases)
+    )
+
+
+@contextmanager
+def _below(*path: str | int) -> Iterator[None]:
+    """Name the place in the file of what goes wrong inside."""
+    try:
+        yield
+    except FormError as error:
+        raise FormError(error.problem, *path, *error.path) from error
+
+
+class _Reader:
+    """Makes cases of a file's entries, with the metrics that the file defines."""
+
+    def __init__(self, results: Results) -> None:
+        self._estimator = results.estimator
+        self._metrics = {
+            system: {metric.name: metric for metric in metrics}
+            for system, metrics in results.metrics.items()
+        }
+        self._seen: set[str] = set()
+        self.measured: dict[str, Measurement] = {}
+
+    def refuse_twice(self, case_id: str, key: str) -> None:
+        if case_id in self._seen:
+            raise FormError(
+                f"{shown(case_id)} stands in the file twice; each case has one entry", key
+            )
+        self._seen.add(case_id)
+
+    def case(self, entry: CaseEntry) -> CaseResult:
+        case = _case(entry.id, "id")
         try:
-            measured[entry.id.id] = _measurement(entry, results.estimator)
-        except FormError as error:
-            raise FormError(error.problem, "cases", index, *error.path) from error
-        if entry.unit is not None:
-            units[entry.id.system] = entry.unit
-    for index, single in enumerate(entries.single_devices):
-        if single.case_id in measured:
-            raise _twice(single.case_id, "single_devices", index, "case_id")
-        measured[single.case_id] = single
-    cases = tuple(_case_result(entry, measured) for entry in entries.cases)
-    return replace(results, cases=cases, units=units)
+            case = replace(case, reference_topology=entry.reference_topology)
+        except ValueError as error:
+            raise FormError(str(error), "reference_topology") from error
+        self.refuse_twice(case.id, "id")
+        metrics = self._defined(case, entry.metrics)
+        if entry.runs or entry.fingerprint is not None or entry.available_runs is not None:
+            self.measured[case.id] = Measurement(
+                case_id=case.id,
+                estimator=self._estimator,
+                metrics=tuple(metric for metric in metrics.values() if metric.ratio_of is None),
+                runs=entry.runs,
+                fingerprint=entry.fingerprint,
+                available_runs=entry.available_runs,
+            )
+        return CaseResult(
+            case=case,
+            interleaved=self._interleaved(entry.interleaved),
+            is_whole=entry.whole,
+            unfinished=entry.unfinished,
+            accepted={
+                name: one.baseline
+                for name, one in entry.metrics.items()
+                if one.baseline is not None
+            },
+            judgements={
+                name: _judgement(metrics[name], one.gate)
+                for name, one in entry.metrics.items()
+                if one.gate is not None
+            },
+        )
+
+    def measurement(self, entry: MeasurementEntry) -> Measurement:
+        return Measurement(
+            case_id=entry.case_id,
+            estimator=entry.estimator,
+            metrics=tuple(self._defined(_case(entry.case_id, "case_id"), entry.metrics).values()),
+            runs=entry.runs,
+            fingerprint=entry.fingerprint,
+            available_runs=entry.available_runs,
+        )
+
+    def _interleaved(self, entry: InterleavedEntry | None) -> InterleavedRuns | None:
+        if entry is None:
+            return None
+        with _below("interleaved"):
+            return InterleavedRuns(
+                candidate=self.measurement(entry.candidate), control=self.measurement(entry.control)
+            )
+
+    def _defined(self, case: Case, names: Iterable[str]) -> dict[str, Metric]:
+        known = self._metrics.get(case.system, {})
+        for name in names:
+            if name not in known:
+                place = where(("metrics", case.system))
+                raise FormError(f"{shown(name)} is not defined in {place}", "metrics")
+        return {name: known[name] for name in names}
 
 
-def _twice(case_id: str, *path: str | int) -> FormError:
-    return FormError(f"{shown(case_id)} stands in the file twice; each case has one entry", *path)
+def _case(case_id: str, key: str) -> Case:
+    try:
+        return Case.from_id(case_id)
+    except ValueError as error:
+        # It names the id first, which may be of any length.
+        form = str(error).rpartition("; ")[2]
+        raise FormError(f"found {shown(case_id)}; {form}", key) from error
 
 
-def _measurement(entry: CaseEntry, estimator: Estimator) -> Measurement | None:
-    if not entry.runs and entry.fingerprint is None and entry.available_runs is None:
-        return None
-    if entry.unit is None:
-        raise FormError("found null; a case with runs has a unit", "unit")
-    return Measurement(
-        case_id=entry.id.id,
-        unit=entry.unit,
-        estimator=estimator,
-        runs=entry.runs,
-        fingerprint=entry.fingerprint,
-        available_runs=entry.available_runs,
-    )
-
-
-def _case_result(entry: CaseEntry, measured: Mapping[str, Measurement | None]) -> CaseResult:
-    return CaseResult(
-        case=entry.id,
-        measurement=measured[entry.id.id],
-        single_device=measured.get(entry.id.single_device.id),
-        interleaved=entry.interleaved,
-        is_whole=entry.whole,
-        unfinished=entry.unfinished,
-        speedup=entry.speedup,
-        accepted=entry.accepted,
-        judgements={quantity: one for quantity, one in entry.gate.items() if one is not None},
-    )
+def _judgement(metric: Metric, gate: Mapping[str, Any]) -> Judgement:
+    with _below("metrics", metric.name, "gate"):
+        return from_plain(Judgement, {**gate, "metric": to_plain(metric)})
 
 
 def _content(file: Path) -> bytes:

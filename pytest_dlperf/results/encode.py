@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.files.locks import write_whole
-from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.plain import to_plain
-from pytest_dlperf.results.decode import SCHEMA, CaseEntry
+from pytest_dlperf.model.records import MetricResult
+from pytest_dlperf.results.decode import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
@@ -28,13 +32,12 @@ def write_json(file: Path, results: Results) -> None:
 def encode(results: Results) -> dict[str, Any]:
     """Turn results into builtins, in the form of ``schema.json``."""
     plain: dict[str, Any] = to_plain(replace(results, cases=()))
-    for unsaid in ("units", "log_names"):
-        del plain[unsaid]
+    del plain["log_names"]
     return {
         "schema": SCHEMA,
         **plain,
-        "cases": [_entry(result, results.unit_of(result)) for result in results.cases],
-        "single_devices": list(map(to_plain, _single_devices(results.cases))),
+        "cases": [_entry(result, results.metrics) for result in results.cases],
+        "reference_measurements": list(map(_measurement, _references(results.cases))),
         "baseline_changes": [
             {**to_plain(change), "difference_percent": change.difference_percent}
             for change in results.baseline_changes
@@ -42,43 +45,83 @@ def encode(results: Results) -> dict[str, Any]:
     }
 
 
-def _single_devices(results: Iterable[CaseResult]) -> tuple[Measurement, ...]:
+def _references(results: Iterable[CaseResult]) -> tuple[Measurement, ...]:
+    """Collect what speedups were taken over, unless a test of it was selected."""
     results = list(results)
     selected = {result.case.id for result in results}
-    found = {
-        result.case.single_device.id: result.single_device
-        for result in results
-        if result.single_device is not None
-    }
-    return tuple(single for case_id, single in found.items() if case_id not in selected)
+    found = {one.reference.case_id: one.reference for one in results if one.reference is not None}
+    return tuple(one for case_id, one in found.items() if case_id not in selected)
 
 
-def _entry(result: CaseResult, unit: str | None) -> dict[str, Any]:
-    measured = result.measurement
-    spread = measured.spread if measured else None
-    entry = CaseEntry(
-        id=result.case,
-        unit=unit,
-        runs=measured.runs if measured else (),
-        speedup=result.speedup,
-        accepted=result.accepted,
-        gate={quantity: result.judgements.get(quantity) for quantity in Quantity},
-        fingerprint=measured.fingerprint if measured else None,
-        available_runs=measured.available_runs if measured else None,
-        whole=result.is_whole,
-        unfinished=result.unfinished,
-        interleaved=result.interleaved,
-    )
-    verdicts = {quantity.value: result.verdict(quantity) for quantity in Quantity}
+def _measurement(measured: Measurement) -> dict[str, Any]:
+    return {**to_plain(measured), "metrics": [metric.name for metric in measured.metrics]}
+
+
+def _entry(result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]) -> dict[str, Any]:
+    measured = to_plain(result.measurement) if result.measurement else {}
+    turns = result.interleaved
     return {
-        "id": result.case.id,
-        **result.case.axes(),
-        "options": list(result.case.options),
-        "throughput": {
-            "median": measured.median if measured else None,
-            "mean": measured.mean if measured else None,
-            "spread": None if spread is None else round(spread, 3),
-        },
-        "verdict": {name: verdict.value if verdict else None for name, verdict in verdicts.items()},
-        **to_plain(entry),
+        **_axes(result.case),
+        "runs": measured.get("runs", []),
+        "metrics": {name: _metric(one) for name, one in _metrics(result, systems).items()},
+        "fingerprint": measured.get("fingerprint"),
+        "available_runs": measured.get("available_runs"),
+        "whole": result.is_whole,
+        "unfinished": list(result.unfinished),
+        "interleaved": turns
+        and {"candidate": _measurement(turns.candidate), "control": _measurement(turns.control)},
     }
+
+
+def _axes(case: Case) -> dict[str, Any]:
+    axes = case.axes()
+    batch = {"per_replica": axes.pop("batch_per_replica"), "global": axes.pop("global_batch")}
+    reference = case.reference_topology
+    return {
+        "id": case.id,
+        **axes,
+        "batch": batch,
+        "parallel": case.layout.ways,
+        "options": list(case.options),
+        "reference_topology": None if reference is None else str(reference),
+    }
+
+
+def _metrics(
+    result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]
+) -> dict[str, MetricResult]:
+    """Add to what is known of each metric what else the system measures, where nothing ran."""
+    known = result.metrics()
+    if result.measurement is not None:
+        return known
+    others = {
+        metric.name: MetricResult(metric=metric, accepted=result.accepted.get(metric.name))
+        for metric in systems.get(result.case.system, ())
+    }
+    return {**others, **known}
+
+
+def _metric(found: MetricResult) -> dict[str, Any]:
+    judgement, better = found.judgement, found.metric.better
+    spread = None if found.spread is None else round(found.spread, 3)
+    return {
+        "unit": found.metric.unit,
+        "better": better.value if better else None,
+        **{
+            name: value if value is not None and math.isfinite(value) else None
+            for name, value in (("median", found.median), ("mean", found.mean), ("spread", spread))
+        },
+        "accepted": found.accepted.number if found.accepted else None,
+        "reference": found.reference,
+        "difference_percent": judgement.difference_percent if judgement else None,
+        "verdict": judgement.verdict.value if judgement else None,
+        "reason": judgement.reason if judgement else None,
+        "baseline": to_plain(found.accepted),
+        "gate": _gate(judgement) if judgement else None,
+    }
+
+
+def _gate(judgement: Judgement) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain(judgement)
+    del plain["metric"]
+    return plain
