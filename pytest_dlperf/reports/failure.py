@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.model.judgement import Quantity, Verdict
-from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import (
-    difference_percent,
     interleaved_arms,
     log_folder,
     named_runs,
     rule_view,
+    run_number,
     summed_up,
-    writer,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from pytest_dlperf.gate.verdicts import Settled
+    from pytest_dlperf.gate.verdicts import End, Settled
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,62 +62,73 @@ class FailureText:
 def failure_message(settled: Settled, *, cluster: str) -> str:
     """Say all that a reader needs to act on a verdict, without ``-vv`` or another file."""
     judgement, question = settled.judgement, settled.question
-    measurement = question.case.measurement
-    lines = [f"{judgement.verdict.value}: {judgement.quantity.value} of {measurement.case_id}"]
+    metric, measurement = judgement.metric, question.case.measurement
+    lines = [f"{judgement.verdict.value}: {metric.name} of {measurement.case_id}"]
     if judgement.reason:
         lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
     lines += _comparison(judgement, measurement, cluster)
-    lines += [f"  throughput {numbers.in_full(end, 13)}" for end in judgement.ends]
+    lines += [f"  {metric.ratio_of:10} {numbers.in_full(end, 13)}" for end in judgement.ends]
+    lines += _beside(metric, question.case)
     lines += [f"  note       {numbers.in_full(note, 13)}" for note in judgement.notes]
     lines += _way_out(judgement)
     interleaved = {
         both.candidate.case_id: both
         for both in (settled.control.interleaved if settled.control else ())
     }
+    of_runs = metric.ratio_of or metric.name
     for measured in (end.measurement for end in question.ends):
-        lines += _runs(measured, measured.case_id, told=judgement.reason or "")
+        lines += _runs(measured, measured.case_id, of_runs, told=judgement.reason or "")
         for name, arm in interleaved_arms(interleaved.get(measured.case_id)):
-            lines += _runs(arm, name, told="")
+            lines += _runs(arm, name, of_runs, told="")
     return "\n".join(lines)
 
 
 def _comparison(judgement: Judgement, measurement: Measurement, cluster: str) -> Iterator[str]:
-    written = writer(judgement.quantity)
-    unit = f" {measurement.unit}" if judgement.quantity is Quantity.THROUGHPUT else "x"
+    metric = judgement.metric
     if judgement.measured is not None:
-        yield f"  measured   {written(judgement.measured)}{unit} ({measurement.estimator.value})"
+        better = f"; {metric.better.value} is better" if metric.better else ""
+        measured = numbers.amount(judgement.measured, metric.unit)
+        yield f"  measured   {measured} ({measurement.estimator.value}{better})"
     if judgement.accepted is not None:
-        yield from _judged(judgement, written, unit, cluster)
+        yield from _judged(judgement, cluster)
     elif judgement.verdict is Verdict.NO_BASELINE and judgement.reason is None:
         yield (
-            f"  baseline   cluster {cluster} has none for this case; "
+            f"  baseline   cluster {cluster} has none of this metric of this case; "
             "--dlperf-create-baselines records what is measured and passes"
         )
 
 
-def _judged(
-    judgement: Judgement, written: Callable[[float], str], unit: str, cluster: str
-) -> Iterator[str]:
+def _judged(judgement: Judgement, cluster: str) -> Iterator[str]:
     """Say what was compared with what, and how small a change is found."""
     accepted, reference = judgement.accepted, judgement.reference
     if accepted is None or reference is None or judgement.measured is None:
         return
-    allowed = judgement.tolerance_percent
+    unit, allowed = judgement.metric.unit, judgement.tolerance_percent
     tolerance = f", tolerance {allowed:g} %" if allowed is not None else ""
     view = rule_view(judgement)
     of = "" if reference == accepted else ", of the last sessions"
-    difference = numbers.signed_percent(difference_percent(judgement))
-    limit = "" if view else tolerance
-    yield f"  reference  {written(reference)}{unit} of cluster {cluster}{of}: {difference}{limit}"
+    held = f"{numbers.amount(reference, unit)} of cluster {cluster}{of}"
+    yield f"  reference  {held}: {_how_far(judgement, reference)}{'' if view else tolerance}"
     if reference != accepted:
-        from_accepted = numbers.signed_percent((judgement.measured / accepted - 1) * 100)
-        yield f"  accepted   {written(accepted)}{unit}: {from_accepted}"
+        yield f"  accepted   {numbers.amount(accepted, unit)}: {_how_far(judgement, accepted)}"
     if view is not None:
         is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
         limit = f"; a loss of up to {allowed:.1f} % passes" if is_decided else ""
         yield f"  compared   {view}{limit}"
     if judgement.rule is not None:
         yield f"  gate       {judgement.rule.value}: {sees(judgement)}"
+
+
+def _how_far(judgement: Judgement, held: float) -> str:
+    """Say how far the measured number lies from another, and which way that is."""
+    if judgement.measured is None or not held:
+        return numbers.ABSENT
+    percent = 100 * (judgement.measured / held - 1)
+    told, better = numbers.signed_percent(percent), judgement.metric.better
+    if told == "+0.0 %" or better is None:
+        return told
+    word = "better" if percent * better.sign > 0 else "worse"
+    return f"{told}, {word} by {numbers.percent(abs(percent))}"
 
 
 def sees(judgement: Judgement) -> str:
@@ -128,28 +138,46 @@ def sees(judgement: Judgement) -> str:
         return "what it sees cannot be said from so few runs"
     if visible >= 100:  # noqa: PLR2004 - percent
         return "sees no loss at all: the runs differ too much"
-    return f"sees a drop of {visible:.1f} % or more, 9 times out of 10"
+    return f"sees a loss of {visible:.1f} % or more, 9 times out of 10"
 
 
 def _way_out(judgement: Judgement) -> Iterator[str]:
-    is_lower = (judgement.difference_percent or 0.0) < 0
-    if is_lower and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
+    is_worse = (judgement.loss_percent or 0.0) > 0
+    if is_worse and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
         yield (
-            "  accept     if this is how fast it is from now on: --dlperf-update-baselines "
+            "  accept     if this is how it is from now on: --dlperf-update-baselines "
             "--dlperf-reason 'TEXT'"
         )
 
 
-def _runs(measurement: Measurement, name: str, *, told: str) -> Iterator[str]:
-    """List the runs with their logs; a reason that stands above is not repeated."""
-    yield f"  {name}: {summed_up(measurement)}"
+def _beside(judged: Metric, case: End) -> Iterator[str]:
+    """Say where the case's other metrics lie: what moved together has often one cause."""
+    told = []
+    for metric in case.measurement.metrics:
+        median = case.measurement.samples(metric.name).median
+        if metric.name in (judged.name, judged.ratio_of) or median is None:
+            continue
+        there = case.baselines.get(metric.name)
+        is_like = there is not None and there.why_incomparable(metric, case.measurement) is None
+        moved = ""
+        if there is not None and is_like and there.accepted:
+            percent = 100 * (median / there.accepted - 1)
+            moved = f" ({numbers.signed_percent(percent)})"
+        told.append(f"{metric.name} {numbers.amount(median, metric.unit)}{moved}")
+    if told:
+        yield f"  beside     {', '.join(told)}"
+
+
+def _runs(measurement: Measurement, name: str, metric: str, *, told: str) -> Iterator[str]:
+    """List a metric of the runs with their logs; a reason that stands above is not repeated."""
+    samples = measurement.samples(metric)
+    yield f"  {name}: {metric} {summed_up(samples)}"
     folder = log_folder(measurement)
     if folder:
         yield f"    logs in {numbers.printable(folder)}"
     for label, run in named_runs(measurement):
         log = (run.log or "").removeprefix(folder)
-        ok = run.status is RunStatus.OK
-        found = numbers.throughput(run.throughput) if ok else run.status.value
         new = run.reason and run.reason not in told
         reason = f" ({numbers.in_short(run.reason or '')})" if new else ""
+        found = run_number(run, samples.metric)
         yield f"    run {label}: {found}{reason}  {numbers.printable(log)}"

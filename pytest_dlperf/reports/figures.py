@@ -155,10 +155,10 @@ def summed_up(samples: Samples) -> str:
 
 def run_number(run: Run, metric: Metric) -> str:
     """Write a metric's number of a run, or what kept it from having one."""
-    if run.status is not RunStatus.OK:
-        return run.status.value
-    value = run.metrics.get(metric.name)
-    return "missing" if value is None else numbers.written(value, metric.unit)
+    is_ok, value = run.status is RunStatus.OK, run.metrics.get(metric.name)
+    if value is not None:
+        return numbers.written(value, metric.unit)
+    return "missing" if is_ok else run.status.value
 
 
 def named_runs(measurement: Measurement) -> Iterator[tuple[str, Run]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.locks import is_stream, write_into
-from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
@@ -15,7 +15,7 @@ from pytest_dlperf.reports.case_status import (
     word_of,
     worst_first,
 )
-from pytest_dlperf.reports.figures import difference_percent, held_against, rule_view, writer
+from pytest_dlperf.reports.figures import difference_percent, rule_view
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.report import Line, Note, Report
 
@@ -118,28 +118,27 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
 
 
 def _of_case(result: CaseResult) -> tuple[str, str]:
-    """Return title and message of a case: a line for each quantity that is not good."""
+    """Return title and message of a case: a line for each metric that is not good."""
     lines = [
-        _line(result.judgements[quantity], result)
-        for quantity in Quantity
-        if quantity in result.judgements and not of_judgement(result.judgements[quantity]).is_good
+        _line(judgement)
+        for judgement in result.judgements.values()
+        if not of_judgement(judgement).is_good
     ]
     if not result.is_whole:
         lines.append("a test of the case was lost with its worker")
     return f"{status_of(result).value}: {result.case.id}", "\n".join(dict.fromkeys(lines))
 
 
-def _line(judgement: Judgement, result: CaseResult) -> str:
-    of_throughput = judgement.quantity is Quantity.THROUGHPUT
-    written = writer(judgement.quantity)
-    unit = f" {result.measurement.unit}" if of_throughput and result.measurement else ""
-    said = f"{judgement.quantity.value} {word_of(judgement)}"
+def _line(judgement: Judgement) -> str:
+    metric = judgement.metric
+    said = f"{metric.name} {word_of(judgement)}"
     if judgement.measured is not None:
-        said += f": {written(judgement.measured)}{unit}"
-        held = held_against(result, judgement.quantity)
+        said += f": {numbers.amount(judgement.measured, metric.unit)}"
+        held = judgement.reference
         if held is not None:
             difference = numbers.signed_percent(difference_percent(judgement))
-            said += f", reference {written(held)} ({difference})"
+            said += f", reference {numbers.written(held, metric.unit)} ({difference})"
+            said += "; lower is better" if metric.better is Better.LOWER else ""
         view = rule_view(judgement)
         if view is not None:
             said += f"; {view}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.records import CaseResult, merge
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import decisive, difference_percent
+from pytest_dlperf.reports.figures import decisive, difference_percent, efficiency_percent
 from pytest_dlperf.reports.report import Report
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.records import TestRecord
+    from pytest_dlperf.model.records import MetricResult, TestRecord
 
 
 class JUnitReport(Report):
@@ -27,71 +27,102 @@ class JUnitReport(Report):
         self._cluster = cluster
 
     def properties(self, record: TestRecord) -> Iterator[tuple[str, str]]:
-        """Yield name and value of each property, ``dlperf.`` before each name.
+        """Yield name and value of each property: ``dlperf.<name>``, ``dlperf.<metric>.<name>``.
 
         Values are one printable line: names and reasons come from logs. Numbers are written with a
-        dot, throughputs in the unit per second, what ends in ``percent`` in percent. Where a test
-        was judged on both quantities, the worse verdict is told.
+        dot, those of a metric in its unit, what ends in ``percent`` in percent. A test has the
+        metrics that it judges; that of the first metric also those that no test judges. Where
+        it judges several, it is about the one with the worst verdict.
         """
         judgement = decisive(record)
+        about = judgement.metric.name if judgement else record.metric
         values: dict[str, Any] = {"case": record.case.id, **record.case.axes()}
-        values["quantity"] = (judgement.quantity if judgement else record.quantity).value
+        values["metric"] = about
         values["cluster"] = self._cluster
         if judgement is not None:
-            values |= _of_judgement(judgement, record)
-        measurement = record.measurements.get(record.case.id)
+            values["verdict"] = judgement.verdict.value
+        result = merge(CaseResult(case=record.case), record)
+        measurement, over = result.measurement, result.reference
         if measurement is not None:
             values |= _of_measurement(measurement)
-        single_device = record.measurements.get(record.case.single_device.id)
-        if single_device is not None and single_device is not measurement:
-            values["single_device_median"] = single_device.median
-            values["single_device_logs"] = _logs(single_device)
+        if over is not None and over is not measurement:
+            values["reference_logs"] = _logs(over)
+        for name, known in result.metrics().items():
+            if name == about or name in record.judgements or _is_beside(known, record):
+                of_metric = _of_metric(known, result)
+                values |= {f"{name}.{key}": value for key, value in of_metric.items()}
         for name, value in values.items():
             text = _text(value)
             if text:
                 yield f"dlperf.{name}", text
 
 
-def _of_judgement(judgement: Judgement, record: TestRecord) -> dict[str, Any]:
-    is_speedup = judgement.quantity is Quantity.SPEEDUP
-    accepted = record.accepted
-    number = judgement.accepted
-    if number is None and accepted is not None:
-        number = accepted.speedup if is_speedup else accepted.throughput
+def _is_beside(known: MetricResult, record: TestRecord) -> bool:
+    """Tell whether a metric without a test of its own stands with this one."""
+    measurement = record.measurements.get(record.case.id)
+    is_first = measurement is not None and measurement.metrics[0].name == record.metric
+    return is_first and not known.metric.is_judged
+
+
+def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
+    metric, measured, over = known.metric, result.measurement, result.reference
+    if metric.ratio_of is not None:
+        base = over.samples(metric.ratio_of).median if over is not None else None
+        runs: dict[str, Any] = {
+            "efficiency_percent": efficiency_percent(result, known.median),
+            "reference_median": base,
+        }
+    else:
+        runs = {"values": _values(measured, metric.name)}
     return {
-        "verdict": judgement.verdict.value,
-        "recorded": "yes" if judgement.recorded else None,
-        "speedup": judgement.measured if is_speedup else None,
-        "accepted": number,
+        "unit": metric.unit,
+        "better": metric.better.value if metric.better else None,
+        "median": known.median,
+        "mean": known.mean,
+        "spread": known.spread,
+        **runs,
+        "accepted": known.accepted.number if known.accepted else None,
+        **(_of_judgement(known.judgement) if known.judgement else {}),
+    }
+
+
+def _of_judgement(judgement: Judgement) -> dict[str, Any]:
+    known = {} if judgement.measured is None else {"median": judgement.measured}
+    if judgement.accepted is not None:
+        known["accepted"] = judgement.accepted
+    return known | {
         "reference": judgement.reference,
         "median_difference_percent": difference_percent(judgement),
         "difference_percent": judgement.difference_percent,
+        "loss_percent": judgement.loss_percent,
         "interval_percent": judgement.interval_percent,
         "tolerance_percent": judgement.tolerance_percent,
         "min_detectable_percent": judgement.min_detectable_percent,
         "false_alarm": judgement.false_alarm,
         "rule": judgement.rule.value if judgement.rule else None,
+        "verdict": judgement.verdict.value,
+        "recorded": "yes" if judgement.recorded else None,
         "reason": numbers.in_short(judgement.reason) if judgement.reason else None,
         "notes": "; ".join(map(numbers.in_short, judgement.notes)),
     }
 
 
 def _of_measurement(measurement: Measurement) -> dict[str, Any]:
-    spread, fingerprint = measurement.spread, measurement.fingerprint
+    fingerprint = measurement.fingerprint
     return {
-        "unit": measurement.unit,
         "estimator": measurement.estimator.value,
-        "median": measurement.median,
-        "mean": measurement.mean,
-        "spread": spread,
         "runs": len(measurement.runs),
-        "throughputs": measurement.throughputs,
         "broken_runs": ", ".join(
             f"{run.run} {run.status.value}" for run in measurement.broken_runs
         ),
         "hosts": " ".join(fingerprint.hosts) if fingerprint else None,
         "logs": _logs(measurement),
     }
+
+
+def _values(measurement: Measurement | None, metric: str) -> tuple[float, ...]:
+    runs = measurement.runs if measurement is not None else ()
+    return tuple(run.metrics[metric] for run in runs if metric in run.metrics)
 
 
 def _logs(measurement: Measurement) -> str:
