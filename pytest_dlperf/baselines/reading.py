@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.cluster import ESTIMATOR, FACTS, MACHINE, MACHINE_HELP, Cluster
-from pytest_dlperf.files.shapes import Key, ListOf, MapOf, Number, Record, Scalar, Text
-from pytest_dlperf.files.yamlfile import load
+from pytest_dlperf.files.shapes import (
+    ByKind,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Scalar,
+    Text,
+    one_of,
+)
+from pytest_dlperf.files.yamlfile import load, nearest
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
@@ -17,9 +29,64 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.files.yamlfile import YamlValue
+    from pytest_dlperf.model.measurement import Estimator
 
-Baselines = dict[tuple[str, str], Baseline]
-"""Accepted numbers by variant (``fp32-b128``) and topology (``4n8g``)."""
+CaseKey = tuple[str, str]
+"""Variant (``fp32-b128``) and topology (``4n8g``)."""
+Baselines = dict[CaseKey, dict[str, Baseline]]
+"""What is accepted of each case, by the metric's name."""
+
+SHARED: Final = ("acceptance", "machine")
+"""What an entry says once for all of its metrics that do not say it themselves."""
+ENTRY_KEYS: Final = (*SHARED, "recorded")
+"""What an entry says beside its metrics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a file says of a metric for all of its entries."""
+
+    unit: str
+    better: Better
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a system's file says, by the keys that it says it with.
+
+    An entry has its metrics by name, each with what stands below it, and what they share.
+    """
+
+    estimator: Estimator
+    metrics: Mapping[str, Definition]
+    entries: Mapping[CaseKey, Mapping[str, Any]]
+
+    def baselines(self, machine: Mapping[str, str]) -> Baselines:
+        """Give what it says of each case; ``machine`` holds where an entry names none."""
+        return {
+            key: {
+                name: Baseline(
+                    metric=name,
+                    unit=self.metrics[name].unit,
+                    better=self.metrics[name].better,
+                    estimator=self.estimator,
+                    **{"machine": machine, **shared_of(entry), **values},
+                )
+                for name, values in metrics_of(entry).items()
+            }
+            for key, entry in self.entries.items()
+        }
+
+
+def metrics_of(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Give what an entry says of each metric."""
+    return {name: values for name, values in entry.items() if name not in ENTRY_KEYS}
+
+
+def shared_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what an entry says of all of its metrics."""
+    return {name: values for name, values in entry.items() if name in SHARED}
 
 
 def load_baselines(cluster: Cluster, system: str) -> Baselines:
@@ -29,31 +96,38 @@ def load_baselines(cluster: Cluster, system: str) -> Baselines:
         YamlError: The file has mistakes.
     """
     file = cluster.directory / f"{system}.yaml"
-    return read_baselines(file, system, cluster.machine) if file.exists() else {}
+    return read_contents(file, system).baselines(cluster.machine) if file.exists() else {}
 
 
-def read_baselines(
-    file: Path, system: str, machine: Mapping[str, str], *, text: str | None = None
-) -> Baselines:
+def read_contents(file: Path, system: str, *, text: str | None = None) -> Contents:
     """Read a system's file, or the text that it is to have.
 
-    ``machine`` is the cluster's: what entries were measured on that do not say it themselves.
+    Raises:
+        YamlError: The file has mistakes.
     """
-    return load(file, partial(_read, system=system, machine=machine), text=text)
+    return load(file, partial(_read, system=system), text=text)
 
 
-def _read(root: YamlValue, system: str, machine: Mapping[str, str]) -> Baselines | None:
+def _read(root: YamlValue, system: str) -> Contents | None:
     head = BASELINES.read(root)
     if head is None:
         return None
     if head["system"] != system:
         root.at("system").fault(f"found {head['system']!r}; the file's name says {system!r}")
-    common = {"unit": head["unit"], "estimator": head["estimator"], "machine": machine}
-    return {
-        (variant, topology): Baseline(**{**common, **entry})
+    entries = {
+        (variant, topology): entry
         for variant, group in head["entries"].items()
         for topology, entry in group.items()
     }
+    known = head["metrics"]
+    for (variant, topology), entry in entries.items():
+        for name in metrics_of(entry).keys() - known.keys():
+            root.at(f"entries.{variant}.{topology}.{name}").fault(
+                f"{name!r} is no metric that 'metrics' declares "
+                f"({', '.join(known) or 'which is empty'}), and none of "
+                f"{', '.join(ENTRY_KEYS)}{nearest(name, [*known, *ENTRY_KEYS])}"
+            )
+    return Contents(estimator=head["estimator"], metrics=known, entries=entries)
 
 
 # ------------------------------------------------------------------------ what stands there
@@ -65,18 +139,29 @@ def _time(text: str) -> str:
 
 
 def _by_number(runs: Mapping[str, float]) -> dict[int, float]:
-    return {int(run): throughput for run, throughput in runs.items()}
+    return {int(run): number for run, number in runs.items()}
 
 
-_THROUGHPUT = Number()
+def _with_place(values: Mapping[str, Any], place: YamlValue) -> dict[str, Any]:
+    return {**values, "place": f"{place.file}:{place.key_line}"}
+
+
+def _entry(values: dict[str, Any], place: YamlValue) -> dict[str, Any] | None:
+    if metrics_of(values):
+        return values
+    place.fault("no metric is accepted here: name one, or delete the entry")
+    return None
+
+
+_NUMBER = Number()
 _TIME = Text(
     "a time with its zone, such as 2026-11-21T03:00:00+00:00",
     pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
     r"(\.[0-9]{3}|\.[0-9]{6})?(Z|[+-][0-9]{2}:[0-9]{2})$",
 ).parsed(_time)
 _RUNS = MapOf(
-    _THROUGHPUT,
-    "a mapping of run numbers to throughputs",
+    _NUMBER,
+    "a mapping of run numbers to numbers",
     names="[1-9][0-9]*",
     refused="is not a run number",
 ).parsed(_by_number)
@@ -86,8 +171,8 @@ _SESSION: Final = Record(
     Key("at", _TIME, "When the session began.", required=True),
     Key(
         "runs",
-        ListOf(_THROUGHPUT, "a list of throughputs"),
-        "Throughputs in the order of the runs, in the unit per second.",
+        ListOf(_NUMBER, "a list of numbers"),
+        "The runs' numbers in their order, in the metric's unit.",
         required=True,
     ),
 )
@@ -104,53 +189,78 @@ _ACCEPTANCE: Final = Record(
         Text("'sha256:' and 64 hexadecimal digits", pattern="^sha256:[0-9a-f]{64}$"),
         "Digest over the logs of its runs.",
     ),
-    Key("single_device", _THROUGHPUT, "Throughput of one device that the speedup was taken over."),
 )
+
+_SHARED_KEYS: Final = (
+    Key("acceptance", _ACCEPTANCE, "Where the number comes from."),
+    Key("machine", MACHINE, MACHINE_HELP),
+)
+
+_METRIC: Final = ByKind(
+    scalar=_NUMBER.parsed(lambda number: dict[str, Any](accepted=number)),
+    mapping=Record(
+        dict[str, Any],
+        Key(
+            "accepted",
+            _NUMBER,
+            "The accepted number: the median of the runs (and strays), in the metric's unit.",
+            required=True,
+        ),
+        Key("mean", _NUMBER, "Mean of the runs (and strays), for the reader."),
+        Key("over", _NUMBER, "What a ratio was taken over: the reference topology's number."),
+        Key("runs", _RUNS, "The runs that the number rests on, by run number."),
+        Key("strays", _RUNS, "What went into the published median but is no run of this case."),
+        Key(
+            "sessions",
+            ListOf(_SESSION, "a list of sessions", may_be_empty=True),
+            "Later sessions that passed and were added by --dlperf-extend-baselines: six at most, "
+            "the oldest first, one on each line.",
+        ),
+        Key(
+            "tolerance_percent",
+            Number(below=100, unit="percent"),
+            "By how much the case may be worse than the number, where that is not the metric's "
+            "own tolerance.",
+        ),
+        Key("note", Text(), "What a reader of the number should know."),
+        *_SHARED_KEYS,
+    ),
+).placed(_with_place)
 
 _ENTRY: Final = Record(
     dict[str, Any],
-    Key(
-        "throughput",
-        _THROUGHPUT,
-        "The accepted number: the median of the runs (and strays), in the unit per second over "
-        "all devices.",
-        required=True,
-    ),
-    Key("speedup", _THROUGHPUT, "How many times the throughput of one device it is."),
-    Key("mean", _THROUGHPUT, "Mean of the runs (and strays), for the reader."),
-    Key("runs", _RUNS, "The runs that the number rests on, by run number, in the unit per second."),
-    Key("strays", _RUNS, "What went into the published median but is no run of this case."),
-    Key(
-        "sessions",
-        ListOf(_SESSION, "a list of sessions", may_be_empty=True),
-        "Later sessions that passed and were added by --dlperf-extend-baselines: six at most, the "
-        "oldest first, one on each line.",
-    ),
-    Key(
-        "tolerance_percent",
-        Number(below=100, unit="percent"),
-        "How far below the number the case may lie, where it is not the system's own tolerance.",
-    ),
-    Key("note", Text(), "What a reader of the number should know."),
-    Key("accepted", _ACCEPTANCE, "Where the number comes from."),
-    Key("machine", MACHINE, MACHINE_HELP),
+    *_SHARED_KEYS,
     Key(
         "recorded",
         Scalar(),
         "When the case got its first number. Recording writes it as the last line and never "
         "changes it, so that branches which change neighbouring cases merge.",
     ),
-).placed(
-    lambda entry, place: {
-        **{name: value for name, value in entry.items() if name != "recorded"},
-        "place": f"{place.file}:{place.key_line}",
-    }
-)
+    allowed="a mapping of metrics to numbers",
+    others=_METRIC,
+).placed(_entry)
+
+_DEFINITION: Final = Record(
+    dict[str, Any],
+    Key("unit", Text("a unit"), "That of the metric's numbers.", required=True),
+    Key("better", one_of(Better), "The direction in which it improves.", required=True),
+).placed(lambda values, place: Definition(**_with_place(values, place)))
 
 BASELINES: Final = Record(
     dict[str, Any],
     Key("system", Text("a system's name"), "The system's id, the file's name too.", required=True),
-    Key("unit", Text("a unit"), "What is counted, per second; that of the system.", required=True),
+    Key(
+        "metrics",
+        MapOf(
+            _DEFINITION,
+            "a mapping of metrics",
+            names=rf"(?!(?:{'|'.join(ENTRY_KEYS)})$){NAME_PATTERN}",
+            refused="is not a metric's name",
+            may_be_empty=True,
+        ),
+        "Unit and direction of every metric that an entry has; those of the system.",
+        required=True,
+    ),
     Key("estimator", ESTIMATOR.shape, ESTIMATOR.description, required=True),
     Key(
         "provenance",

@@ -38,7 +38,7 @@ class Acceptance:
 
     ``at`` is when its session began, ISO 8601 with its zone; ``commit`` is that of the folder the
     suite lies in; ``software`` are versions by name; ``logs`` is ``sha256:`` and a digest over the
-    logs of its runs; ``over`` is the number that a ratio was taken over.
+    logs of its runs.
     """
 
     at: str
@@ -47,7 +47,6 @@ class Acceptance:
     hosts: tuple[str, ...] = ()
     software: Mapping[str, str] = field(default_factory=dict)
     logs: str | None = None
-    over: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +55,9 @@ class Baseline:
 
     ``accepted``, the number that a person agreed to, is the median of ``runs`` (and ``strays``) in
     ``unit``. ``runs`` are the runs' numbers by run number as far as they are known, ``strays``
-    those that went into the published median but are no runs of this case. ``sessions`` are those
-    added since. ``machine`` is what it was measured on, with the keys of ``Fingerprint.machine``.
-    ``place`` is the file and line.
+    those that went into the published median but are no runs of this case. ``over`` is the number
+    that a ratio was taken over. ``sessions`` are those added since. ``machine`` is what it was
+    measured on, with the keys of ``Fingerprint.machine``. ``place`` is the file and line.
     """
 
     metric: str
@@ -70,6 +69,7 @@ class Baseline:
     mean: float | None = None
     runs: Mapping[int, float] = field(default_factory=dict)
     strays: Mapping[int, float] = field(default_factory=dict)
+    over: float | None = None
     note: str | None = None
     place: str = ""
     sessions: tuple[AcceptedSession, ...] = ()
