@@ -326,9 +326,9 @@ def read_launch(value: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec | 
         if cases is not None:
             problems += [(condition, message) for message in words_of_no_case(when, cases)]
     if not problems:
-        # The single device of a case is the reference of its speedup, declared or not.
-        declared = [case for one in cases or () for case in (one, one.single_device)]
-        problems = [problem for case in declared for problem in spec.case_problems(case)]
+        # What speedups are taken over is launched as well, declared or not.
+        taken = [case for one in cases or () for case in (one, one.is_scaled and one.reference)]
+        problems = [problem for case in taken if case for problem in spec.case_problems(case)]
     for path, message in dict(reversed(problems)).items():
         value.at(path).fault(message)
     return spec

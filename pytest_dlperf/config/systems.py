@@ -30,6 +30,7 @@ from pytest_dlperf.model.case import (
 )
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric, throughput
+from pytest_dlperf.model.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -324,7 +325,11 @@ def _cases(
     first: dict[str, str] = {}
     cases: list[Case] = []
     for index, entry in enumerate(entries):
-        common = {key: value for key, value in entry.items() if key != "topologies"}
+        common = {
+            "precision": entry["precision"],
+            "options": entry.get("options", ()),
+            "work": Work(batch=entry["batch_per_device"]),
+        }
         for number, topology in enumerate(entry["topologies"]):
             case = Case(framework=framework, model=model, topology=topology, **common)
             path = f"[{index}].topologies[{number}]"

@@ -182,11 +182,11 @@ def _timing_names() -> str:
 
 
 _WORLD_SIZE: Final = attrgetter("topology.world_size")
-_BATCH_PER_DEVICE: Final = attrgetter("batch_per_device")
+_BATCH_PER_DEVICE: Final = attrgetter("batch_per_replica")
 
 
 def _batch_per_node(case: Case) -> int:
-    return case.batch_per_device * case.topology.devices_per_node
+    return case.batch_per_replica * case.topology.devices_per_node
 
 
 def _fact(name: str, pattern: bytes, declared: Callable[[Case], object]) -> Fact:

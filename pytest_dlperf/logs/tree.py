@@ -1,7 +1,8 @@
 """Place logs in the folder tree of the original benchmark, and find them there again.
 
-``<root>/<system>[/<options>]/<N>n<D>g/<log name>_b<batch>_<precision>_<run>.log``, with the
-files of further nodes and ranks in a folder of the log's own name beside it.
+``<root>/<system>[/<work>][/<options>]/<N>n<D>g/<log name>_b<batch>_<precision>_<run>.log``, with
+the files of further nodes and ranks in a folder of the log's own name beside it. The folder of the
+work, as in ``gb256-s4096-tp2_pp4``, is there where a case says more than its batch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.case import PRECISION_PATTERN, TOPOLOGY_PATTERN
 from pytest_dlperf.model.results import IgnoredLog
+from pytest_dlperf.model.work import WORK_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,11 +26,12 @@ SUFFIX: Final = ".log"
 CONTROL_ARM: Final = "control-arm"
 """The folder of runs that were taken to confirm a verdict: they are none of the case's own."""
 _NAME = re.compile(
-    rf"(?P<log_name>.+)_b(?P<batch>[1-9][0-9]*)_(?P<precision>{PRECISION_PATTERN})"
+    rf"(?P<log_name>.+)_(?P<batch>g?b[1-9][0-9]*)_(?P<precision>{PRECISION_PATTERN})"
     r"_(?P<run>[1-9][0-9]*)\.log",
     re.DOTALL,
 )
 _TOPOLOGY = re.compile(TOPOLOGY_PATTERN)
+_WORK = re.compile(WORK_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,15 @@ class LogIndex:
 
 def log_path(root: Path, case: Case, log_name: str, run: int) -> Path:
     """Name the place of a run's log below ``root``."""
-    folder = root / case.system
-    if case.options:
-        folder /= "+".join(case.options)
-    name = f"{log_name}_b{case.batch_per_device}_{case.precision}_{run}{SUFFIX}"
+    folder = root.joinpath(case.system, work_folder(case), "+".join(case.options))
+    name = f"{log_name}_{case.work.batch_text}_{case.precision}_{run}{SUFFIX}"
     return folder / str(case.topology) / name
+
+
+def work_folder(case: Case) -> str:
+    """Name the folder of what a case's steps do; empty where the batch says it all."""
+    work = str(case.work)
+    return "" if work == case.work.batch_text else work
 
 
 def index_logs(source: LogSource, *, log_name: str, cases: Iterable[Case]) -> LogIndex:
@@ -104,25 +111,28 @@ class _Matrix:
         self._source = source
         self._log_name = log_name
         self._ids = {
-            (case.options, str(case.topology), case.batch_per_device, case.precision): case.id
+            (str(case.work), case.options, str(case.topology), case.precision): case.id
             for case in cases
         }
-        self._option_folders = {"+".join(options): options for options, *_ in self._ids if options}
+        self._option_folders = {
+            "+".join(options): options for _, options, *_ in self._ids if options
+        }
 
     def place(self, path: str, folders: tuple[str, ...]) -> tuple[str, int]:
         """Find the case id and run number of a log in these folders, the innermost last."""
         name = os.path.basename(path)  # noqa: PTH119 - a Path for each of 100,000 logs costs
         match = _NAME.fullmatch(name)
         if match is None or match["log_name"] != self._log_name:
-            form = f"{self._log_name}_b<batch>_<precision>_<run>{SUFFIX}"
+            form = f"{self._log_name}_(b|gb)<batch>_<precision>_<run>{SUFFIX}"
             raise _NoPlaceError(f"the name is not of the form {form}")
         topology = folders[-1] if folders else ""
         if not _TOPOLOGY.fullmatch(topology):
             raise _NoPlaceError("the folder above it names no topology such as 1n8g")
         options = self._options(folders[:-1])
-        case_id = self._ids.get((options, topology, int(match["batch"]), match["precision"]))
+        work = self._work(folders[:-1], match["batch"])
+        case_id = self._ids.get((work, options, topology, match["precision"]))
         if case_id is None:
-            variant = f"{match['precision']}, batch {match['batch']}, {topology}"
+            variant = f"{match['precision']}, {work}, {topology}"
             with_options = f"options {'+'.join(options)}" if options else "no options"
             raise _NoPlaceError(f"{self._source.system} has no case of {variant}, {with_options}")
         return case_id, int(match["run"])
@@ -136,6 +146,17 @@ class _Matrix:
             raise _NoPlaceError(f"it lies in a folder of the options {'+'.join(above)}")
         return self._source.options
 
+    def _work(self, folders: tuple[str, ...], batch: str) -> str:
+        """Find what a log's steps do: as the folder above the options says, else its batch."""
+        if folders and folders[-1] in self._option_folders:
+            folders = folders[:-1]
+        above = folders[-1] if folders else ""
+        if "-" not in above or not _WORK.fullmatch(above):
+            return batch
+        if above.partition("-")[0] != batch:
+            raise _NoPlaceError(f"it lies in a folder of {above}")
+        return above
+
 
 def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every ``*.log`` below ``top`` with the names of the folders above it, in a fixed order.
@@ -144,8 +165,8 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
     not found twice.
     """
     seen = {_identity(os.stat(top))}  # noqa: PTH116 - the walk deals in plain strings
-    # A topology's or option's folder may itself be what the user named.
-    start = top.absolute().parts[-2:]
+    # The folder of a topology, options or work may itself be what the user named.
+    start = top.absolute().parts[-3:]
     pending = [(os.fspath(top), start)]
     first = True
     while pending:

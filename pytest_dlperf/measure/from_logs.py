@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.logs.tree import work_folder
 from pytest_dlperf.measure.ending import readable, with_last_line
 from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
@@ -41,10 +42,11 @@ class LogMeasurer:
         found = self.index.runs_of(case.id)
         if not found:
             options = f"/{'+'.join(case.options)}" if case.options else ""
-            name = f"{system.log_name}_b{case.batch_per_device}_{case.precision}_<run>.log"
+            work = work_folder(case)
+            name = f"{system.log_name}_{case.work.batch_text}_{case.precision}_<run>.log"
             raise CannotMeasureError(
-                f"no logs of {case.id}; give their folder with "
-                f"--dlperf-logs {case.system}{options}=DIR, where {case.topology}/{name} lie"
+                f"no logs of {case.id}; give their folder with --dlperf-logs "
+                f"{case.system}{options}=DIR, where {work and f'{work}/'}{case.topology}/{name} lie"
             )
         return Measurement(
             case_id=case.id,

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.model.work import WORK_PATTERN, Work, counts_tokens, is_reserved
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.work import Layout, Scaling
 
 TOPOLOGY_PATTERN: Final = r"[1-9][0-9]*n[1-9][0-9]*g"
 NAME_PATTERN: Final = r"[a-z][a-z0-9_]*"
@@ -16,7 +21,7 @@ _NAME = re.compile(NAME_PATTERN)
 _PRECISION = re.compile(PRECISION_PATTERN)
 _ID = re.compile(
     rf"(?P<framework>{NAME_PATTERN})-(?P<model>{NAME_PATTERN})-(?P<precision>{PRECISION_PATTERN})"
-    rf"-b(?P<batch>[1-9][0-9]*)(?:-(?P<options>{NAME_PATTERN}(?:\+{NAME_PATTERN})*))?"
+    rf"-(?P<work>{WORK_PATTERN})(?:-(?P<options>{NAME_PATTERN}(?:\+{NAME_PATTERN})*))?"
     rf"-(?P<topology>{TOPOLOGY_PATTERN})"
 )
 
@@ -70,16 +75,16 @@ SINGLE_DEVICE: Final = Topology(1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One training run to measure: framework x model x precision x batch x topology.
+    """One training run to measure: framework x model x precision x work of a step x topology.
 
     ``options`` are what else changes the speed (``xla``, ``dali``, …), sorted and without
-    repetition; ``batch_per_device`` counts samples.
+    repetition.
     """
 
     framework: str
     model: str
     precision: str
-    batch_per_device: int
+    work: Work
     options: tuple[str, ...] = ()
     topology: Topology
     reference_topology: Topology | None = field(default=SINGLE_DEVICE, compare=False)
@@ -92,25 +97,25 @@ class Case:
         """Make the id; refuse names that could not be read back from it.
 
         Raises:
-            ValueError: A name, the batch or the order of the options is out of form.
+            ValueError: A name or the order of the options is out of form, or the work cannot be
+                shared evenly by the devices, of the case or of its reference topology.
         """
         named = (("framework", self.framework), ("model", self.model))
         for axis, value in (*named, *(("option", option) for option in self.options)):
             check_name(axis, value)
         check_precision(self.precision)
-        if self.batch_per_device < 1:
-            raise ValueError(f"the batch per device is at least 1, not {self.batch_per_device}")
         if list(self.options) != sorted(set(self.options)):
             raise ValueError(
                 f"options are sorted and named once, unlike {'+'.join(self.options)!r}"
             )
+        self._check_work()
         case_id = f"{self.framework}-{self.model}-{self.variant}-{self.topology}"
         # Made once: collecting thousands of cases asks for it again and again.
         object.__setattr__(self, "id", case_id)
 
     @classmethod
     def from_id(cls, case_id: str) -> Case:
-        """Read a case back from its id; its reference topology is the usual one.
+        """Read a case back from its id; its reference topology is 1n1g, where that is possible.
 
         Raises:
             ValueError: The text is not a case id.
@@ -119,15 +124,18 @@ class Case:
         if match is None:
             raise ValueError(
                 f"{case_id!r} is not a case id; the form is "
-                "<framework>-<model>-<precision>-b<batch>[-<option>[+<option>…]]-<N>n<D>g"
+                "<framework>-<model>-<precision>-(b|gb)<batch>[-s<sequence length>][-<layout>]"
+                "[-<option>[+<option>…]]-<N>n<D>g"
             )
+        work = Work.parse(match["work"])
         return cls(
             framework=match["framework"],
             model=match["model"],
             precision=match["precision"],
-            batch_per_device=int(match["batch"]),
+            work=work,
             options=tuple(match["options"].split("+")) if match["options"] else (),
             topology=Topology.parse(match["topology"]),
+            reference_topology=SINGLE_DEVICE if work.layout.devices == 1 else None,
         )
 
     def __str__(self) -> str:
@@ -143,12 +151,51 @@ class Case:
     def variant(self) -> str:
         """The part of the id between system and topology."""
         options = f"-{'+'.join(self.options)}" if self.options else ""
-        return f"{self.precision}-b{self.batch_per_device}{options}"
+        return f"{self.precision}-{self.work}{options}"
+
+    @property
+    def replicas(self) -> int:
+        """Data-parallel replicas: copies of the model that each take samples of their own."""
+        return self.topology.world_size // self.work.layout.devices
+
+    @property
+    def batch_per_replica(self) -> int:
+        """Samples that one data-parallel replica takes in one step."""
+        work = self.work
+        return work.batch // self.replicas if work.is_global else work.batch
 
     @property
     def global_batch(self) -> int:
-        """Samples that all devices together take in one step."""
-        return self.topology.world_size * self.batch_per_device
+        """Samples that all replicas together take in one step."""
+        work = self.work
+        return work.batch if work.is_global else work.batch * self.replicas
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Tokens of a sample; ``None`` where the case does not say."""
+        return self.work.sequence_length
+
+    @property
+    def layout(self) -> Layout:
+        """How one model is spread over devices."""
+        return self.work.layout
+
+    @property
+    def scaling(self) -> Scaling:
+        """Weak or strong: what stays the same over the topologies of this training."""
+        return self.work.scaling
+
+    def work_of_step(self, unit: str) -> int:
+        """Count what a step does, in what a throughput's unit counts: tokens, else samples.
+
+        Raises:
+            ValueError: The unit counts tokens, and the case has no sequence length.
+        """
+        if not counts_tokens(unit):
+            return self.global_batch
+        if self.sequence_length is None:
+            raise ValueError(f"{self.id} has no sequence_length, so that {unit} cannot be counted")
+        return self.global_batch * self.sequence_length
 
     @property
     def reference(self) -> Case | None:
@@ -162,6 +209,15 @@ class Case:
         """Whether it has a speedup: over a reference topology other than its own."""
         return self.reference_topology not in (None, self.topology)
 
+    @property
+    def ideal_speedup(self) -> float | None:
+        """How often the devices of its reference topology are in its own: what no loss would give.
+
+        ``None`` where there is no reference topology.
+        """
+        reference = self.reference_topology
+        return None if reference is None else self.topology.world_size / reference.world_size
+
     def axes(self) -> dict[str, Any]:
         """Give what the id says by name: what the marker, the results file and others carry."""
         return {
@@ -169,12 +225,28 @@ class Case:
             "framework": self.framework,
             "model": self.model,
             "precision": self.precision,
-            "batch_per_device": self.batch_per_device,
+            "batch_per_replica": self.batch_per_replica,
+            "global_batch": self.global_batch,
+            "sequence_length": self.sequence_length,
+            "parallel": str(self.layout),
             "options": "+".join(self.options),
             "topology": str(self.topology),
             "nodes": self.topology.nodes,
             "devices_per_node": self.topology.devices_per_node,
         }
+
+    def _check_work(self) -> None:
+        self.work.replicas(self.topology.world_size)
+        reference = self.reference_topology
+        if reference is None or not self.is_scaled:
+            return
+        try:
+            self.work.replicas(reference.world_size)
+        except ValueError as error:
+            raise ValueError(
+                f"speedups cannot be taken over {reference}: {error}; name another reference "
+                "topology, as in 'reference: 1n8g', or 'reference: none'"
+            ) from error
 
 
 @lru_cache
@@ -203,4 +275,9 @@ def check_name(axis: str, value: str) -> None:
         raise ValueError(
             f"{axis} {value!r} is out of form; allowed are lower-case letters, digits and "
             "underscores, a letter first (a hyphen stands only between the parts of an id)"
+        )
+    if axis == "option" and is_reserved(value):
+        raise ValueError(
+            f"option {value!r} would be read as a batch, a sequence length or a layout; "
+            "use another name"
         )

@@ -95,7 +95,7 @@ def _entries(case: Case, rows: Sequence[_Row]) -> dict[str, dict[str, Any]]:
     return {
         str(row.topology): {
             "average_speed": _rounded(row.measurement.mean),
-            "batch_size_per_device": case.batch_per_device,
+            "batch_size_per_device": case.batch_per_replica,
             "median_speed": _rounded(row.measurement.median),
             "speedup": _rounded(row.speedup),
         }
@@ -110,7 +110,7 @@ def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Resul
     unit = next(filter(None, map(results.unit_of, members)), "samples/s")
     session = f"session of {inline(results.started)}"
     lines = [
-        f"## {case.precision}, batch size per device {case.batch_per_device}{options}",
+        f"## {case.precision}, batch size per device {case.batch_per_replica}{options}",
         "",
         f"{results.estimator.value} estimator, {inline(unit)}, {session}",
         "",

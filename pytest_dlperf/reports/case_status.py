@@ -99,7 +99,7 @@ def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
 
 
 def _place(case: Case) -> tuple[str, str, int, tuple[str, ...], Topology]:
-    return case.system, case.precision, case.batch_per_device, case.options, case.topology
+    return case.system, case.precision, case.work, case.options, case.topology
 
 
 def word_of(judgement: Judgement) -> str:

@@ -70,7 +70,7 @@ def selection_lines(
 
 
 def _parts(case: Case) -> Iterable[str]:
-    batch = f"b{case.batch_per_device}"
+    batch = case.work.batch_text
     names = (case.framework, case.model, case.precision, batch, str(case.topology))
     pieces = (piece for name in names for piece in name.split("_"))
     return (*names, *case.options, *pieces)

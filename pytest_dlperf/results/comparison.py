@@ -175,7 +175,7 @@ def compare_results(first: Results, second: Results) -> Comparison:
 def _in_order(results: Results) -> list[CaseResult]:
     def place(result: CaseResult) -> tuple[Any, ...]:
         case = result.case
-        return case.system, case.precision, case.batch_per_device, case.options, case.topology
+        return case.system, case.precision, case.work, case.options, case.topology
 
     return sorted(results.cases, key=place)
 
