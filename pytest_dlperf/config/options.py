@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.values import ControlArm
     from pytest_dlperf.logs.tree import LogSource
-    from pytest_dlperf.model.judgement import RuleName
+    from pytest_dlperf.model.metric import RuleName
 
 LOCAL_CLUSTER: Final = "local"
 
@@ -191,6 +191,13 @@ class Settings:
         "judge the logs below DIR, however deep, and launch nothing",
         read=values.log_source,
         many=True,
+    )
+    metrics: tuple[str, ...] | None = option(
+        "metric",
+        "NAME[,NAME]",
+        "judge these metrics alone; with `--dlperf-update-baselines`, accept no others",
+        read=values.metric_names,
+        environment=True,
     )
     repeats: int | None = option(
         "repeats",

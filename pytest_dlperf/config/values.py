@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.logs.tree import LogSource
-    from pytest_dlperf.model.judgement import RuleName
+    from pytest_dlperf.model.metric import RuleName
 
 START_TIME: Final = "<start time>"
 PROCESS: Final = "<process>"
@@ -105,9 +105,17 @@ def control_arm(given: Given) -> ControlArm:
 
 def rule_name(given: Given) -> RuleName:
     """Read the name of a rule of the gate."""
-    from pytest_dlperf.model.judgement import RuleName
+    from pytest_dlperf.model.metric import RuleName
 
     return RuleName(_word(given, (word.value for word in RuleName)))
+
+
+def metric_names(given: Given) -> tuple[str, ...]:
+    """Split a list of names at its commas."""
+    names = tuple(dict.fromkeys(name.strip() for name in given.text.split(",")))
+    if not all(names):
+        raise given.error("is no list of metrics; write names with commas between them")
+    return names
 
 
 def reason(given: Given) -> str:

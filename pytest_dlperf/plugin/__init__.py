@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.fixtures import Gate
 
 
@@ -108,7 +109,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
 
 
-# pytest puts a test's parameters in the place of the next two: they stand here to be found by
+# pytest puts a test's parameters in the place of the next three: they stand here to be found by
 # `pytest --fixtures`, with what they are.
 
 
@@ -120,14 +121,21 @@ def dlperf_case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-def dlperf_multi_device_case(request: pytest.FixtureRequest) -> Case:
-    """Like ``dlperf_case``, without the cases of a single device: those that have a speedup."""
+def dlperf_scaled_case(request: pytest.FixtureRequest) -> Case:
+    """Like ``dlperf_case``, without cases that are their own reference: they have no speedup."""
     case: Case = request.param
     return case
 
 
 @pytest.fixture
-def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
+def dlperf_metric(request: pytest.FixtureRequest) -> Metric:
+    """Each metric that the case's system has judged, beside throughput and speedup."""
+    metric: Metric = request.param
+    return metric
+
+
+@pytest.fixture
+def dlperf_measure(request: pytest.FixtureRequest) -> Callable[[Case | None], Measurement]:
     """Measure a case: launch its runs or read its logs, once per session.
 
     A case that cannot be measured here skips the test and says what is missing.
@@ -146,5 +154,5 @@ def dlperf_gate(request: pytest.FixtureRequest) -> Gate:
 
 
 _FIXTURES: Final = frozenset(
-    {"dlperf_case", "dlperf_multi_device_case", "dlperf_measure", "dlperf_gate"}
+    {"dlperf_case", "dlperf_scaled_case", "dlperf_metric", "dlperf_measure", "dlperf_gate"}
 )

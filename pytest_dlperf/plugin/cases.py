@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.model.case import SINGLE_DEVICE, Case
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from pytest_dlperf.model.judgement import Quantity
+    from pytest_dlperf.config.systems import System
     from pytest_dlperf.plugin.measuring import Measuring  # noqa: F401 - of a key, in quotes
     from pytest_dlperf.plugin.suite import Suite
 
@@ -23,49 +24,87 @@ SUITE: Final = pytest.StashKey["Suite"]()
 MEASURING: Final = pytest.StashKey["Measuring"]()
 """Not there where pytest only looks at tests."""
 
-CASE_FIXTURES: Final = {"dlperf_case": "throughput", "dlperf_multi_device_case": "speedup"}
-"""The parametrised fixtures, and which quantity a test that asks for one is about."""
+CASE_FIXTURES: Final = {"dlperf_case": THROUGHPUT, "dlperf_scaled_case": SPEEDUP}
+"""The fixtures of cases, and which metric a test is about that asks for no other."""
+METRIC_FIXTURE: Final = "dlperf_metric"
 
 
-def case_of(item: pytest.Item) -> tuple[Case, Quantity] | None:
-    """Return the case that a test is parametrised with, and what the test is about."""
+def case_of(item: pytest.Item) -> tuple[Case, str] | None:
+    """Return the case that a test is parametrised with, and the name of its metric."""
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return None
-    from pytest_dlperf.model.judgement import Quantity
-
-    for fixture, quantity in CASE_FIXTURES.items():
+    metric = callspec.params.get(METRIC_FIXTURE)
+    for fixture, usual in CASE_FIXTURES.items():
         case = callspec.params.get(fixture)
         if isinstance(case, Case):
-            return case, Quantity(quantity)
+            return case, metric.name if isinstance(metric, Metric) else usual
     return None
 
 
-def is_about(fixture: str, case: Case) -> bool:
-    """Say whether a parametrised fixture takes a case: one device has no speedup over itself."""
-    return fixture == "dlperf_case" or case.topology != SINGLE_DEVICE
+def is_about_nothing(item: pytest.Item) -> bool:
+    """Tell whether a test asks for what no system has, such as a metric of its own."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or CASE_FIXTURES.keys().isdisjoint(callspec.params):
+        return False
+    return case_of(item) is None
 
 
-def parameters_of(suite: Suite) -> list[tuple[Case, Any]]:
-    """Give each case its id and marks; kept lean, for there may be ten thousand of them."""
-    mark = pytest.mark.dlperf
-    of_system = {
-        system.id: [getattr(pytest.mark, name) for name in system.marks]
-        for system in suite.systems.values()
-    }
-    return [
-        (
-            case,
-            pytest.param(case, id=case.id, marks=[mark(**case.axes()), *of_system[case.system]]),
-        )
-        for case in suite.cases
-    ]
+def tests_of(items: Iterable[pytest.Item]) -> dict[tuple[Case, str], None]:
+    """List the cases that tests are parametrised with, and their metrics, each pair once."""
+    return dict.fromkeys(about for item in items if (about := case_of(item)) is not None)
 
 
-def packed(items: list[pytest.Item], workers: int) -> Iterable[pytest.Item]:
+class Parameters:
+    """Parameters of tests, with ids and marks; kept lean, for there may be ten thousand cases."""
+
+    def __init__(self, suite: Suite) -> None:
+        """Make those of single cases, which most tests take."""
+        mark = pytest.mark.dlperf
+        of_system = {
+            system.id: [getattr(pytest.mark, name) for name in system.marks]
+            for system in suite.systems.values()
+        }
+        self._metrics = {system.id: own_metrics(system) for system in suite.systems.values()}
+        self._cases: list[tuple[Case, Any]] = [
+            (
+                case,
+                pytest.param(
+                    case, id=case.id, marks=[mark(**case.axes()), *of_system[case.system]]
+                ),
+            )
+            for case in suite.cases
+        ]
+
+    def of_cases(self, fixture: str) -> list[Any]:
+        """Return those of a fixture of cases."""
+        return [
+            parameter
+            for case, parameter in self._cases
+            if fixture == "dlperf_case" or case.is_scaled
+        ]
+
+    def of_metrics(self, fixture: str) -> list[Any]:
+        """Return those of a fixture of cases together with the metrics of each case."""
+        return [
+            pytest.param(
+                *parameter.values, metric, id=f"{parameter.id}-{metric.name}", marks=parameter.marks
+            )
+            for parameter in self.of_cases(fixture)
+            for metric in self._metrics[parameter.values[0].system]
+        ]
+
+
+def own_metrics(system: System) -> tuple[Metric, ...]:
+    """Return what a system has judged beside what every system has."""
+    every = CASE_FIXTURES.values()
+    return tuple(m for m in system.metrics if m.is_judged and m.name not in every)
+
+
+def packed(items: list[pytest.Item], workers: int) -> Iterator[pytest.Item]:
     """Order tests so that hosts are packed best: the largest gangs first.
 
-    Speedups come behind all throughputs: by then what they need has mostly been measured.
+    Speedups come last: by then what they need has mostly been measured.
     """
     largest_first = sorted(items, key=_launch_order)
     # Each worker is given two tests to begin with: its first is to be one of the largest.
@@ -78,5 +117,5 @@ def _launch_order(item: pytest.Item) -> tuple[int, int]:
     about = case_of(item)
     if about is None:
         return (0, 0)
-    case, quantity = about
-    return (1 + (quantity.value == "speedup"), -case.topology.nodes)
+    case, metric = about
+    return (1 + (metric != THROUGHPUT) + (metric == SPEEDUP), -case.topology.nodes)

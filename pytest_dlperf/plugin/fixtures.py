@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pytest_dlperf.model.errors import BrokenError, DlperfError, UsageError
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT
 from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of
 from pytest_dlperf.plugin.errors import outcome_of
 from pytest_dlperf.plugin.records import TestNotes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.gate.verdicts import Settled
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.measuring import Measuring
 
 _NOTES: Final = pytest.StashKey[TestNotes]()
@@ -29,20 +31,25 @@ def notes_of(item: pytest.Item) -> TestNotes | None:
         about = case_of(item)
         if about is None:
             return None
-        item.stash[_NOTES] = TestNotes(*about)
+        case, metric = about
+        item.stash[_NOTES] = TestNotes(case, item.config.stash[SUITE].metric(case, metric))
     return item.stash[_NOTES]
 
 
-def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]:
+def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measurement]:
     """Return what measures cases for a test, and notes in its record what it measured."""
     _check_suite(request)
 
-    def measure(case: Case) -> Measurement:
-        notes = notes_of(request.node) or TestNotes(case, Quantity.THROUGHPUT)
+    def measure(case: Case | None) -> Measurement:
+        if case is None:
+            raise ValueError("the case has no reference topology to measure")
         measuring = request.config.stash[MEASURING]
+        notes = notes_of(request.node)
+        if notes is None:
+            notes = TestNotes(case, measuring.suite.metric(case, THROUGHPUT))
         try:
             # A baseline that cannot be read is told before hours of training, not after.
-            measuring.suite.baseline(case)
+            measuring.suite.baselines(case)
             measurement = measuring.measure(case)
         except DlperfError as error:
             problem = error
@@ -53,13 +60,12 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case], Measurement]
             for fault in measuring.host_faults:
                 notes.found_host_fault(fault.host, fault.fault)
         # Outside the block above, or the exception would be told as the cause once more.
-        if notes.lacks_single_device(case):
-            reason = f"the speedup is not measured, for its single device is not: {problem}"
-            notes.judged(
-                Judgement(quantity=Quantity.SPEEDUP, verdict=Verdict.INVALID, reason=reason)
-            )
+        if notes.lacks_reference(case):
+            metric = notes.metric
+            reason = f"the {metric.name} is not measured, for its reference is not: {problem}"
+            notes.judged(Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason))
             problem = BrokenError(
-                f"invalid: speedup of {notes.record.case.id}\n  reason     {reason}"
+                f"invalid: {metric.name} of {notes.record.case.id}\n  reason     {reason}"
             )
         raise outcome_of(problem)
 
@@ -87,29 +93,31 @@ class Gate:
         self._notes = notes
 
     def throughput(self, measurement: Measurement) -> Judgement:
-        """Judge the median throughput.
+        """Judge the throughput: the short form of ``metric``."""
+        return self.metric(measurement, THROUGHPUT)
 
-        Raises:
-            ValueError: The measurement is of another case than the test.
-        """
-        return self._judge(measurement)
+    def speedup(self, measurement: Measurement, reference: Measurement) -> Judgement:
+        """Judge the speedup over the reference topology: the short form of ``metric``."""
+        return self.metric(measurement, SPEEDUP, reference)
 
-    def speedup(self, measurement: Measurement, single_device: Measurement) -> Judgement:
-        """Judge the speedup over one device.
-
-        Raises:
-            ValueError: The measurements are not of the test's case and of its single device.
-        """
-        return self._judge(measurement, single_device)
-
-    def _judge(
-        self, measurement: Measurement, single_device: Measurement | None = None
+    def metric(
+        self,
+        measurement: Measurement,
+        metric: Metric | str,
+        reference: Measurement | None = None,
     ) -> Judgement:
+        """Judge a metric, which may be named; a ratio such as the speedup needs its reference.
+
+        Raises:
+            ValueError: The measurement is of another case than the test, the reference is not that
+                of its reference topology, or the case has no such metric.
+        """
         from pytest_dlperf.gate.verdicts import settle
 
         about = self._notes.record.case if self._notes is not None else None
         measuring: Measuring = self._config.stash[MEASURING]
-        question = measuring.question(measurement, single_device, about=about)
+        name = metric if isinstance(metric, str) else metric.name
+        question = measuring.question(measurement, name, reference, about=about)
         settled = settle(question, measuring.asked, measuring.control_runs)
         if self._notes is not None:
             self._notes.settled(settled)
@@ -124,6 +132,6 @@ class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] #
     def __init__(self, settled: Settled) -> None:
         """Say in a line which verdict it is, and on what."""
         judgement, case_id = settled.judgement, settled.question.case.measurement.case_id
-        msg = f"{judgement.verdict.value}: {judgement.quantity.value} of {case_id}"
+        msg = f"{judgement.verdict.value}: {judgement.metric.name} of {case_id}"
         super().__init__(msg, pytrace=False)
         self.settled = settled

@@ -13,6 +13,7 @@ from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
+from pytest_dlperf.model.metric import THROUGHPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -40,6 +41,42 @@ _CONTROL_AFTER: Final = {
 }
 
 
+class Selection:
+    """Knows which metrics of which cases will be judged, and how many runs they need for it."""
+
+    def __init__(self, suite: Suite) -> None:
+        """Begin without a case."""
+        self._suite = suite
+        self._metrics: dict[str, set[str]] = {}
+
+    def add(self, tests: Iterable[tuple[Case, str]]) -> None:
+        """Take what tests were selected of: cases, and names of metrics."""
+        for case, name in tests:
+            measured = self._suite.metric(case, name).ratio_of
+            ends = (case,) if measured is None else filter(None, (case, case.reference))
+            for end in ends:
+                self._metrics.setdefault(end.id, set()).add(measured or name)
+
+    def repeats(self, case: Case) -> Repeats:
+        """Return as many runs as the rules ask for that will judge a case, and its baseline."""
+        suite = self._suite
+        settings, accepted = suite.settings, suite.baselines(case)
+        adds_runs = settings.records_baselines
+        if adds_runs and settings.log_sources:
+            return FixedRepeats(None)
+        names = self._metrics.get(case.id, {THROUGHPUT})
+        terms = {name: suite.terms(case, suite.metric(case, name)) for name in names}
+        # Where tolerances are the rule for good, more runs would be for nothing.
+        may_extend = any(
+            terms[name].tolerance_of(accepted.get(name)) <= MAX_TOLERANCE_PERCENT for name in names
+        )
+        return repeats_for(
+            {name: accepted[name] for name in names & accepted.keys()},
+            terms,
+            at_least=ADDED_RUNS if adds_runs and may_extend else None,
+        )
+
+
 class Measuring:
     """Takes each measurement of a session once, here from logs that exist."""
 
@@ -49,9 +86,14 @@ class Measuring:
     """What is wrong with hosts, as far as it is known."""
 
     def __init__(
-        self, suite: Suite, measurer: LogMeasurer | LaunchMeasurer, measurements: Measurements
+        self,
+        selection: Selection,
+        suite: Suite,
+        measurer: LogMeasurer | LaunchMeasurer,
+        measurements: Measurements,
     ) -> None:
         """Measure by ``measurer``, and keep what it measures in ``measurements``."""
+        self.selection = selection
         self.suite = suite
         self._measurer = measurer
         self._measurements = measurements
@@ -61,15 +103,11 @@ class Measuring:
     def asked(self) -> Asked:
         """What the session is asked to do with its verdicts."""
         settings = self.suite.settings
-        # What is slower is accepted with a reason, whoever made it so.
-        is_moot = settings.update_baselines and settings.reason is not None
-        can_run = self.suite.cluster.control is not None and not settings.log_sources
-        control = settings.control if can_run and not is_moot else ControlArm.NEVER
         return Asked(
             creates=settings.create_baselines,
             updates=settings.update_baselines,
             reason=settings.reason,
-            control_after=_CONTROL_AFTER[control],
+            control_after=_CONTROL_AFTER[self.suite.control],
         )
 
     def measure(self, case: Case) -> Measurement:
@@ -78,24 +116,34 @@ class Measuring:
         return self._measurements.once(Measurement, case.id, lambda: self._measurer.measure(case))
 
     def question(
-        self, measurement: Measurement, single_device: Measurement | None, *, about: Case | None
+        self,
+        measurement: Measurement,
+        metric_name: str,
+        reference: Measurement | None,
+        *,
+        about: Case | None,
     ) -> Question:
-        """Ask about a throughput, or about the speedup over a single device."""
+        """Ask about a metric, which may be a ratio over a reference."""
         case = about or self._cases.get(measurement.case_id)
         if case is None:
             raise ValueError(f"{measurement.case_id} was not measured in this session")
         if measurement.case_id != case.id:
             raise ValueError(f"a test of {case.id} cannot judge {measurement.case_id}")
-        suite, single = self.suite, None
-        if single_device is not None:
-            over = case.single_device
-            if single_device.case_id != over.id:
+        suite, end = self.suite, None
+        metric = suite.metric(case, metric_name)
+        if (metric.ratio_of is None) is not (reference is None):
+            needs = "is judged by itself" if metric.ratio_of is None else "needs a reference"
+            raise ValueError(f"the {metric.name} of {case.id} {needs}")
+        if reference is not None:
+            over = case.reference
+            if over is None or reference.case_id != over.id:
                 raise ValueError(
-                    f"the speedup of {case.id} is taken over {over.id}, "
-                    f"not over {single_device.case_id}"
+                    f"the {metric.name} of {case.id} is taken over {over or 'nothing'}, "
+                    f"not over {reference.case_id}"
                 )
-            single = End(single_device, suite.baseline(over))
-        return Question(End(measurement, suite.baseline(case)), suite.terms(case), single)
+            end = End(reference, suite.baselines(over))
+        own = End(measurement, suite.baselines(case))
+        return Question(metric, own, suite.terms(case, metric), end)
 
     def control_runs(self, question: Question) -> ControlRuns:
         """Run what is asked about and the accepted software, interleaved: with logs, nothing."""
@@ -109,10 +157,15 @@ class Launching(Measuring):
     _measurer: LaunchMeasurer
 
     def __init__(
-        self, suite: Suite, measurer: LaunchMeasurer, measurements: Measurements, fleet: Fleet
+        self,
+        selection: Selection,
+        suite: Suite,
+        measurer: LaunchMeasurer,
+        measurements: Measurements,
+        fleet: Fleet,
     ) -> None:
         """Launch on a fleet."""
-        super().__init__(suite, measurer, measurements)
+        super().__init__(selection, suite, measurer, measurements)
         self._fleet = fleet
         self.launches_on_hosts = not fleet.is_this_machine
 
@@ -162,14 +215,9 @@ def measuring_from_logs(suite: Suite, index: LogIndex, measurements: Measurement
     # Reading and launching cost imports that a session which only collects can do without.
     from pytest_dlperf.measure.from_logs import LogMeasurer
 
-    def repeats(case: Case) -> Repeats:
-        """Read all logs of a case, unless the rule decides earlier."""
-        if suite.settings.records_baselines:
-            return FixedRepeats(None)
-        return repeats_for(suite.baseline(case), suite.terms(case))
-
-    measurer = LogMeasurer(index, suite.systems, suite.cluster.estimator, repeats=repeats)
-    return Measuring(suite, measurer, measurements)
+    selection = Selection(suite)
+    measurer = LogMeasurer(index, suite.systems, suite.cluster.estimator, repeats=selection.repeats)
+    return Measuring(selection, suite, measurer, measurements)
 
 
 def launching(
@@ -184,15 +232,7 @@ def launching(
     from pytest_dlperf.launch.choosing import fleet_of
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
-    def repeats(case: Case) -> Repeats:
-        """Launch as many runs as the rule says that will judge them."""
-        terms, baseline = suite.terms(case), suite.baseline(case)
-        # Where the tolerance is the rule for good, more runs would be for nothing.
-        may_extend = terms.tolerance_of(baseline) <= MAX_TOLERANCE_PERCENT
-        records = settings.records_baselines
-        return repeats_for(baseline, terms, at_least=ADDED_RUNS if records and may_extend else None)
-
-    settings, cluster = suite.settings, suite.cluster
+    settings, cluster, selection = suite.settings, suite.cluster, Selection(suite)
     fleet = fleet_of(settings, cluster, launchers, shared_folder=measurements.folder, say=say)
     measurer = LaunchMeasurer(
         fleet,
@@ -200,8 +240,8 @@ def launching(
         cluster.estimator,
         assignments=(settings.assignments, cluster.assignments),
         session_dir=settings.session_dir,
-        repeats=repeats,
+        repeats=selection.repeats,
         say=say,
         show=show,
     )
-    return Launching(suite, measurer, measurements, fleet)
+    return Launching(selection, suite, measurer, measurements, fleet)

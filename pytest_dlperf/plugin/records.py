@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.gate.verdicts import excuse
-from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.records import (
-    AcceptedNumbers,
+    Accepted,
     CaseResult,
     TestRecord,
     merge,
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_dlperf.gate.verdicts import Settled
+    from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
 
 
 class TestNotes:
@@ -29,9 +30,11 @@ class TestNotes:
 
     __test__ = False  # no test, whatever pytest makes of the name
 
-    def __init__(self, case: Case, quantity: Quantity) -> None:
+    def __init__(self, case: Case, metric: Metric) -> None:
         """Begin without anything to report."""
-        self.record = TestRecord(case=case, quantity=quantity)
+        self.metric = metric
+        """What the test is about."""
+        self.record = TestRecord(case=case, metric=metric.name)
         """What there is to report by now."""
 
     def _note(self, **changes: Any) -> None:
@@ -46,24 +49,30 @@ class TestNotes:
         faults = self.record.host_faults
         self._note(host_faults={**faults, host: (*faults.get(host, ()), fault)})
 
-    def lacks_single_device(self, case: Case) -> bool:
-        """Tell whether a case is what the speedup of the test's own, measured case is over."""
-        own = self.record.case
-        return case == own.single_device != own and own.id in self.record.measurements
+    def lacks_reference(self, case: Case) -> bool:
+        """Tell whether a case is what a ratio of the test's own, measured case is over."""
+        own, is_ratio = self.record.case, self.metric.ratio_of is not None
+        return is_ratio and case == own.reference != own and own.id in self.record.measurements
 
     def judged(self, judgement: Judgement) -> None:
-        """Note a judgement; of two on one quantity the worse stands."""
+        """Note a judgement; of two on one metric the worse stands."""
         self._note(judgements=with_worse(self.record.judgements, judgement))
 
     def settled(self, settled: Settled) -> None:
         """Note a judgement, and what there was to compare with: no baseline that is refused."""
-        case, single = settled.question.case, settled.question.single
-        if case.baseline is not None:
-            stored = AcceptedNumbers.of(case.baseline)
-            self._note(stored_baseline=stored)
-            if case.why_incomparable is None:
-                is_same = single is None or single.why_incomparable is None
-                self._note(accepted=stored if is_same else replace(stored, speedup=None))
+        question = settled.question
+        own = question.case.baselines
+        stored = {name: Accepted.of(baseline) for name, baseline in own.items()}
+        comparable = {
+            metric.name
+            for metric in (*question.case.measurement.metrics, question.metric)
+            if metric.name in own
+            and all(end.why_incomparable(metric) is None for end in question.ends)
+        }
+        self._note(
+            stored={**self.record.stored, **stored},
+            accepted={**self.record.accepted, **{name: stored[name] for name in comparable}},
+        )
         for both in settled.control.interleaved if settled.control is not None else ():
             interleaved = {**self.record.interleaved, both.candidate.case_id: both}
             self._note(interleaved=interleaved)
@@ -76,8 +85,8 @@ class TestNotes:
         if all(judgement.passes(strict=True) for judgement in judgements.values()):
             self._note(
                 judgements={
-                    quantity: Judgement(quantity=quantity, verdict=Verdict.FAILED, reason=reason)
-                    for quantity in judgements or (self.record.quantity,)
+                    metric.name: Judgement(metric=metric, verdict=Verdict.FAILED, reason=reason)
+                    for metric in [judged.metric for judged in judgements.values()] or [self.metric]
                 }
             )
 
@@ -95,18 +104,17 @@ class SessionRecords:
         self._cases: dict[str, CaseResult] = {}
         self._measurements: dict[str, Measurement] = {}
         self._lost: set[str] = set()
-        self._tests: dict[tuple[str, Quantity], None] = {}
-        self._ended: set[tuple[str, Quantity]] = set()
+        self._tests: dict[tuple[Case, str], None] = {}
+        self._ended: set[tuple[Case, str]] = set()
         self.host_faults: dict[str, tuple[str, ...]] = {}
         """What was found to be wrong with hosts, by host."""
 
-    def select(self, tests: Iterable[tuple[str, Quantity]]) -> None:
-        """Note what tests were selected of: these cases appear in the reports in any event."""
+    def select(self, tests: Iterable[tuple[Case, str]]) -> None:
+        """Note which metrics of which cases have a test: reports have the cases in any event."""
         self._tests |= dict.fromkeys(tests)
         # In the order of the selection, also where a worker reported before it said what it has.
         selected = {
-            case_id: self._cases.get(case_id) or CaseResult(case=Case.parse(case_id))
-            for case_id, _ in self._tests
+            case.id: self._cases.get(case.id) or CaseResult(case=case) for case, _ in self._tests
         }
         self._cases = {**selected, **self._cases}
 
@@ -121,13 +129,14 @@ class SessionRecords:
 
     def end(self, record: TestRecord) -> None:
         """Note that a test has come to its end."""
-        self._ended.add((record.case.id, record.quantity))
+        self._ended.add((record.case, record.metric))
 
     def lose(self, node_id: str) -> None:
         """Note that a test of a selected case failed without telling anything."""
         in_brackets = node_id.partition("[")[2].rpartition("]")[0]
-        if in_brackets in self._cases:
-            self._lost.add(in_brackets)
+        for name in (in_brackets, in_brackets.rpartition("-")[0]):  # the case, or it and a metric
+            if name in self._cases:
+                self._lost.add(name)
 
     def results(self) -> list[CaseResult]:
         """Return the selected cases, in the order in which they were selected."""
@@ -137,16 +146,13 @@ class SessionRecords:
                     result,
                     is_whole=case_id not in self._lost,
                     # What is lost has not told anything either.
-                    unfinished=() if case_id in self._lost else self._unfinished_of(case_id),
+                    unfinished=() if case_id in self._lost else self._unfinished_of(result.case),
                 ),
                 self._measurements,
             )
             for case_id, result in self._cases.items()
         ]
 
-    def _unfinished_of(self, case_id: str) -> tuple[Quantity, ...]:
-        return tuple(
-            quantity
-            for quantity in Quantity
-            if (case_id, quantity) in self._tests and (case_id, quantity) not in self._ended
-        )
+    def _unfinished_of(self, case: Case) -> tuple[str, ...]:
+        unfinished = (test for test in self._tests if test not in self._ended)
+        return tuple(metric for of, metric in unfinished if of == case)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.model.records import TestRecord
-from pytest_dlperf.plugin.cases import case_of
+from pytest_dlperf.plugin.cases import tests_of
 from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
 from pytest_dlperf.plugin.records import SessionRecords
 from pytest_dlperf.reports.report import Note, TestStatus
@@ -84,14 +85,13 @@ class Reporting:
     def pytest_testnodedown(self, node: Any) -> None:
         """Learn from a worker which cases were selected."""
         tests = getattr(node, "workeroutput", {}).get(_TESTS_KEY, ())
-        self._records.select((case_id, Quantity(quantity)) for case_id, quantity in tests)
+        self._records.select((from_plain(Case, case), metric) for case, metric in tests)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the selected cases: each appears in the reports, whatever becomes of it."""
-        found = map(case_of, session.items)
-        tests = dict.fromkeys((about[0].id, about[1]) for about in found if about is not None)
+        tests = tests_of(session.items)
         if self._is_worker:
-            plain = [(case_id, quantity.value) for case_id, quantity in tests]
+            plain = [(to_plain(case), metric) for case, metric in tests]
             self._config.workeroutput[_TESTS_KEY] = plain  # type: ignore[attr-defined]
         else:
             self._records.select(tests)
@@ -107,8 +107,7 @@ class Reporting:
             return report
         if report.skipped and not hasattr(report, "wasxfail"):
             reason = _skip_reason(report)
-            quantity = notes.record.quantity
-            notes.judged(Judgement(quantity=quantity, verdict=Verdict.SKIPPED, reason=reason))
+            notes.judged(Judgement(metric=notes.metric, verdict=Verdict.SKIPPED, reason=reason))
             if self._settings.strict:
                 report.outcome = "failed"
                 report.longrepr = f"skipped, which --dlperf-strict does not allow: {reason}"

@@ -17,7 +17,16 @@ import pytest
 from pytest_dlperf.config.option_checks import check_places
 from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of, is_about, packed, parameters_of
+from pytest_dlperf.model.metric import SPEEDUP
+from pytest_dlperf.plugin.cases import (
+    MEASURING,
+    SUITE,
+    Parameters,
+    case_of,
+    is_about_nothing,
+    packed,
+    tests_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +34,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
-    from pytest_dlperf.model.case import Case
     from pytest_dlperf.plugin.measuring import Launching, Measuring
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
@@ -48,7 +56,7 @@ class DlperfSession:
         self._live: LiveReport | None = None
         self._shared_folder: Path | None = None
         """Where workers keep measurements for each other."""
-        self._parameters: list[tuple[Case, Any]] = []
+        self._parameters: Parameters | None = None
         self._deselected: list[pytest.Item] = []
         """What no selection has left, until it is known that something was left."""
 
@@ -181,20 +189,22 @@ class DlperfSession:
         with capture.global_and_fixture_disabled() if capture else nullcontext():
             yield manager.get_plugin("terminalreporter")
 
-    def parameters(self, fixture: str) -> list[Any]:
-        """The cases for a parametrised fixture, with their ids and marks, made once."""
+    def parameters(self, fixtures: Sequence[str]) -> list[Any]:
+        """The cases for a fixture, or with another their metrics; with ids and marks."""
         suite = self._suite
         if suite is None or not suite.cases:
             folders = ", ".join(map(str, self._settings.systems_directories))
             raise pytest.Collector.CollectError(
-                f"{fixture} has no cases: there is no system file (*.yaml) in {folders}; "
+                f"{fixtures[0]} has no cases: there is no system file (*.yaml) in {folders}; "
                 "--dlperf-systems or the ini key dlperf_systems names another folder"
             )
-        if not self._parameters:
+        if self._parameters is None:
             for name in {mark for system in suite.systems.values() for mark in system.marks}:
                 self._config.addinivalue_line("markers", f"{name}: set by a system file")
-            self._parameters = parameters_of(suite)
-        return [parameter for case, parameter in self._parameters if is_about(fixture, case)]
+            self._parameters = Parameters(suite)
+        if len(fixtures) > 1:
+            return self._parameters.of_metrics(fixtures[0])
+        return self._parameters.of_cases(fixtures[0])
 
     def end_rest(self) -> None:
         """Have the garbage collector work again, but not on the tests, which stay to the end."""
@@ -205,7 +215,14 @@ class DlperfSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put tests in the order that packs hosts best, where cases are launched on hosts."""
+        """Leave out what no option names; order the rest for hosts, where some are used."""
+        items[:] = [item for item in items if not is_about_nothing(item)]
+        wanted = self._settings.metrics
+        if wanted is not None:
+            others = [i for i in items if (about := case_of(i)) and about[1] not in wanted]
+            if others:
+                self._config.hook.pytest_deselected(items=others)
+                items[:] = [item for item in items if item not in set(others)]
         if self._launching is not None and self._launching.launches_on_hosts:
             workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
             items[:] = packed(items, workers)
@@ -219,10 +236,10 @@ class DlperfSession:
         from pytest_dlperf.reports.nothing_run import dry_run_lines
 
         cases = []
-        for item in session.items:
-            if (about := case_of(item)) is not None:
-                case, quantity = about
-                cases += [case, case.single_device] if quantity.value == "speedup" else [case]
+        for case, metric in tests_of(session.items):
+            cases.append(case)
+            if metric == SPEEDUP and case.reference is not None:
+                cases.append(case.reference)
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.write_line(f"dlperf: launched {launching.description}")
@@ -248,9 +265,12 @@ class DlperfSession:
             self._deselected += items
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Forget what was left out where something is left."""
+        """Forget what was left out where something is left, and know what will be judged."""
         if session.items:
             self._deselected.clear()
+        measuring = self._config.stash.get(MEASURING, None)
+        if measuring is not None:
+            measuring.selection.add(tests_of(session.items))
 
     # --------------------------------------------------------------------- the end
 

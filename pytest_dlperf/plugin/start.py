@@ -95,11 +95,19 @@ def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
             config.stash[_MISTAKE] = error
     if session is None and hasattr(config, "workerinput"):
         raise pytest.Collector.CollectError(str(config.stash[_MISTAKE]))
-    from pytest_dlperf.plugin.cases import CASE_FIXTURES
+    from pytest_dlperf.plugin.cases import CASE_FIXTURES, METRIC_FIXTURE
 
+    asked = set(asked)
+    with_metric = METRIC_FIXTURE in asked
+    if with_metric and asked.isdisjoint(CASE_FIXTURES):
+        raise pytest.Collector.CollectError(
+            f"{METRIC_FIXTURE} is a metric of a case: ask for {' or '.join(CASE_FIXTURES)} as well"
+        )
     for fixture in CASE_FIXTURES:
         if fixture in asked:
-            metafunc.parametrize(fixture, session.parameters(fixture) if session else [])
+            names = [fixture, METRIC_FIXTURE] if with_metric else [fixture]
+            metafunc.parametrize(names, session.parameters(names) if session else [])
+            with_metric = False
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.cluster import find_cluster, undeclared_systems
 from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
@@ -17,12 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.tree import LogIndex, LogSource
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.metric import Metric
+
+
+MIN_LOSS_PERCENT: Final = 2.0
+"""The smallest loss that counts: nights differ by less."""
+MIN_LOSS_WITH_CONTROL: Final = 1.2
+"""The same where the accepted software can be run beside, which takes such alarms away again."""
 
 
 def load_suite(
@@ -77,7 +85,7 @@ class Suite:
     settings: Settings
     systems: Mapping[str, System]
     cluster: Cluster
-    _baselines: dict[str, dict[tuple[str, str], Baseline]] = field(default_factory=dict)
+    _baselines: dict[str, Baselines] = field(default_factory=dict)
     """What was read of the cluster's accepted numbers, by system."""
 
     @property
@@ -91,21 +99,47 @@ class Suite:
             for case in system.cases
         ]
 
-    def terms(self, case: Case) -> Terms:
-        """Return what a case is judged by beside its baseline."""
+    @property
+    def control(self) -> ControlArm:
+        """When the accepted software is run beside what is tested: never where it cannot be."""
+        settings = self.settings
+        can_run = self.cluster.control is not None and not settings.log_sources
+        # What is worse is accepted with a reason, whoever made it so.
+        is_moot = settings.update_baselines and settings.reason is not None
+        return settings.control if can_run and not is_moot else ControlArm.NEVER
+
+    def metric(self, case: Case, name: str) -> Metric:
+        """Return a metric of a case by its name.
+
+        Raises:
+            ValueError: Its system has no such metric.
+        """
+        metrics = {metric.name: metric for metric in self.systems[case.system].metrics}
+        if name not in metrics:
+            raise ValueError(
+                f"{case.system} has no metric {name!r}; it has {', '.join(metrics)}"
+                f"{nearest(name, metrics)}"
+            )
+        return metrics[name]
+
+    def terms(self, case: Case, metric: Metric) -> Terms:
+        """Return what a metric of a case is judged by beside its baseline."""
         from pytest_dlperf.gate.rules import Terms
 
         system = self.systems[case.system]
         from_logs = bool(self.settings.log_sources)
+        own = metric.tolerance_percent
+        has_control = self.control is not ControlArm.NEVER
         return Terms(
-            tolerance_percent=system.tolerance_percent,
+            tolerance_percent=system.tolerance_percent if own is None else own,
+            min_loss_percent=MIN_LOSS_WITH_CONTROL if has_control else MIN_LOSS_PERCENT,
             default_repeats=None if from_logs else system.repeats,
             repeats=None if from_logs else self.settings.repeats,
             forced=self.settings.gate,
         )
 
-    def baseline(self, case: Case) -> Baseline | None:
-        """Return the accepted numbers of a case; a system's file is read when first needed."""
+    def baselines(self, case: Case) -> Mapping[str, Baseline]:
+        """Return what is accepted of a case, by metric; a file is read when first needed."""
         if case.system not in self._baselines:
             from pytest_dlperf.baselines.reading import load_baselines
 
@@ -113,7 +147,7 @@ class Suite:
                 self._baselines[case.system] = load_baselines(self.cluster, case.system)
             except YamlError as error:
                 raise UsageError(_listed("mistakes in baselines", error)) from error
-        return self._baselines[case.system].get((case.variant, str(case.topology)))
+        return self._baselines[case.system].get((case.variant, str(case.topology)), {})
 
     # ------------------------------------------------------------------ what a session is given
 
@@ -143,9 +177,10 @@ class Suite:
                 f"{given}/{'+'.join(source.options)}: {system.id} has no case with these "
                 f"options; it has: {named}"
             )
-        references = {case.single_device for case in system.cases}
+        references = {case.reference for case in system.cases}
+        cases = [*system.cases, *filter(None, references)]
         try:
-            index = index_logs(source, log_name=system.log_name, cases=[*system.cases, *references])
+            index = index_logs(source, log_name=system.log_name, cases=cases)
         except OSError as error:
             raise UsageError(f"{given}: {error.filename}: {error.strerror}") from error
         if not index.logs and not index.ignored:
