@@ -12,7 +12,7 @@ from pytest_dlperf.files.environment import describe_ci_run, describe_commit, de
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.verdicts import ALL_PERCENT, detectable_percent, is_outside, withdraw
-from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import headline, status_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import IgnoredLog
     from pytest_dlperf.plugin.records import SessionRecords
@@ -98,7 +99,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
             **describe_environment(),
             **{name: fact for name, fact in origin.items() if fact},
         },
-        units={system.id: system.unit for system in suite.systems.values()},
+        metrics={system.id: system.metrics for system in suite.systems.values()},
         log_names={system.id: system.log_name for system in suite.systems.values()},
         cases=tuple(results),
         unfit_hosts=dict(records.host_faults),
@@ -137,7 +138,7 @@ def _change_baselines(
     )
     notes: list[Note] = []
     by_system: dict[str, list[Change]] = {}
-    for outcome in changes_of(results, suite.baseline, suite.terms, settings, provenance):
+    for outcome in changes_of(results, suite.baselines, suite.terms, settings, provenance):
         if isinstance(outcome, Refusal):
             notes.append(_refused(outcome.case, outcome.why, is_bad=outcome.is_bad))
         else:
@@ -146,17 +147,15 @@ def _change_baselines(
     accepted: list[BaselineChange] = []
     for name, changes in by_system.items():
         file = suite.cluster.directory / f"{name}.yaml"
-        unit = suite.systems[name].unit
         try:
-            recorded = record(suite.cluster, name, unit, changes, provenance=source)
+            recorded = record(suite.cluster, name, changes, provenance=source)
         except (YamlError, LockError, OSError) as error:
             notes.append(Note(f"no baseline was recorded in {file}: {error}", is_bad=True))
             continue
         notes += [_refused(change.case, why) for change, why in recorded.refused]
         notes += _counted(file, recorded.done)
         notes += _unsteady(recorded.done, results, suite.terms)
-        for change in recorded.done:
-            accepted += _accepted(change, unit)
+        accepted += (_accepted(change) for change in recorded.done if change.number is not None)
     if settings.update_baselines and not (by_system or notes):
         notes.append(Note("no baseline was changed: there was no number to accept"))
     return notes, accepted
@@ -164,10 +163,10 @@ def _change_baselines(
 
 def _as_written(result: CaseResult, changes: Iterable[BaselineChange]) -> CaseResult:
     """Withdraw verdicts by which a number was recorded that was not."""
-    written = {change.quantity for change in changes if change.case_id == result.case.id}
+    written = {change.metric for change in changes if change.case_id == result.case.id}
     judgements = {
-        quantity: judgement if quantity.value in written else withdraw(judgement)
-        for quantity, judgement in result.judgements.items()
+        metric: judgement if metric in written else withdraw(judgement)
+        for metric, judgement in result.judgements.items()
     }
     return replace(result, judgements=judgements)
 
@@ -179,9 +178,7 @@ def _improvements(suite: Suite, results: Iterable[CaseResult]) -> Iterator[Note]
         for result in results
         for judgement in result.judgements.values()
         if judgement.verdict is Verdict.IMPROVED
-        and is_outside(
-            judgement, suite.terms(result.case).tolerance_of(suite.baseline(result.case))
-        )
+        and is_outside(judgement, _tolerance_percent(suite, result.case, judgement.metric))
     ]
     if better:
         cases = ", ".join(dict.fromkeys(better))
@@ -191,35 +188,32 @@ def _improvements(suite: Suite, results: Iterable[CaseResult]) -> Iterator[Note]
         )
 
 
+def _tolerance_percent(suite: Suite, case: Case, metric: Metric) -> float:
+    return suite.terms(case, metric).tolerance_of(suite.baselines(case).get(metric.name))
+
+
 def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:
     return Note(f"the baseline of {case.id} stays as it is: {why}", is_bad=is_bad)
 
 
 def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
     for kinds, said, then in _DONE:
-        count = sum(change.kind in kinds for change in done)
-        if count:
-            yield Note(f"{said} {numbers.counted(count, 'case')} in {file}{then}")
+        cases = {change.case.id for change in done if change.kind in kinds}
+        if cases:
+            yield Note(f"{said} {numbers.counted(len(cases), 'case')} in {file}{then}")
 
 
-def _accepted(change: Change, unit: str) -> Iterator[BaselineChange]:
-    known = change.known
+def _accepted(change: Change) -> BaselineChange:
+    old = change.known.accepted if change.known else None
     reason = change.acceptance.reason if change.acceptance else None
-    for quantity, old, new in (
-        (Quantity.THROUGHPUT, known.throughput if known else None, change.throughput),
-        (Quantity.SPEEDUP, known.speedup if known else None, change.speedup),
-    ):
-        if new is not None:
-            of_throughput = quantity is Quantity.THROUGHPUT
-            first = "first number" if old is None else "accepted"
-            yield BaselineChange(
-                case_id=change.case.id,
-                quantity=quantity.value,
-                unit=unit if of_throughput else "speedup",
-                old=old,
-                new=new,
-                why=reason or first,
-            )
+    return BaselineChange(
+        case_id=change.case.id,
+        metric=change.metric.name,
+        unit=change.metric.unit,
+        old=old,
+        new=change.number,
+        why=reason or ("first number" if old is None else "accepted"),
+    )
 
 
 def _source(suite: Suite) -> dict[str, str]:
@@ -235,20 +229,24 @@ def _source(suite: Suite) -> dict[str, str]:
 
 
 def _unsteady(
-    done: Sequence[Change], results: Sequence[CaseResult], terms_of: Callable[[Case], Terms]
+    done: Sequence[Change],
+    results: Sequence[CaseResult],
+    terms_of: Callable[[Case, Metric], Terms],
 ) -> Iterator[Note]:
     """Tell of first baselines whose runs lie far apart, and what the gate can find with them."""
-    recorded = {change.case.id for change in done if change.kind is ChangeKind.CREATE}
-    for result in results:
-        measured = result.measurement
-        if result.case.id not in recorded or measured is None or measured.spread is None:
+    measured = {result.case.id: result.measurement for result in results}
+    for change in done:
+        measurement = measured[change.case.id]
+        if change.kind is not ChangeKind.CREATE or measurement is None or change.metric.ratio_of:
             continue
-        if measured.spread > NOISY_SPREAD:
-            tolerance = terms_of(result.case).tolerance_percent
-            percent = detectable_percent(measured.throughputs, tolerance)
+        samples = measurement.samples(change.metric.name)
+        if samples.spread is not None and samples.spread > NOISY_SPREAD:
+            tolerance = terms_of(change.case, change.metric).tolerance_percent
+            percent = detectable_percent(samples.values, tolerance)
             sees = f"losses from {percent:.0f} % on" if percent < ALL_PERCENT else "no loss"
             yield Note(
-                f"the runs of {result.case.id} lie far apart ({measured.spread * 100:.0f} %): with "
-                f"them the gate finds {sees}. Was the machine busy? When it is quiet, "
-                f"'pytest-dlperf baselines delete {result.case.id}', and record again"
+                f"the {change.metric.name} of {change.case.id} differs much between its runs "
+                f"({samples.spread * 100:.0f} %): with them the gate finds {sees}. Was the machine "
+                f"busy? When it is quiet, 'pytest-dlperf baselines delete {change.case.id}', and "
+                "record again"
             )

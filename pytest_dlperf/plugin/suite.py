@@ -55,6 +55,7 @@ def load_suite(
         raise UsageError(str(error)) from error
     for message in undeclared_systems(cluster, systems):
         raise UsageError(f"{cluster.directory / 'cluster.yaml'} {message}")
+    _check_metrics(settings, systems)
     _check_assignments(settings, systems, cluster)
     if settings.control is ControlArm.ALWAYS and cluster.control is None:
         raise UsageError(
@@ -62,6 +63,23 @@ def load_suite(
             "software under 'control'"
         )
     return Suite(settings=settings, systems=systems, cluster=cluster)
+
+
+def _check_metrics(settings: Settings, systems: Mapping[str, System]) -> None:
+    every = {metric.name: metric for system in systems.values() for metric in system.metrics}
+    judged = {m.name for system in systems.values() for m in system.metrics if m.is_judged}
+    for name in settings.metrics or ():
+        given = f"{settings.places['metrics']} {name}"
+        if name not in every:
+            raise UsageError(
+                f"{given}: no system has such a metric; judged are {', '.join(sorted(judged))}"
+                f"{nearest(name, every)}"
+            )
+        if name not in judged:
+            raise UsageError(
+                f"{given}: it is recorded and not judged; name it under 'metrics' in a system "
+                f"file. Judged are {', '.join(sorted(judged))}"
+            )
 
 
 def _check_assignments(settings: Settings, systems: Mapping[str, System], cluster: Cluster) -> None:
