@@ -7,8 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.assignments import VARS
-from pytest_dlperf.files.shapes import Integer, Key, ListOf, MapOf, Record, Scalar, Text, one_of
+from pytest_dlperf.files.shapes import (
+    Integer,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Scalar,
+    Text,
+    one_of,
+)
 from pytest_dlperf.files.yamlfile import load, nearest
+from pytest_dlperf.model.case import PRECISION_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 
@@ -54,6 +65,7 @@ class Cluster:
     python: str | None = None
     control: Control | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
+    peak_tflops: Mapping[str, float] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
 
@@ -122,6 +134,16 @@ CLUSTER_KEYS: Final = (
         "The interpreter that supervises a run on a node.",
     ),
     Key("machine", MACHINE, MACHINE_HELP),
+    Key(
+        "peak_tflops",
+        MapOf(
+            Number(unit="TFLOP/s"),
+            "a mapping of precisions to numbers",
+            names=PRECISION_PATTERN,
+            refused="is not a precision such as bf16",
+        ),
+        "What one device can do at most, by precision: what MFU is a part of.",
+    ),
     Key("hardware", FACTS, "Free facts for the reader, by name."),
     Key("software", FACTS, "Versions for the reader, by name."),
 )

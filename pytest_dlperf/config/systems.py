@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.config.cases import CASES, FLOPS_KEYS, Flops, name_shape, named_cases
 from pytest_dlperf.files.shapes import (
     ByKind,
     Choice,
@@ -19,24 +20,15 @@ from pytest_dlperf.files.shapes import (
 )
 from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
 from pytest_dlperf.logs.formats import LogFormat, custom_format
-from pytest_dlperf.model.case import (
-    NAME_PATTERN,
-    PRECISION_PATTERN,
-    TOPOLOGY_PATTERN,
-    Case,
-    Topology,
-    check_name,
-    check_precision,
-)
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric, throughput
-from pytest_dlperf.model.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
+    from pytest_dlperf.model.case import Case
 
 # A whole system that is skipped or expected to fail would be a green that means nothing.
 _TAKEN_MARKS: Final = (
@@ -152,14 +144,6 @@ class _Kept(Shape[YamlValue]):
         return {}
 
 
-def _name(axis: str, allowed: str = "a name such as 'resnet50'") -> Shape[str]:
-    def parse(text: str) -> str:
-        check_name(axis, text)
-        return text
-
-    return Text(allowed).parsed(parse, pattern=f"^{NAME_PATTERN}$")
-
-
 def _unit(text: str) -> str:
     if not text.isprintable():
         raise ValueError(f"the unit {text!r} is not one line of plain text")
@@ -178,13 +162,6 @@ def _mark(text: str) -> str:
     if text in _TAKEN_MARKS:
         raise ValueError(f"the marker {text!r} has a meaning of its own; use another name")
     return text
-
-
-def _once(options: tuple[str, ...]) -> tuple[str, ...]:
-    for option in set(options):
-        if options.count(option) > 1:
-            raise ValueError(f"the option {option!r} is named twice")
-    return tuple(sorted(options))
 
 
 _WINDOW: Final = Record(
@@ -207,42 +184,14 @@ _CUSTOM_FORMAT: Final = Record(
     Key("rate_scope", Choice(("global", "node", "rank")), "What a printed speed covers."),
 ).placed(lambda given, place: custom_format(place.file.stem, **given))
 
-_CASE: Final = Record(
-    dict[str, Any],
-    Key(
-        "precision",
-        Text("a precision such as fp32").parsed(check_precision, pattern=f"^{PRECISION_PATTERN}$"),
-        "Precision of the training, as in fp32.",
-        required=True,
-    ),
-    Key("batch_per_device", Integer(1), "Samples per step on one device.", required=True),
-    Key(
-        "topologies",
-        ListOf(
-            Text("a topology such as 4n8g").parsed(Topology.parse, pattern=f"^{TOPOLOGY_PATTERN}$"),
-            "a list of topologies such as 4n8g",
-        ),
-        "Nodes and devices per node of each case, as in 4n8g.",
-        required=True,
-    ),
-    Key(
-        "options",
-        ListOf(
-            _name("option", "an option such as xla"),
-            "a list of options such as xla",
-        ).parsed(_once),
-        "What else changes the speed.",
-    ),
-)
-
 
 def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record[dict[str, Any]]:
     """Declare a system file; ``launch`` is the shape of that key."""
     named = Choice(tuple(formats), otherwise="a mapping with 'record'")
     return Record(
         dict[str, Any],
-        Key("framework", _name("framework"), "The framework, as in pytorch.", required=True),
-        Key("model", _name("model"), "The model, as in resnet50.", required=True),
+        Key("framework", name_shape("framework"), "The framework, as in pytorch.", required=True),
+        Key("model", name_shape("model"), "The model, as in resnet50.", required=True),
         Key(
             "unit",
             Text("a unit such as images/s").parsed(_unit),
@@ -272,10 +221,11 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
         Key("window", _WINDOW, "Which steps of a run count.", required=True),
         Key(
             "cases",
-            ListOf(_CASE, "a list of cases"),
+            CASES,
             "The cases: one for each topology of each entry.",
             required=True,
         ),
+        *FLOPS_KEYS,
         Key("repeats", Integer(1), f"How often a case is run; default: {DEFAULT_REPEATS}."),
         Key(
             "tolerance_percent",
@@ -295,8 +245,16 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
 def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool) -> System | None:
     parts = shape.parts(root)
     cases: tuple[Case, ...] | None = None
-    if {"framework", "model", "cases"} <= parts.keys():
-        cases = _cases(root.at("cases"), parts["framework"], parts["model"], parts["cases"])
+    flops = Flops(**{key: parts.pop(key, None) for key in ("flops_per_token", "flops_per_sample")})
+    if {"framework", "model", "unit", "cases"} <= parts.keys():
+        cases = named_cases(
+            root.at("cases"),
+            parts["cases"],
+            framework=parts["framework"],
+            model=parts["model"],
+            unit=parts["unit"],
+            flops=flops,
+        )
     launch = None
     place = parts.pop("launch", None)
     if place is not None:
@@ -317,26 +275,3 @@ def _read_launch(place: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec |
     from pytest_dlperf.config.launch_spec import read_launch
 
     return read_launch(place, cases)
-
-
-def _cases(
-    place: YamlValue, framework: str, model: str, entries: Sequence[Mapping[str, Any]]
-) -> tuple[Case, ...]:
-    first: dict[str, str] = {}
-    cases: list[Case] = []
-    for index, entry in enumerate(entries):
-        common = {
-            "precision": entry["precision"],
-            "options": entry.get("options", ()),
-            "work": Work(batch=entry["batch_per_device"]),
-        }
-        for number, topology in enumerate(entry["topologies"]):
-            case = Case(framework=framework, model=model, topology=topology, **common)
-            path = f"[{index}].topologies[{number}]"
-            if case.id in first:
-                line = place.at(first[case.id]).line
-                place.at(path).fault(f"{case.id} is named twice; first on line {line}")
-            else:
-                first[case.id] = path
-                cases.append(case)
-    return tuple(cases)

@@ -89,6 +89,8 @@ class Case:
     topology: Topology
     reference_topology: Topology | None = field(default=SINGLE_DEVICE, compare=False)
     """What speedups are taken over; ``None`` for nothing. No part of the id."""
+    flops_per_sample: float | None = field(default=None, compare=False)
+    """Floating-point operations that training on a sample takes, where its system says so."""
 
     id: str = field(init=False, compare=False, repr=False)
     """The id under which tests, baselines and reports know the case."""

@@ -51,9 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
     config.addinivalue_line(
         "markers",
-        "dlperf(system, framework, model, precision, batch_per_device, options, topology, nodes, "
-        "devices_per_node): the exact values of a case, for "
-        "-m \"dlperf(framework='paddle', topology='4n8g')\"",
+        "dlperf(system, framework, model, precision, batch_per_replica, global_batch, "
+        "sequence_length, parallel, options, topology, nodes, devices_per_node): "
+        "the exact values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
     )
 
 

@@ -1,0 +1,253 @@
+"""The ``cases`` of a system file: what an entry says, and the cases that it names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.files.shapes import Integer, Key, ListOf, Number, Record, Shape, Text
+from pytest_dlperf.model.case import (
+    NAME_PATTERN,
+    PRECISION_PATTERN,
+    SINGLE_DEVICE,
+    TOPOLOGY_PATTERN,
+    Case,
+    Topology,
+    check_name,
+    check_precision,
+)
+from pytest_dlperf.model.work import ONE_DEVICE, Layout, Work, counts_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_dlperf.files.yamlfile import YamlValue
+
+NO_REFERENCE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flops:
+    """Floating-point operations that a training needs, for a token or for a sample."""
+
+    flops_per_token: float | None = None
+    flops_per_sample: float | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys that say it."""
+        return tuple(one.name for one in fields(self) if getattr(self, one.name) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of ``cases``; ``CASES`` says what each value is.
+
+    ``reference`` is empty where speedups are taken over none.
+    """
+
+    precision: str
+    topologies: tuple[Topology, ...]
+    options: tuple[str, ...] = ()
+    batch_per_device: int | None = None
+    batch_per_replica: int | None = None
+    global_batch: int | None = None
+    sequence_length: int | None = None
+    parallel: Layout | None = None
+    reference: tuple[Topology, ...] = (SINGLE_DEVICE,)
+    flops_per_token: float | None = None
+    flops_per_sample: float | None = None
+
+    @property
+    def batches(self) -> dict[str, int]:
+        """What it says of its batch, by key: one of the three."""
+        said = {
+            "batch_per_device": self.batch_per_device,
+            "batch_per_replica": self.batch_per_replica,
+            "global_batch": self.global_batch,
+        }
+        return {key: batch for key, batch in said.items() if batch is not None}
+
+    @property
+    def work(self) -> Work:
+        """What a step of its cases does."""
+        [batch] = self.batches.values()
+        return Work(
+            batch=batch,
+            is_global=self.global_batch is not None,
+            sequence_length=self.sequence_length,
+            layout=self.parallel or ONE_DEVICE,
+        )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List what its values say against each other, by key."""
+        batches = list(self.batches)
+        if len(batches) != 1:
+            found = " and ".join(batches) or "none of them"
+            allowed = "batch_per_device (batch_per_replica with 'parallel') and global_batch"
+            yield "", f"a case has one of {allowed}; found {found}"
+        if self.parallel is not None and self.batch_per_device is not None:
+            instead = f"batch_per_replica: {self.batch_per_device}, or all of it as global_batch"
+            message = f"with 'parallel' a replica takes more than one device; write {instead}"
+            yield "batch_per_device", message
+
+
+def _reference(text: str) -> tuple[Topology, ...]:
+    return () if text == NO_REFERENCE else (Topology.parse(text),)
+
+
+def _once(options: tuple[str, ...]) -> tuple[str, ...]:
+    for option in set(options):
+        if options.count(option) > 1:
+            raise ValueError(f"the option {option!r} is named twice")
+    return tuple(sorted(options))
+
+
+def _checked(entry: Entry, place: YamlValue) -> Entry | None:
+    problems = list(entry.problems())
+    for key, message in problems:
+        (place.at(key) if key else place).fault(message)
+    return None if problems else entry
+
+
+def name_shape(axis: str, allowed: str = "a name such as 'resnet50'") -> Shape[str]:
+    """Give the shape of a name that stands in ids."""
+
+    def parse(text: str) -> str:
+        check_name(axis, text)
+        return text
+
+    return Text(allowed).parsed(parse, pattern=f"^{NAME_PATTERN}$")
+
+
+_FLOPS: Final = Number(unit="floating-point operations")
+FLOPS_KEYS: Final = (
+    Key("flops_per_token", _FLOPS, "What training on one token takes, forward and backward."),
+    Key("flops_per_sample", _FLOPS, "What training on one sample takes, forward and backward."),
+)
+"""What MFU is reckoned from: for all cases of a system, or for those of one entry."""
+
+CASES: Final = ListOf(
+    Record(
+        Entry,
+        Key(
+            "precision",
+            Text("a precision such as fp32").parsed(
+                check_precision, pattern=f"^{PRECISION_PATTERN}$"
+            ),
+            "Precision of the training, as in fp32.",
+            required=True,
+        ),
+        Key("batch_per_device", Integer(1), "Samples per step on one device."),
+        Key(
+            "batch_per_replica",
+            Integer(1),
+            "Samples per step of one data-parallel replica, with 'parallel'.",
+        ),
+        Key("global_batch", Integer(1), "Samples per step of the whole run, in place of those."),
+        Key("sequence_length", Integer(1), "Tokens of one sample."),
+        Key(
+            "parallel",
+            Record(
+                Layout,
+                Key("tp", Integer(1), "Devices that share a layer: tensor parallelism."),
+                Key("pp", Integer(1), "Stages of layers: pipeline parallelism."),
+                Key("cp", Integer(1), "Devices that share a sequence: context parallelism."),
+                Key("ep", Integer(1), "Devices that share the experts: expert parallelism."),
+            ),
+            "How one model is spread over devices; default: each device has all of it.",
+        ),
+        Key(
+            "topologies",
+            ListOf(
+                Text("a topology such as 4n8g").parsed(
+                    Topology.parse, pattern=f"^{TOPOLOGY_PATTERN}$"
+                ),
+                "a list of topologies such as 4n8g",
+            ),
+            "Nodes and devices per node of each case, as in 4n8g.",
+            required=True,
+        ),
+        Key(
+            "reference",
+            Text("a topology such as 1n8g, or none").parsed(
+                _reference, pattern=f"^({TOPOLOGY_PATTERN}|{NO_REFERENCE})$"
+            ),
+            "The topology that speedups are taken over, or none; default: 1n1g.",
+        ),
+        Key(
+            "options",
+            ListOf(
+                name_shape("option", "an option such as xla"),
+                "a list of options such as xla",
+            ).parsed(_once),
+            "What else changes the speed.",
+        ),
+        *FLOPS_KEYS,
+    ).placed(_checked),
+    "a list of cases",
+)
+
+
+def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all by name
+    place: YamlValue,
+    entries: Sequence[Entry],
+    *,
+    framework: str,
+    model: str,
+    unit: str,
+    flops: Flops,
+) -> tuple[Case, ...]:
+    """Make the cases that entries name, one for each topology; mistakes are told of their places.
+
+    ``unit`` is what throughput counts, ``flops`` hold where an entry says none.
+    """
+    first: dict[str, str] = {}
+    cases: list[Case] = []
+    for index, entry in enumerate(entries):
+        own = Flops(flops_per_token=entry.flops_per_token, flops_per_sample=entry.flops_per_sample)
+        needed = own if own.names else flops
+        problem = _token_problem(entry, unit, needed)
+        if problem:
+            place.at(f"[{index}]").fault(problem)
+            continue
+        for number, topology in enumerate(entry.topologies):
+            path = f"[{index}].topologies[{number}]"
+            try:
+                case = Case(
+                    framework=framework,
+                    model=model,
+                    precision=entry.precision,
+                    work=entry.work,
+                    options=entry.options,
+                    topology=topology,
+                    reference_topology=entry.reference[0] if entry.reference else None,
+                    flops_per_sample=_flops_per_sample(entry, needed),
+                )
+            except ValueError as error:
+                place.at(path).fault(str(error))
+                continue
+            if case.id in first:
+                line = place.at(first[case.id]).line
+                place.at(path).fault(f"{case.id} is named twice; first on line {line}")
+            else:
+                first[case.id] = path
+                cases.append(case)
+    return tuple(cases)
+
+
+def _token_problem(entry: Entry, unit: str, flops: Flops) -> str | None:
+    if len(flops.names) > 1:
+        return f"{' and '.join(flops.names)} say the same; give one"
+    if entry.sequence_length is None:
+        counts = [f"throughput in {unit}"] if counts_tokens(unit) else []
+        counts += [name for name in flops.names if name == "flops_per_token"]
+        if counts:
+            return f"{counts[0]} needs the key 'sequence_length' beside it: how many tokens a sample is"
+    return None
+
+
+def _flops_per_sample(entry: Entry, flops: Flops) -> float | None:
+    if flops.flops_per_token is not None and entry.sequence_length is not None:
+        return flops.flops_per_token * entry.sequence_length
+    return flops.flops_per_sample
