@@ -243,7 +243,7 @@ def _token_problem(entry: Entry, unit: str, flops: Flops) -> str | None:
         counts = [f"throughput in {unit}"] if counts_tokens(unit) else []
         counts += [name for name in flops.names if name == "flops_per_token"]
         if counts:
-            return f"{counts[0]} needs the key 'sequence_length' beside it: how many tokens a sample is"
+            return f"{counts[0]} needs 'sequence_length' here: how many tokens a sample is"
     return None
 
 
