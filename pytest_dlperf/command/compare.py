@@ -1,4 +1,4 @@
-"""``pytest-dlperf compare``: two results side by side. It informs: slower is no failure."""
+"""``pytest-dlperf compare``: two results side by side. It informs: worse is no failure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.reports.comparison import ComparisonView
+    from pytest_dlperf.reports.comparison import ComparisonView, MetricView
 
 _SHOWN: Final = 5
 """Cases of one kind that are named; the reports name all of them."""
 _MARKUP: Final = {
-    Difference.FASTER: ("green",),
-    Difference.SLOWER: ("red",),
+    Difference.BETTER: ("green",),
+    Difference.WORSE: ("red",),
+    Difference.DIFFERENT: ("yellow",),
     Difference.BROKEN: ("bold", "red"),
     Difference.TOO_FEW: ("yellow",),
     Difference.NONE_SEEN: (),
@@ -39,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the subcommand takes."""
     parser.description = (
         "Hold two results files (--dlperf-json) side by side: of two framework "
-        "versions, of two clusters. For each case the ratio of the throughputs, B over A, with its "
-        "95 % interval. It informs and is no gate: a slower B is no failure."
+        "versions, of two clusters. For each metric of each case the ratio of the medians, B over "
+        "A, with its 95 % interval. It informs and is no gate: a worse B is no failure."
     )
     parser.add_argument("first", type=file_argument, metavar="A.json", help="what is compared with")
     parser.add_argument("second", type=file_argument, metavar="B.json", help="what is compared")
@@ -94,15 +95,9 @@ def _refuse_to_lose(files: Mapping[str, Path | str | None]) -> None:
 def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
     """Write a comparison for a terminal."""
     yield from _sessions(view, style)
-    yield ""
-    yield from _cases(view, style)
-    yield ""
-    yield from (style(line, "bold") for line in wrapped(view.found, style.width))
-    yield from wrapped(view.mean or "", style.width)
-    if view.slower:
+    for metric in view.metrics:
         yield ""
-        yield style("slower, the slowest first", "red")
-        yield from _some([f"{row.ratio}  {row.case.case_id}" for row in view.slower])
+        yield from _metric(metric, view, style)
     for why, case_ids in view.not_compared:
         yield ""
         yield style(printable(why), "yellow")
@@ -121,16 +116,28 @@ def _sessions(view: ComparisonView, style: Style) -> Iterator[str]:
         yield from wrapped(text, style.width, indent=3)
 
 
-def _cases(view: ComparisonView, style: Style) -> Iterator[str]:
+def _metric(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[str]:
+    title = printable(f"{metric.name} ({metric.direction})")
+    yield from (style(line, "bold") for line in wrapped(title, style.width))
+    yield from _cases(metric, view, style)
+    yield from (style(line, "bold") for line in wrapped(metric.found, style.width))
+    yield from wrapped(metric.mean or "", style.width)
+    if metric.worse:
+        yield style("worse, the worst first", "red")
+        yield from _some([f"{row.ratio}  {row.case.case_id}" for row in metric.worse])
+
+
+def _cases(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[str]:
     letters = {name.heading: name.letter for name in view.names}
     headings = [letters.get(heading, heading) for heading in view.headings]
     cells = [
-        (f"{row.case.case_id} ({printable(row.case.first.unit)})", *row.cells) for row in view.cases
+        (f"{row.case.case_id} ({printable(row.case.metric.unit)})", *row.cells)
+        for row in metric.cases
     ]
     room = len(GAP) + max(len(difference.value) for difference in Difference)
     head, *below = stacked([("case", *headings), *cells], "lr", names=1, width=style.width - room)
     yield from (style(line, "bold") for line in head)
-    for row, (first, *rest) in zip(view.cases, below, strict=True):
+    for row, (first, *rest) in zip(metric.cases, below, strict=True):
         difference = row.case.difference
         word = style(difference.value, *_MARKUP[difference])
         yield f"{first}: {word}" if rest else f"{first}{GAP}{word}"

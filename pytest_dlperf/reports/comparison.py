@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.markdown_text import code, details, inline, table
-from pytest_dlperf.results.comparison import MIN_RUNS, ComparedCase, Difference
+from pytest_dlperf.results.comparison import MIN_RUNS, ComparedCase, ComparedMetric, Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.results.comparison import Comparison
+    from pytest_dlperf.results.comparison import Comparison, Side
 
 SHOWN: Final = 10
-"""Slower cases that are named above the table, which has all of them."""
+"""Worse cases that are named above the table, which has all of them."""
+
+_DIRECTIONS: Final = {
+    Better.HIGHER: "more is better",
+    Better.LOWER: "less is better",
+    None: "neither more nor less is better",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,20 @@ class CaseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricView:
+    """One metric, and the cases that are compared by it."""
+
+    name: str
+    direction: str
+    """Whether more or less is better, in words."""
+    found: str
+    mean: str | None
+    worse: tuple[CaseRow, ...]
+    """The worst first."""
+    cases: tuple[CaseRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonView:
     """All that the reports of a comparison show, in the order in which they show it.
 
@@ -73,32 +94,27 @@ class ComparisonView:
     names: SideNames
     title: str
     found: str
-    mean: str | None
     facts: tuple[tuple[str, str, str], ...]
     """Facts of both sessions: name, A, B."""
-    slower: tuple[CaseRow, ...]
     headings: tuple[str, ...]
-    cases: tuple[CaseRow, ...]
+    metrics: tuple[MetricView, ...]
     remarks: tuple[str, ...]
     different_facts: tuple[tuple[str, str, str], ...]
     """Everything else that differs: name, A, B."""
     not_compared: tuple[tuple[str, tuple[str, ...]], ...]
-    """Cases that are not compared, by why."""
+    """Cases that are not compared, or not by some metric, by why."""
 
 
 def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
     """Put a comparison into words."""
     one, other = names
-    rows = {case.case_id: _case_row(case) for case in comparison.cases}
     return ComparisonView(
         names=names,
         title=f"{other.label} (B) compared with {one.label} (A)",
-        found=_found(comparison),
-        mean=_mean(comparison),
+        found="; ".join(f"{metric.name}: {_found(metric)}" for metric in comparison.metrics),
         facts=tuple(_session_facts(comparison, names)),
-        slower=tuple(rows[case.case_id] for case in comparison.slower_cases),
-        headings=("runs", one.heading, other.heading, "B/A", "95 % interval", "speedup B/A"),
-        cases=tuple(rows.values()),
+        headings=("runs", one.heading, other.heading, "B/A", "95 % interval"),
+        metrics=tuple(map(_metric_view, comparison.metrics)),
         remarks=tuple(_remarks(comparison)),
         different_facts=tuple(
             (name, ours or numbers.ABSENT, theirs or numbers.ABSENT)
@@ -111,6 +127,18 @@ def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
     )
 
 
+def _metric_view(metric: ComparedMetric) -> MetricView:
+    rows = {case.case_id: _case_row(case) for case in metric.cases}
+    return MetricView(
+        name=metric.name,
+        direction=_DIRECTIONS[metric.better],
+        found=f"{numbers.counted(len(metric.cases), 'case')} compared: {_found(metric)}",
+        mean=_mean(metric),
+        worse=tuple(rows[case.case_id] for case in metric.worse_cases),
+        cases=tuple(rows.values()),
+    )
+
+
 def comparison_markdown(view: ComparisonView) -> str:
     """Write a comparison as GitHub-flavoured Markdown."""
     return "\n\n".join(_markdown_parts(view)) + "\n"
@@ -119,29 +147,31 @@ def comparison_markdown(view: ComparisonView) -> str:
 def _markdown_parts(view: ComparisonView) -> Iterator[str]:
     sides = [inline(name.heading) for name in view.names]
     yield f"# dlperf: {inline(view.title)}"
-    yield f"**{view.found}.**"
-    if view.mean is not None:
-        yield f"{view.mean}."
+    yield f"**{inline(view.found)}.**"
     yield table(("", *sides), [tuple(map(_cell, row)) for row in view.facts])
-    if view.slower:
-        yield "Slower, the slowest first:"
-        lines = [f"- {code(row.case.case_id)} {row.ratio}" for row in view.slower[:SHOWN]]
-        more = len(view.slower) - len(lines)
-        yield "\n".join([*lines, *([f"- and {more} more"] if more else [])])
-    yield "## Cases"
-    yield table(
-        ("case", "unit", *map(inline, view.headings), ""),
-        [
-            (
-                code(row.case.case_id),
-                inline(row.case.first.unit),
-                *row.cells,
-                row.case.difference.value,
-            )
-            for row in view.cases
-        ],
-        right="  rrrrrr",
-    )
+    for metric in view.metrics:
+        yield f"## {inline(metric.name)}"
+        yield f"{metric.found} ({metric.direction})."
+        if metric.mean is not None:
+            yield f"{metric.mean}."
+        if metric.worse:
+            yield "Worse, the worst first:"
+            lines = [f"- {code(row.case.case_id)} {row.ratio}" for row in metric.worse[:SHOWN]]
+            more = len(metric.worse) - len(lines)
+            yield "\n".join([*lines, *([f"- and {more} more"] if more else [])])
+        yield table(
+            ("case", "unit", *map(inline, view.headings), ""),
+            [
+                (
+                    code(row.case.case_id),
+                    inline(row.case.metric.unit),
+                    *row.cells,
+                    row.case.difference.value,
+                )
+                for row in metric.cases
+            ],
+            right="  rrrrr",
+        )
     yield from view.remarks
     if view.different_facts:
         yield "## What else differs"
@@ -161,26 +191,22 @@ def _case_row(case: ComparedCase) -> CaseRow:
         case=case,
         cells=(
             f"{_runs(case.first)}, {_runs(case.second)}",
-            numbers.throughput(case.first.median),
-            numbers.throughput(case.second.median),
+            numbers.written(case.first.median, case.metric.unit),
+            numbers.written(case.second.median, case.metric.unit),
             ratio,
             interval,
-            _ratio(case.speedup_ratio),
         ),
         ratio=f"{ratio} ({interval})",
     )
 
 
-def _runs(side: Measurement) -> str:
+def _runs(side: Side) -> str:
     """Count the runs that count, among broken ones: ``4 of 5``."""
-    count, broken = len(side.throughputs), len(side.broken_runs)
-    return f"{count} of {count + broken}" if broken else str(count)
+    return f"{side.runs} of {side.runs + side.broken}" if side.broken else str(side.runs)
 
 
-def _ratio(value: float | None) -> str:
+def _ratio(value: float) -> str:
     """Write three decimals; four digits of a large ratio, three of a small one."""
-    if value is None:
-        return numbers.ABSENT
     if value >= 1000:  # noqa: PLR2004 - large
         return f"{value:.4g}"
     return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
@@ -190,19 +216,14 @@ def _ends(ends: tuple[float, float]) -> str:
     return f"{_ratio(ends[0])} to {_ratio(ends[1])}"
 
 
-def _found(comparison: Comparison) -> str:
-    """Count the cases per conclusion: ``4 cases compared: 1 faster, 3 slower``."""
-    counts = [
-        f"{count} {difference.value}"
-        for difference in Difference
-        if (count := comparison.count(difference))
-    ]
-    cases = numbers.counted(len(comparison.cases), "case")
-    return f"{cases} compared: {', '.join(counts)}"
+def _found(metric: ComparedMetric) -> str:
+    """Count the cases per conclusion: ``1 better, 3 worse``."""
+    counts = Counter(case.difference for case in metric.cases)
+    return ", ".join(f"{counts[one]} {one.value}" for one in Difference if counts[one])
 
 
-def _mean(comparison: Comparison) -> str | None:
-    mean = comparison.mean_ratio
+def _mean(metric: ComparedMetric) -> str | None:
+    mean = metric.mean_ratio
     if mean is None:
         return None
     cases = numbers.counted(mean.cases, "case")
@@ -239,16 +260,17 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
     for name, side in (("A", comparison.first), ("B", comparison.second)):
         if side.interrupted:
             yield f"The session of {name} was interrupted: it says nothing of what is missing."
-    if any(case.interval for case in comparison.cases):
+    cases = [case for metric in comparison.metrics for case in metric.cases]
+    if any(case.interval for case in cases):
         yield (
             "The intervals, that of the mean too, know how much single runs differ, and nothing of "
             "how nights and hosts do. Two nights differ by more than that (pytest-dlperf history "
-            "show says by how much), and a case often looks faster or slower here though nothing "
+            "show says by how much), and a case often looks better or worse here though nothing "
             "has changed. For a verdict run both interleaved, with the control arm."
         )
-    if comparison.count(Difference.TOO_FEW):
+    if any(case.difference is Difference.TOO_FEW for case in cases):
         yield f"An interval needs {MIN_RUNS} runs on both sides."
-    if comparison.count(Difference.BROKEN):
+    if any(case.difference is Difference.BROKEN for case in cases):
         yield (
             "Broken runs: a side was not measured whole. The ratio is that of the runs that were "
             "left, and counts for nothing else."

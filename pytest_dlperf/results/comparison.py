@@ -1,7 +1,7 @@
-"""Two results side by side: for each case the ratio of B to A with its 95 % interval.
+"""Two results side by side: of each metric of a case the ratio of B to A, with its 95 % interval.
 
 A comparison informs. It is no gate: it knows no baseline, and nothing of how nights differ. Where
-nights differ as much as runs do, a quarter of all cases looks faster or slower with no change.
+nights differ as much as runs do, a quarter of all cases looks better or worse with no change.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.judgement import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.metric import Better, Metric
+    from pytest_dlperf.model.records import CaseResult, MetricResult
     from pytest_dlperf.model.results import Results
 
 MIN_RUNS: Final = 3
@@ -32,10 +31,12 @@ _FACTS_OF_PYTEST: Final = ("host", "platform", "processors", "python")
 
 
 class Difference(str, Enum):
-    """The conclusion on a case. The value is the word that all reports use."""
+    """The conclusion on a metric of a case. The value is the word that all reports use."""
 
-    FASTER = "faster"
-    SLOWER = "slower"
+    BETTER = "better"
+    WORSE = "worse"
+    DIFFERENT = "different"
+    """Of a metric that is better in neither direction."""
     NONE_SEEN = "no difference seen"
     TOO_FEW = "too few runs"
     """The ratio stands without an interval."""
@@ -44,24 +45,36 @@ class Difference(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedCase:
-    """One case with runs on both sides."""
+class Side:
+    """A metric of a case on one side: its median over so many runs, beside the broken ones."""
 
-    first: Measurement
-    second: Measurement
+    median: float
+    runs: int
+    broken: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedCase:
+    """One metric of one case that both sides have."""
+
+    case_id: str
+    metric: Metric
+    first: Side
+    second: Side
     is_whole: bool
     """Whether no run of either side is broken, and no test of it was lost with its worker."""
-    ratio: float
-    """The second median over the first."""
-    speedup_ratio: float | None
-    """The second speedup over the first."""
     error: StandardError | None
     """Of the ratio on the scale of logarithms; ``None`` with too few runs on either side."""
 
     @property
-    def case_id(self) -> str:
-        """The case, the same on both sides."""
-        return self.first.case_id
+    def ratio(self) -> float:
+        """The second median over the first."""
+        return self.second.median / self.first.median
+
+    @property
+    def loss(self) -> float:
+        """How much worse the second is, as the logarithm of the ratio; negative: better."""
+        return -math.log(self.ratio) * (self.metric.better.sign if self.metric.better else 1)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -76,9 +89,11 @@ class ComparedCase:
         if self.interval is None:
             return Difference.TOO_FEW
         low, high = self.interval
-        if low > 1:
-            return Difference.FASTER
-        return Difference.SLOWER if high < 1 else Difference.NONE_SEEN
+        if low <= 1 <= high:
+            return Difference.NONE_SEEN
+        if self.metric.better is None:
+            return Difference.DIFFERENT
+        return Difference.WORSE if self.loss > 0 else Difference.BETTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,22 +109,21 @@ class MeanRatio:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Two results side by side; the topologies of a training stand in a row."""
+class ComparedMetric:
+    """One metric, with the cases that have it on both sides, in one direction.
 
-    first: Results
-    second: Results
+    The topologies of a training stand in a row.
+    """
+
+    name: str
+    better: Better | None
     cases: tuple[ComparedCase, ...]
-    not_compared: Mapping[str, Sequence[str]]
-    """Ids of cases by why they are not compared."""
-    different_facts: tuple[tuple[str, str | None, str | None], ...]
-    """What else differs: a name and its values on both sides, ``None`` where it is unknown."""
 
     @property
-    def slower_cases(self) -> tuple[ComparedCase, ...]:
-        """The cases that are slower, the slowest first."""
-        slower = [case for case in self.cases if case.difference is Difference.SLOWER]
-        return tuple(sorted(slower, key=lambda case: case.ratio))
+    def worse_cases(self) -> tuple[ComparedCase, ...]:
+        """The cases in which it is worse, the worst first."""
+        worse = [case for case in self.cases if case.difference is Difference.WORSE]
+        return tuple(sorted(worse, key=lambda case: -case.loss))
 
     @property
     def mean_ratio(self) -> MeanRatio | None:
@@ -126,9 +140,18 @@ class Comparison:
         error = StandardError(value=whole.value / len(known), dof=whole.dof)
         return MeanRatio(ratio=ratio, interval=_interval(ratio, error), cases=len(known))
 
-    def count(self, difference: Difference) -> int:
-        """Count the cases with this conclusion."""
-        return sum(case.difference is difference for case in self.cases)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two results side by side."""
+
+    first: Results
+    second: Results
+    metrics: tuple[ComparedMetric, ...]
+    not_compared: Mapping[str, Sequence[str]]
+    """Ids of cases by why they are not compared, or not by some metric."""
+    different_facts: tuple[tuple[str, str | None, str | None], ...]
+    """What else differs: a name and its values on both sides, ``None`` where it is unknown."""
 
 
 def compare_results(first: Results, second: Results) -> Comparison:
@@ -150,25 +173,36 @@ def compare_results(first: Results, second: Results) -> Comparison:
         raise UsageError(
             f"A and B have no case in common: A has {_named(ours)}, B has {_named(theirs)}"
         )
-    compared = []
+    compared: list[ComparedCase] = []
     not_compared: dict[str, list[str]] = {}
     for case_id in common:
-        case = _compared(ours[case_id], theirs[case_id])
-        if isinstance(case, ComparedCase):
-            compared.append(case)
-        else:
-            not_compared.setdefault(f"not compared ({case})", []).append(case_id)
+        for found in _compared(ours[case_id], theirs[case_id]):
+            if isinstance(found, ComparedCase):
+                compared.append(found)
+            else:
+                not_compared.setdefault(found, []).append(case_id)
     if not compared:
-        named = _named([f"{ids[0]} ({why})" for why, ids in not_compared.items()])
+        named = _named([f"{ids[0]} {why}" for why, ids in not_compared.items()])
         raise UsageError(f"A and B have no case that can be compared: {named}")
     not_compared["only in A"] = [case_id for case_id in ours if case_id not in theirs]
     not_compared["only in B"] = [case_id for case_id in theirs if case_id not in ours]
     return Comparison(
         first=first,
         second=second,
-        cases=tuple(compared),
+        metrics=_by_metric(compared),
         not_compared={why: case_ids for why, case_ids in not_compared.items() if case_ids},
         different_facts=_different_facts(first, second, {case.case_id for case in compared}),
+    )
+
+
+def _by_metric(compared: Iterable[ComparedCase]) -> tuple[ComparedMetric, ...]:
+    """Group cases by metric; systems may disagree on which direction of a name is better."""
+    found: dict[tuple[str, Better | None], list[ComparedCase]] = {}
+    for case in compared:
+        found.setdefault((case.metric.name, case.metric.better), []).append(case)
+    return tuple(
+        ComparedMetric(name=name, better=better, cases=tuple(cases))
+        for (name, better), cases in found.items()
     )
 
 
@@ -180,40 +214,101 @@ def _in_order(results: Results) -> list[CaseResult]:
     return sorted(results.cases, key=place)
 
 
-def _compared(one: CaseResult, other: CaseResult) -> ComparedCase | str:
-    """Compare a case of both sides, or say what each side has instead of a ratio."""
-    first, second = one.measurement, other.measurement
-    sides = [_missing(one), _missing(other)]
-    if first is not None and second is not None and not any(sides):
-        if first.unit != second.unit:
-            sides = [f"in {first.unit}", f"in {second.unit}"]
-        elif ratio := _quotient(second.median, first.median):
-            broken = first.broken_runs or second.broken_runs
-            return ComparedCase(
-                first=first,
-                second=second,
-                is_whole=one.is_whole and other.is_whole and not broken,
-                ratio=ratio,
-                speedup_ratio=_quotient(other.speedup, one.speedup),
-                error=ratio_error(first.throughputs, second.throughputs),
-            )
-    ours, theirs = (side or "measured" for side in sides)
-    return f"A: {ours}, B: {theirs}"
+def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | str]:
+    """Compare a case of both sides metric by metric, or say why not."""
+    missing = [_missing(one), _missing(other)]
+    if any(missing):
+        ours, theirs = (side or "measured" for side in missing)
+        yield f"not compared (A: {ours}, B: {theirs})"
+        return
+    first, second = one.metrics(), other.metrics()
+    for name in dict.fromkeys([*first, *second]):
+        a, b = first.get(name), second.get(name)
+        has_a, has_b = (side is not None and side.median is not None for side in (a, b))
+        if a is None or b is None or not (has_a and has_b):
+            if has_a or has_b:
+                yield f"without {name} in {'B' if has_a else 'A'}"
+            continue
+        yield _of_metric(a, b, one, other)
 
 
-def _quotient(above: float | None, below: float | None) -> float | None:
-    ratio = above / below if above and below else math.nan
-    return ratio if math.isfinite(ratio) else None
+def _of_metric(
+    a: MetricResult, b: MetricResult, one: CaseResult, other: CaseResult
+) -> ComparedCase | str:
+    """Compare one metric that both sides have, or say why that cannot be."""
+    name = a.metric.name
+    differences = [
+        ("in", a.metric.unit, b.metric.unit),
+        ("better is", _direction(a.metric), _direction(b.metric)),
+    ]
+    if a.metric.ratio_of is not None:
+        references = one.case.reference_topology, other.case.reference_topology
+        differences.append(("over", str(references[0]), str(references[1])))
+    for what, ours, theirs in differences:
+        if ours != theirs:
+            return f"not compared by {name} (A: {what} {ours}, B: {what} {theirs})"
+    sides = [_side(a, one), _side(b, other)]
+    # A very slow run has, rounded as published, a throughput of 0.00.
+    if not _has_ratio(*sides) or min(_numbers(a, one) + _numbers(b, other)) <= 0:
+        ours, theirs = (f"{side.median:.4g}" for side in sides)
+        return f"not compared by {name} (A: {ours}, B: {theirs})"
+    broken = sides[0].broken or sides[1].broken
+    return ComparedCase(
+        case_id=one.case.id,
+        metric=a.metric,
+        first=sides[0],
+        second=sides[1],
+        is_whole=one.is_whole and other.is_whole and not broken,
+        error=_error(a.metric, one, other),
+    )
+
+
+def _direction(metric: Metric) -> str:
+    return metric.better.value if metric.better else "neither"
+
+
+def _side(found: MetricResult, result: CaseResult) -> Side:
+    broken = result.measurement.broken_runs if result.measurement else ()
+    return Side(median=found.median or 0.0, runs=len(_numbers(found, result)), broken=len(broken))
+
+
+def _numbers(found: MetricResult, result: CaseResult) -> tuple[float, ...]:
+    """Give the numbers of the runs; of a ratio, those that are divided."""
+    name = found.metric.ratio_of or found.metric.name
+    return result.measurement.samples(name).values if result.measurement else ()
+
+
+def _has_ratio(first: Side, second: Side) -> bool:
+    if min(first.median, second.median) <= 0:
+        return False
+    ratio = second.median / first.median
+    return 0 < ratio < math.inf
+
+
+def _error(metric: Metric, one: CaseResult, other: CaseResult) -> StandardError | None:
+    """Estimate the error of a ratio of medians; of ratios, that of both of their ends."""
+    pairs = [(one.measurement, other.measurement)]
+    if metric.ratio_of is not None:
+        pairs.append((one.reference, other.reference))
+    errors = []
+    for ours, theirs in pairs:
+        if ours is None or theirs is None:
+            return None
+        name = metric.ratio_of or metric.name
+        error = ratio_error(ours.samples(name).values, theirs.samples(name).values)
+        if error is None:
+            return None
+        errors.append(error)
+    return errors[0] if len(errors) == 1 else StandardError.of_both(errors)
 
 
 def _missing(result: CaseResult) -> str:
-    """Say what a side has instead of runs that have a ratio; nothing where it has such runs."""
+    """Say what a side has instead of runs; nothing where it has any."""
     measurement = result.measurement
-    # A very slow run has, rounded as published, a throughput of 0.00.
-    if measurement is not None and measurement.median and min(measurement.throughputs) > 0:
+    if measurement is not None and len(measurement.broken_runs) < len(measurement.runs):
         return ""
-    verdict = result.verdict(Quantity.THROUGHPUT) or result.verdict(Quantity.SPEEDUP)
-    return verdict.value if verdict is not None else "not measured"
+    verdicts = [judgement.verdict for judgement in result.judgements.values()]
+    return verdicts[0].value if verdicts else "not measured"
 
 
 def _named(names: Iterable[str]) -> str:

@@ -24,8 +24,9 @@ _LARGEST_RATIO: Final = 8.0
 _LOGARITHMIC_FROM: Final = 2.0
 
 _BADGES: Final = {
-    Difference.FASTER: ("pass", "▲"),
-    Difference.SLOWER: ("regressed", "▼"),
+    Difference.BETTER: ("pass", "+"),
+    Difference.WORSE: ("regressed", "-"),
+    Difference.DIFFERENT: ("inconclusive", "≠"),
     Difference.NONE_SEEN: ("not-judged", "="),
     Difference.TOO_FEW: ("inconclusive", "?"),
     Difference.BROKEN: ("failed", "✕"),
@@ -43,12 +44,15 @@ class _Picture:
 
 def comparison_page(view: ComparisonView) -> str:
     """Write the whole page: it opens offline and needs no script."""
-    scale = _scale(view.cases)
+    scale = _scale(row for metric in view.metrics for row in metric.cases)
     return render(
         "comparison.html.j2",
         view=view,
         shown=SHOWN,
-        rows=[(row, _picture(row, scale)) for row in view.cases],
+        metrics=[
+            (metric, [(row, _picture(row, scale)) for row in metric.cases])
+            for metric in view.metrics
+        ],
         ticks=scale.ticks(4),
         one=scale.at(1.0),
         width=WIDTH,
@@ -73,7 +77,7 @@ def _scale(rows: Iterable[CaseRow]) -> Scale:
 
 def _picture(row: CaseRow, scale: Scale) -> _Picture:
     style, sign = _BADGES[row.case.difference]
-    *_, ratio, interval, _ = row.cells
+    *_, ratio, interval = row.cells
     low, high = row.case.interval or (None, None)
     return _Picture(
         badge=Badge(word=row.case.difference.value, style=style, sign=sign),
