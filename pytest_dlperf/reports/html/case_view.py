@@ -7,120 +7,96 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.measure.ending import last_lines
-from pytest_dlperf.model.judgement import Judgement, Quantity
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import of_judgement, status_of, word_of
+from pytest_dlperf.reports.case_status import status_of
 from pytest_dlperf.reports.environment import Surroundings, surroundings_of
-from pytest_dlperf.reports.failure import sees
-from pytest_dlperf.reports.figures import (
-    accepted,
-    difference_percent,
-    efficiency_percent,
-    held_against,
-    interleaved_arms,
-    log_folder,
-    named_runs,
-    rule_view,
-    summed_up,
-    writer,
-)
-from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
-from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
-from pytest_dlperf.reports.html.runs_chart import runs_chart
+from pytest_dlperf.reports.figures import interleaved_arms, log_folder, named_runs, run_number
+from pytest_dlperf.reports.html.drawing import Badge, badge_of
+from pytest_dlperf.reports.html.metric_view import MetricView, metric_views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Run
+    from pytest_dlperf.model.measurement import Measurement, Run
+    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.records import CaseResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgementView:
-    """A verdict on one quantity, and how it came about: names with their numbers."""
-
-    quantity: str
-    badge: Badge
-    word: str
-    reason: str
-    facts: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """The runs of one measurement by their names; their logs are named from ``folder`` on."""
+    """The runs of one measurement; their logs are named from ``folder`` on.
+
+    Each of ``runs`` has its name, and its numbers in the order of ``metrics``.
+    """
 
     name: str
     summary: str
     folder: str
-    runs: tuple[tuple[str, Run], ...]
+    metrics: tuple[Metric, ...]
+    runs: tuple[tuple[str, Run, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseView:
-    """One case."""
+    """One case. ``shown`` is the metric that decided its verdict, ``None`` without any."""
 
     case: Case
-    unit: str
     badge: Badge
     in_short: str
-    median: float | None
-    reference: float | None
-    difference_percent: float | None
-    speedup: float | None
-    efficiency_percent: float | None
-    reference_efficiency_percent: float | None
-    spread: float | None
-    min_detectable_percent: float | None
-    judgements: tuple[JudgementView, ...]
-    chart: Chart | None
+    judged: tuple[MetricView, ...]
+    recorded: tuple[MetricView, ...]
+    """Metrics that no test judges."""
+    shown: MetricView | None
     arms: tuple[Arm, ...]
-    history: HistoryChart | None
     surroundings: Surroundings
     tails: tuple[LogTail, ...]
     remarks: tuple[str, ...]
+
+    @property
+    def by_name(self) -> dict[str, MetricView]:
+        """The judged metrics, by name."""
+        return {view.metric.name: view for view in self.judged}
 
 
 def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     result: CaseResult,
     *,
     number: int,
-    unit: str | None,
-    history: CaseHistory | None,
+    histories: Mapping[str, CaseHistory],
     max_points: int,
     tails: tuple[LogTail, ...],
     strict: bool,
 ) -> CaseView:
-    """Gather what the page shows of a case; of its history at most ``max_points`` sessions."""
-    measured, judged = result.measurement, result.judgements.get(Quantity.THROUGHPUT)
-    devices = result.case.topology.world_size
+    """Gather what the page shows of a case; ``histories`` are by metric.
+
+    Of each at most ``max_points`` sessions are drawn.
+    """
+    views = list(
+        metric_views(
+            result, name=f"c{number}", histories=histories, max_points=max_points, strict=strict
+        )
+    )
+    judged = tuple(v for v in views if v.metric.is_judged or v.metric.name in result.judgements)
     return CaseView(
         case=result.case,
-        unit=unit or "",
         badge=badge_of(status_of(result), strict=strict),
         in_short=_in_short(result),
-        median=measured.median if measured else None,
-        reference=held_against(result, Quantity.THROUGHPUT),
-        difference_percent=difference_percent(judged),
-        speedup=result.speedup,
-        efficiency_percent=efficiency_percent(result.speedup, devices),
-        reference_efficiency_percent=efficiency_percent(
-            held_against(result, Quantity.SPEEDUP), devices
-        ),
-        spread=measured.spread if measured else None,
-        min_detectable_percent=judged.min_detectable_percent if judged else None,
-        judgements=tuple(_judgements(result)),
-        chart=runs_chart(result),
+        judged=judged,
+        recorded=tuple(view for view in views if view not in judged),
+        shown=_decisive(judged),
         arms=tuple(_arms(result)),
-        history=history_chart(history, number=number, max_points=max_points) if history else None,
         surroundings=surroundings_of(result),
         tails=tails,
         remarks=tuple(_remarks(result)),
     )
+
+
+def _decisive(views: Sequence[MetricView]) -> MetricView | None:
+    """Find the metric that has the verdict of the case; of equals the one that lost the most."""
+    return min(views, key=lambda view: (view.badge.rank, view.gain_percent or 0.0), default=None)
 
 
 def _in_short(result: CaseResult) -> str:
@@ -128,61 +104,27 @@ def _in_short(result: CaseResult) -> str:
     return numbers.in_short(reasons[0].removeprefix(f"{result.case.id}, ")) if reasons else ""
 
 
-def _judgements(result: CaseResult) -> Iterator[JudgementView]:
-    before = ""
-    for quantity in Quantity:
-        judgement = result.judgements.get(quantity)
-        if judgement is None:
-            continue
-        reason = judgement.reason or ""
-        yield JudgementView(
-            quantity=quantity.value,
-            badge=badge_of(of_judgement(judgement)),
-            word=word_of(judgement),
-            reason="for the same reason" if reason and reason == before else reason,
-            facts=tuple(_facts(judgement, result)),
-            notes=tuple(dict.fromkeys((*judgement.ends, *judgement.notes))),
-        )
-        before = reason
-
-
-def _facts(judgement: Judgement, result: CaseResult) -> Iterator[tuple[str, str]]:
-    is_speedup = judgement.quantity is Quantity.SPEEDUP
-    written = writer(judgement.quantity)
-    if judgement.measured is None and judgement.accepted is None:
-        return
-    unit = "" if is_speedup or result.measurement is None else f" {result.measurement.unit}"
-    yield "measured", _with_unit(written(judgement.measured), unit)
-    yield "reference", _with_unit(written(judgement.reference), unit)
-    yield "difference", numbers.signed_percent(difference_percent(judgement))
-    agreed = accepted(judgement)
-    if agreed is not None:
-        yield "accepted", _with_unit(written(agreed), unit)
-    view = rule_view(judgement)
-    if view is not None:
-        yield "compared", view
-    elif judgement.interval_percent is not None:
-        yield "95 % interval", numbers.interval(judgement.interval_percent)
-    if judgement.tolerance_percent is not None:
-        yield "a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}"
-    if judgement.rule is not None:
-        yield "gate", f"{judgement.rule.value}: {sees(judgement)}"
-
-
-def _with_unit(number: str, unit: str) -> str:
-    return number if number == numbers.ABSENT else f"{number}{unit}"
-
-
 def _arms(result: CaseResult) -> Iterator[Arm]:
     own = [("measured", result.measurement)] if result.measurement else []
     for name, measured in (*own, *interleaved_arms(result.interleaved)):
-        summary = f"{summed_up(measured)}, estimator {measured.estimator.value}"
+        metrics = tuple(_with_numbers(measured))
         yield Arm(
             name=name,
-            summary=summary,
+            summary=f"estimator {measured.estimator.value}",
             folder=log_folder(measured),
-            runs=tuple(named_runs(measured)),
+            metrics=metrics,
+            runs=tuple(
+                (number, run, tuple(run_number(run, metric) for metric in metrics))
+                for number, run in named_runs(measured)
+            ),
         )
+
+
+def _with_numbers(measured: Measurement) -> Iterator[Metric]:
+    """Yield the metrics that a run has or lacks; the first in any case."""
+    for number, metric in enumerate(measured.metrics):
+        if not number or any(metric.name in {*run.metrics, *run.missing} for run in measured.runs):
+            yield metric
 
 
 def _remarks(result: CaseResult) -> Iterator[str]:
@@ -191,8 +133,8 @@ def _remarks(result: CaseResult) -> Iterator[str]:
     if not result.judgements:
         yield "No test of this case has come to a verdict."
     else:
-        for quantity in result.unfinished:
-            yield f"The test of the {quantity.value} has not come to its end."
+        for metric in result.unfinished:
+            yield f"The test of the metric {metric} has not come to its end."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A case's sessions over time: medians with their ranges, accepted numbers, and what happened."""
+"""The sessions of a case's metric over time: medians, ranges, accepted numbers, what happened."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
+    from pytest_dlperf.model.metric import Metric
 
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
@@ -41,7 +42,7 @@ _DAY: Final = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryChart:
-    """The chart of a case, and the text below it.
+    """The chart of a case's metric, and the text below it.
 
     ``name`` is the id of the line of the medians, ``last`` the path of the last of them: what the
     small picture in the table is made of.
@@ -56,9 +57,9 @@ class HistoryChart:
 
 
 def history_chart(
-    history: CaseHistory, *, number: int = 1, max_points: int = 1000
+    history: CaseHistory, metric: Metric, *, name: str = "h1", max_points: int = 1000
 ) -> HistoryChart | None:
-    """Draw the last sessions of the case with this ``number`` on its page; ``None`` without any."""
+    """Draw the last sessions, the line of medians under this ``name``; ``None`` without any."""
     points = history.nights[-max_points:]
     if not points:
         return None
@@ -66,16 +67,15 @@ def history_chart(
     first, last = min(times), max(times)
     air = (last - first) * 0.015 or _DAY
     along = Scale(low=first - air, high=last + air, start=FRAME.left, end=FRAME.right)
-    low, high = _throughput_limits(points)
+    low, high = _value_limits(points)
     up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
     xs = [along.at(time) for time in times]
     changes = [_seconds(change.at) for change in history.change_points or ()]
     changed = [along.at(time) for time in changes if along.holds(time)]
     beyond = sum(not (up.holds(point.slowest) and up.holds(point.fastest)) for point in points)
     facts = tuple(_facts(history, drawn=len(points), beyond=beyond))
-    name = f"h{number}"
     chart = Chart(
-        title=f"History of {history.case_id} in {history.unit}",
+        title=f"History of {history.case_id}: {metric.name} in {metric.unit}",
         description=". ".join(facts),
         frame=FRAME,
         style="nights",
@@ -111,7 +111,7 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
     slowest = [up.at(point.slowest) for point in points]
     levels = _steps(points, xs, up)
     yield Shape(
-        style="ranges", path=bars(fastest, slowest), key="slowest to fastest run", is_clipped=True
+        style="ranges", path=bars(fastest, slowest), key="lowest to highest run", is_clipped=True
     )
     yield Shape(
         style="accepted-line", path=levels, key="accepted" if levels else "", is_clipped=True
@@ -149,7 +149,7 @@ def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterato
                 yield along.at(time)
 
 
-def _throughput_limits(points: Sequence[Night]) -> tuple[float, float]:
+def _value_limits(points: Sequence[Night]) -> tuple[float, float]:
     """Find limits for all but a few outliers; tonight and the accepted numbers lie within."""
     slowest = sorted(point.slowest for point in points)
     fastest = sorted(point.fastest for point in points)

@@ -9,7 +9,7 @@ from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.case_status import counts, headline, worst_first
 from pytest_dlperf.reports.environment import environment_facts, session_facts
-from pytest_dlperf.reports.figures import change_row
+from pytest_dlperf.reports.figures import CHANGE_HEADINGS, change_row
 from pytest_dlperf.reports.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.history_chart import FRAME
@@ -31,15 +31,14 @@ RECENT_SHOWN: Final = 10
 """Lines that the head has room for."""
 
 
-def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
-    """Write the whole page; ``histories`` are by case id, as far as there are any."""
-    max_points = MAX_POINTS // max(len(histories), 1)
+def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory]]) -> str:
+    """Write the whole page; ``histories`` are by case id and metric, as far as there are any."""
+    max_points = MAX_POINTS // max(sum(map(len, histories.values())), 1)
     cases = [
         case_view(
             result,
             number=number,
-            unit=results.unit_of(result),
-            history=histories.get(result.case.id),
+            histories=histories.get(result.case.id, {}),
             max_points=max_points,
             tails=log_tails(result) if number <= TAILED else (),
             strict=results.strict,
@@ -59,38 +58,52 @@ def html_page(results: Results, histories: Mapping[str, CaseHistory]) -> str:
         worst=[case for case in cases if case.badge.is_bad][:8],
         opened=3,
         remarks=[*remark_lines(results.cases), *_recent(results, histories)],
-        scaling=scaling_charts(results.cases, {view.case.id: view for view in cases}),
+        columns=_columns(cases),
+        scaling=list(scaling_charts(results.cases, {view.case.id: view for view in cases})),
         has_history=bool(histories),
         plot=FRAME,
         environment=list(environment_facts(results.environment)),
         changes=list(map(change_row, results.baseline_changes)),
+        change_headings=CHANGE_HEADINGS,
     )
 
 
-def _recent(results: Results, by_case: Mapping[str, CaseHistory]) -> list[str]:
-    known = (by_case.get(result.case.id) for result in worst_first(results.cases))
-    histories = [history for history in known if history is not None]
+def _columns(cases: Iterable[CaseView]) -> dict[str, str]:
+    """Name the judged metrics of all cases, each with its unit where all have the same."""
+    units: dict[str, set[str]] = {}
+    for case in cases:
+        for view in case.judged:
+            units.setdefault(view.metric.name, set()).add(view.metric.unit)
+    return {name: found.pop() if len(found) == 1 else "" for name, found in units.items()}
+
+
+def _recent(results: Results, by_case: Mapping[str, Mapping[str, CaseHistory]]) -> list[str]:
+    histories = [
+        (f"{result.case.id}, {metric}", history)
+        for result in worst_first(results.cases)
+        for metric, history in by_case.get(result.case.id, {}).items()
+    ]
     lines = [*_changes(histories, results.started), *_drift(histories)]
     more = len(lines) - RECENT_SHOWN
     return [*lines[:RECENT_SHOWN], f"and {more} more"] if more > 0 else lines
 
 
-def _changes(histories: Iterable[CaseHistory], started: str) -> Iterator[str]:
+def _changes(histories: Iterable[tuple[str, CaseHistory]], started: str) -> Iterator[str]:
     since = f"{(parse_time(started) - timedelta(days=30)).date()}"
     found = [
-        (change.at[:10], history.case_id, change.difference_percent)
-        for history in histories
+        (change.at[:10], name, change.difference_percent)
+        for name, history in histories
         for change in history.change_points or ()
         if change.at[:10] >= since
     ]
-    for at, case_id, percent in sorted(found, key=lambda change: change[0], reverse=True):
-        yield f"{case_id}: level changed on {at} by {numbers.signed_percent(percent)}"
+    for at, name, percent in sorted(found, key=lambda change: change[0], reverse=True):
+        yield f"{name}: level changed on {at} by {numbers.signed_percent(percent)}"
 
 
-def _drift(histories: Iterable[CaseHistory]) -> Iterator[str]:
-    for history in histories:
+def _drift(histories: Iterable[tuple[str, CaseHistory]]) -> Iterator[str]:
+    for name, history in histories:
         if history.drift is not None:
-            yield f"{history.case_id} {history_words.drift(history.drift)}"
+            yield f"{name} {history_words.drift(history.drift)}"
 
 
 def _style(results: Results) -> str:

@@ -16,18 +16,6 @@ from pytest_dlperf.reports import numbers
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
-_FILTERS: Final = {
-    written.__name__: written
-    for written in (
-        numbers.detectable_loss,
-        numbers.percent,
-        numbers.signed_percent,
-        numbers.speedup,
-        numbers.spread,
-        numbers.throughput,
-    )
-}
-
 # What a browser must not get as it is: control characters but tab and line feed, characters that
 # turn the direction of writing or cannot be seen, and halves of characters, which no file can hold.
 _UNSHOWN: Final = re.compile(
@@ -55,7 +43,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(_FILTERS)
+    environment.filters["percent"] = numbers.percent
     environment.globals["own_file"] = _own_file
     environment.globals["content_hash"] = _content_hash
     return environment

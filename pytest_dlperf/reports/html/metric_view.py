@@ -1,0 +1,143 @@
+"""Gather what the page shows of one metric of a case: numbers, verdict, and both charts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.metric import Better
+from pytest_dlperf.reports import numbers
+from pytest_dlperf.reports.case_status import CaseStatus, of_judgement, word_of
+from pytest_dlperf.reports.failure import sees
+from pytest_dlperf.reports.figures import (
+    accepted,
+    difference_percent,
+    efficiency_percent,
+    rule_view,
+)
+from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
+from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
+from pytest_dlperf.reports.html.runs_chart import runs_chart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.model.records import CaseResult, MetricResult
+
+_NOT_JUDGED: Final = badge_of(CaseStatus.NOT_JUDGED)
+_DIRECTIONS: Final = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricView:
+    """One metric of a case, in texts; numbers are for sorting.
+
+    ``gain_percent`` is by how much it is better than the reference; negative: worse. ``spread``
+    and ``sees`` stand where there is one.
+    """
+
+    metric: Metric
+    badge: Badge
+    word: str
+    terms: str
+    """Which direction is better, and what its samples have to fulfil."""
+    median: str
+    amount: str
+    """The median with its unit."""
+    reference: str
+    difference: str
+    gain_percent: float | None
+    sees: str
+    reason: str
+    facts: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    chart: Chart | None
+    history: HistoryChart | None
+
+    @property
+    def told(self) -> str:
+        """What stands beside the number: the difference, or the verdict where there is none."""
+        return self.word if self.gain_percent is None else self.difference
+
+
+def metric_views(
+    result: CaseResult,
+    *,
+    name: str,
+    histories: Mapping[str, CaseHistory],
+    max_points: int,
+    strict: bool,
+) -> Iterator[MetricView]:
+    """Yield the metrics of a case in their order; ``name`` begins the ids of their pictures."""
+    before = ""
+    for number, (metric, known) in enumerate(result.metrics().items()):
+        judged, past = known.judgement, histories.get(metric)
+        loss = judged.loss_percent if judged is not None else None
+        reason = (judged.reason or "") if judged is not None else ""
+        unit = known.metric.unit
+        yield MetricView(
+            metric=known.metric,
+            badge=badge_of(of_judgement(judged), strict=strict) if judged else _NOT_JUDGED,
+            word=word_of(judged) if judged is not None else _NOT_JUDGED.word,
+            terms=_terms(known.metric),
+            median=numbers.written(known.median, unit),
+            amount=numbers.amount(known.median, unit),
+            reference=numbers.written(known.reference, unit),
+            difference=numbers.signed_percent(difference_percent(judged)),
+            gain_percent=None if loss is None else -loss,
+            sees=numbers.detectable_loss(judged.min_detectable_percent if judged else None),
+            reason="for the same reason" if reason and reason == before else reason,
+            facts=tuple(_facts(known, result)),
+            notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
+            chart=runs_chart(result, known),
+            history=history_chart(
+                past, known.metric, name=f"{name}m{number}", max_points=max_points
+            )
+            if past is not None
+            else None,
+        )
+        before = reason or before
+
+
+def _terms(metric: Metric) -> str:
+    """Say which direction is better, and what is checked."""
+    terms = [] if metric.better is None else [_DIRECTIONS[metric.better]]
+    if metric.sanity is not None:
+        bounds = {"below": metric.sanity.below, "above": metric.sanity.above}
+        checks = ["finite"] * metric.sanity.finite + ["falls"] * metric.sanity.falls
+        checks += [f"{side} {bound:g}" for side, bound in bounds.items() if bound is not None]
+        terms.append(f"checked: {', '.join(checks)}")
+    return "; ".join(terms) or "recorded"
+
+
+def _facts(known: MetricResult, result: CaseResult) -> Iterator[tuple[str, str]]:
+    judgement, unit = known.judgement, known.metric.unit
+    if known.mean is not None:
+        yield "mean", numbers.amount(known.mean, unit)
+        yield "spread of the runs", numbers.spread(known.spread)
+    if known.metric.ratio_of is not None and known.median is not None:
+        yield "of the ideal", numbers.percent(efficiency_percent(result, known.median))
+    if judgement is None or (judgement.measured is None and judgement.accepted is None):
+        return
+    yield "measured", numbers.amount(judgement.measured, unit)
+    yield "reference", numbers.amount(judgement.reference, unit)
+    yield "difference", numbers.signed_percent(difference_percent(judgement))
+    agreed = accepted(judgement)
+    if agreed is not None:
+        yield "accepted", numbers.amount(agreed, unit)
+    yield from _of_rule(judgement)
+
+
+def _of_rule(judgement: Judgement) -> Iterator[tuple[str, str]]:
+    view = rule_view(judgement)
+    if view is not None:
+        yield "compared", view
+    elif judgement.interval_percent is not None:
+        yield "95 % interval", numbers.interval(judgement.interval_percent)
+    if judgement.tolerance_percent is not None:
+        yield "a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}"
+    if judgement.rule is not None:
+        yield "gate", f"{judgement.rule.value}: {sees(judgement)}"
