@@ -16,7 +16,7 @@ from pytest_dlperf.model.case import (
     check_name,
     check_precision,
 )
-from pytest_dlperf.model.work import ONE_DEVICE, Layout, Work, counts_tokens
+from pytest_dlperf.model.work import ONE_DEVICE, WAYS, Layout, Work, counts_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -150,10 +150,7 @@ CASES: Final = ListOf(
             "parallel",
             Record(
                 Layout,
-                Key("tp", Integer(1), "Devices that share a layer: tensor parallelism."),
-                Key("pp", Integer(1), "Stages of layers: pipeline parallelism."),
-                Key("cp", Integer(1), "Devices that share a sequence: context parallelism."),
-                Key("ep", Integer(1), "Devices that share the experts: expert parallelism."),
+                *(Key(way, Integer(1), f"Number of {what}.") for way, what in WAYS.items()),
             ),
             "How one model is spread over devices; default: each device has all of it.",
         ),

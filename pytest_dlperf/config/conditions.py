@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pytest_dlperf.files.shapes import ByKind, Key, ListOf, Record, Scalar, Shape, Text
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.case import PRECISION_PATTERN, check_precision
+from pytest_dlperf.model.work import WAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +36,11 @@ class Condition:
     nodes: Counts = ()
     devices_per_node: Counts = ()
     world_size: Counts = ()
+    sequence_length: Counts = ()
+    tp: Counts = ()
+    pp: Counts = ()
+    cp: Counts = ()
+    ep: Counts = ()
 
     def holds(self, case: Case) -> bool:
         """Say whether the case is one of those."""
@@ -47,6 +53,8 @@ class Condition:
             and _is_among(topology.nodes, self.nodes)
             and _is_among(topology.devices_per_node, self.devices_per_node)
             and _is_among(topology.world_size, self.world_size)
+            and _is_among(case.sequence_length or 0, self.sequence_length)
+            and all(_is_among(getattr(case.layout, way), getattr(self, way)) for way in WAYS)
         )
 
 
@@ -114,6 +122,8 @@ CONDITION: Final = Record(
     Key("nodes", _COUNTED, "How many nodes: 2, [2, 4], or 2+ for at least so many."),
     Key("devices_per_node", _COUNTED, "How many devices each node has."),
     Key("world_size", _COUNTED, "How many devices the whole run has."),
+    Key("sequence_length", _COUNTED, "How many tokens a sample has."),
+    *(Key(way, _COUNTED, f"How many {counted} there are.") for way, counted in WAYS.items()),
 )
 
 WHEN: Final = "Which cases it is for: all that is said must hold."

@@ -22,7 +22,13 @@ from pytest_dlperf.config.conditions import (
     chosen,
     words_of_no_case,
 )
-from pytest_dlperf.config.template import EXTRA_ARGUMENTS, FIELDS, names_in, template_problems
+from pytest_dlperf.config.template import (
+    EXTRA_ARGUMENTS,
+    FIELDS,
+    case_fields,
+    names_in,
+    template_problems,
+)
 from pytest_dlperf.files.shapes import (
     ByKind,
     Integer,
@@ -43,6 +49,13 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
+
+_LACKS: Final = {
+    "batch_per_device": "spreads a replica over several devices; use {batch_per_replica}",
+    "batch_per_node": "spreads a replica over several nodes; use {batch_per_replica}",
+    "sequence_length": "has no sequence_length",
+}
+"""Why a case may have no value of a field."""
 
 _RESERVED: Final = {*FIELDS, *EVERY_SYSTEM_TAKES, EXTRA_ARGUMENTS.strip("{}")}
 
@@ -149,6 +162,12 @@ class LaunchSpec:
                 )
         if not any(self.arguments(case)[:1]):
             yield "command", f"names no program for {case.id}"
+        fields = case_fields(case)
+        values = ((f"values.{name}", text) for name, text in self.values_of(case).items())
+        for path, text in (*self._templates_of(case), *values):
+            for name in names_in(text):
+                if fields.get(name, "") is None:
+                    yield path, f"uses {{{name}}}, and {case.id} {_LACKS[name]}"
 
     def arguments(self, case: Case) -> tuple[str, ...]:
         """Give the command's templates for this case, program first."""
@@ -206,11 +225,16 @@ class LaunchSpec:
         """Find the modules that the running interpreter lacks, without importing them."""
         return tuple(name for name in self.requires_modules if not _is_importable(name))
 
-    def _names_of(self, case: Case) -> frozenset[str]:
-        texts = [*self.arguments(case), *self.environment_of(case).values()]
+    def _templates_of(self, case: Case) -> Iterator[tuple[str, str]]:
+        """List the templates that this case's plan uses by themselves, by key."""
+        yield from (("command", text) for text in self.arguments(case))
+        for name, text in self.environment_of(case).items():
+            yield f"environment.{name}", text
         if self.working_directory is not None:
-            texts.append(self.working_directory)
-        return frozenset().union(*map(names_in, texts))
+            yield "working_directory", self.working_directory
+
+    def _names_of(self, case: Case) -> frozenset[str]:
+        return frozenset().union(*(names_in(text) for _, text in self._templates_of(case)))
 
 
 def value_problem(variable: Variable, value: str) -> str | None:

@@ -11,20 +11,38 @@ import difflib
 import operator
 import re
 from fractions import Fraction
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from pytest_dlperf.model.case import Case
+
+_CASE_FIELDS: Final[Mapping[str, tuple[type, Callable[[Case], str | int | None]]]] = {
+    "framework": (str, attrgetter("framework")),
+    "model": (str, attrgetter("model")),
+    "precision": (str, attrgetter("precision")),
+    "options": (str, lambda case: "+".join(case.options)),
+    "nodes": (int, attrgetter("topology.nodes")),
+    "devices_per_node": (int, attrgetter("topology.devices_per_node")),
+    "world_size": (int, attrgetter("topology.world_size")),
+    "replicas": (int, attrgetter("replicas")),
+    "batch_per_device": (int, lambda case: _batch_per(case, case.topology.world_size)),
+    "batch_per_replica": (int, attrgetter("batch_per_replica")),
+    "batch_per_node": (int, lambda case: _batch_per(case, case.topology.nodes)),
+    "global_batch": (int, attrgetter("global_batch")),
+    "sequence_length": (int, attrgetter("sequence_length")),
+    "tp": (int, attrgetter("layout.tp")),
+    "pp": (int, attrgetter("layout.pp")),
+    "cp": (int, attrgetter("layout.cp")),
+    "ep": (int, attrgetter("layout.ep")),
+}
+"""Fields that follow from the case alone, and how; ``None`` where a case has no such thing."""
+
 FIELDS: Final[Mapping[str, type]] = {
     "python": str,
-    "framework": str,
-    "model": str,
-    "precision": str,
-    "options": str,
-    "nodes": int,
-    "devices_per_node": int,
-    "world_size": int,
+    **{name: kind for name, (kind, _) in _CASE_FIELDS.items()},
     "node_rank": int,
     "node_address": str,
     "node_addresses": str,
@@ -35,9 +53,6 @@ FIELDS: Final[Mapping[str, type]] = {
     "master_endpoint": str,
     "host_slots": str,
     "device_ids": str,
-    "batch_per_device": int,
-    "batch_per_node": int,
-    "global_batch": int,
     "warmup_steps": int,
     "measured_steps": int,
     "steps": int,
@@ -63,6 +78,11 @@ _OPERATORS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
     "/": operator.truediv,
 }
 _ARITHMETIC = re.compile(r"(\w+) ?([-+*/]) ?([0-9]{1,15}(?:\.[0-9]{1,15})?)", re.ASCII)
+
+
+def case_fields(case: Case) -> dict[str, str | int | None]:
+    """Give the fields that follow from the case; ``None`` for those that it has no value of."""
+    return {name: value(case) for name, (_, value) in _CASE_FIELDS.items()}
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
@@ -132,3 +152,9 @@ def _reckon(arithmetic: re.Match[str], values: Mapping[str, object]) -> str:
     number, operation, other = arithmetic.groups()
     result = _OPERATORS[operation](Fraction(str(values[number])), Fraction(other))
     return str(result) if result.denominator == 1 else repr(float(result))
+
+
+def _batch_per(case: Case, parts: int) -> int | None:
+    """Give the samples of each device or node; ``None`` where a replica takes more than one."""
+    replicas, rest = divmod(case.replicas, parts)
+    return None if rest else replicas * case.batch_per_replica

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.config.launch_spec import LaunchSpec, StartOn
-from pytest_dlperf.config.template import EXTRA_ARGUMENTS, fill
+from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,28 +91,19 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
 
     ``python`` is the interpreter where the user has set none.
     """
-    topology = case.topology
     log = log.absolute()
     own_files = run_dir(log)
+    devices = case.topology.devices_per_node
     common: dict[str, object] = {
         **variables.values,
         "python": variables.python or python,
-        "framework": case.framework,
-        "model": case.model,
-        "precision": case.precision,
-        "options": "+".join(case.options),
-        "nodes": topology.nodes,
-        "devices_per_node": topology.devices_per_node,
-        "world_size": topology.world_size,
+        **case_fields(case),
         "node_addresses": ",".join(node.address for node in nodes),
         "node_endpoints": ",".join(endpoint(node.address, node.port) for node in nodes),
         "master_address": nodes[0].address,
         "master_port": nodes[0].port,
         "master_endpoint": endpoint(nodes[0].address, nodes[0].port),
-        "host_slots": ",".join(endpoint(node.address, topology.devices_per_node) for node in nodes),
-        "batch_per_device": case.batch_per_replica,
-        "batch_per_node": case.batch_per_replica * topology.devices_per_node,
-        "global_batch": case.global_batch,
+        "host_slots": ",".join(endpoint(node.address, devices) for node in nodes),
         "warmup_steps": window.warmup_steps,
         "measured_steps": window.measured_steps,
         "steps": settling_steps + window.warmup_steps + window.measured_steps,

@@ -87,6 +87,13 @@ class Layout:
 
 
 ONE_DEVICE: Final = Layout()
+WAYS: Final = {
+    "tp": "devices that share a layer (tensor parallelism)",
+    "pp": "stages of layers (pipeline parallelism)",
+    "cp": "devices that share a sequence (context parallelism)",
+    "ep": "devices that share the experts (expert parallelism)",
+}
+"""The ways in which a layout splits a model, and what each counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
