@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.baselines.reading import ENTRY_KEYS, SHARED
 from pytest_dlperf.files.yamlfile import content_lines, lines_of
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.errors import UsageError
@@ -20,29 +21,27 @@ from pytest_dlperf.model.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-Key = tuple[str, str]
-"""Variant and topology."""
+    from pytest_dlperf.baselines.reading import CaseKey
 
-KEYS: Final = (
-    "throughput",
-    "speedup",
+_METRIC_KEYS: Final = (
+    "accepted",
     "mean",
+    "over",
     "runs",
     "strays",
     "sessions",
     "tolerance_percent",
     "note",
-    "accepted",
-    "machine",
-    "recorded",
+    *SHARED,
 )
-"""The keys of an entry, in the order in which new ones are written.
+"""The keys of a metric, in the order in which new ones are written.
 
-The last one is never changed. So the line stays between a change of this entry and one more entry
-behind it, and git merges a branch with the one and a branch with the other.
+Those of an entry are its metrics, in the order in which they are declared, and then what it says
+of all of them. The last one is never changed. So the line stays between a change of this entry and
+one more entry behind it, and git merges a branch with the one and a branch with the other.
 """
 
-_BLOCKS: Final = ("accepted", "sessions")
+_BLOCKS: Final = ("acceptance", "sessions")
 """Keys whose values stand on lines of their own."""
 
 _BATCH = re.compile(r"-b([0-9]+)")
@@ -77,28 +76,43 @@ class Document:
             raise LayoutError(str(error)) from error
         self._before = self._rendered()
 
-    def set(self, key: Key, values: Mapping[str, Any]) -> None:
-        """Write values of an entry, which is made if need be; ``None`` removes one."""
-        entry = self._entry(key)
-        for name in sorted(values, key=KEYS.index):
+    def define(self, metric: str, values: Mapping[str, Any] | None) -> None:
+        """Write unit and direction of a metric; ``None`` removes it."""
+        if values is None:
+            self._root["metrics"].pop(metric, None)
+            self._root["metrics"] = self._root["metrics"] or None
+            return
+        self._filled(self._root, "metrics")[metric] = _styled(values)
+
+    def set(self, key: CaseKey, values: Mapping[str, Any], *, metric: str | None = None) -> None:
+        """Write values of an entry, or of one of its metrics; ``None`` removes one.
+
+        Entry and metric are made if need be.
+        """
+        place, order = self._entry(key), self._entry_order()
+        if metric is not None and values:
+            place, order = self._metric(place, metric, values), _METRIC_KEYS
+        for name in sorted(values, key=order.index):
             value = values[name]
             if value is None:
-                entry.pop(name, None)
+                place.pop(name, None)
             else:
-                before = [KEYS.index(other) < KEYS.index(name) for other in entry]
-                _insert(entry, name, _styled(value, is_block=name in _BLOCKS), before)
+                before = [order.index(other) < order.index(name) for other in place]
+                _insert(place, name, _styled(value, is_block=name in _BLOCKS), before)
 
-    def set_sessions(self, key: Key, *, drop: int, more: Sequence[Mapping[str, Any]]) -> None:
-        """Drop the first sessions of an entry, and put more behind the others."""
-        entry = self._entry(key)
-        sessions = entry.get("sessions")
+    def set_sessions(
+        self, key: CaseKey, metric: str, *, drop: int, more: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Drop the first sessions of a metric, and put more behind the others."""
+        values = self._entry(key)[metric]
+        sessions = values.get("sessions") if isinstance(values, dict) else None
         if not sessions or drop == len(sessions):
-            self.set(key, {"sessions": list(more) or None})
+            self.set(key, {"sessions": list(more) or None}, metric=metric)
             return
         del sessions[:drop]
         sessions.extend(_styled(session) for session in more)
 
-    def delete(self, key: Key) -> None:
+    def delete(self, key: CaseKey) -> None:
         """Take an entry out, and its variant if that was the last one."""
         variant, topology = key
         entries = self._root["entries"]
@@ -118,14 +132,12 @@ class Document:
         self._yaml.dump(self._root, stream)
         return stream.getvalue()
 
-    def _entry(self, key: Key) -> Any:
+    def _entry(self, key: CaseKey) -> Any:
         """Find the entry, or make one between its neighbours."""
         from ruamel.yaml.comments import CommentedMap
 
         variant, topology = key
-        if self._root["entries"] is None:
-            self._root["entries"] = CommentedMap()
-        entries = self._root["entries"]
+        entries = self._filled(self._root, "entries")
         if entries.get(variant) is None:
             is_before = [_order(one) < _order(variant) for one in entries]
             _insert(entries, variant, CommentedMap(), is_before)
@@ -134,6 +146,29 @@ class Document:
             own = Topology.parse(topology)
             _insert(group, topology, CommentedMap(), [Topology.parse(one) < own for one in group])
         return group[topology]
+
+    def _metric(self, entry: Any, name: str, values: Mapping[str, Any]) -> Any:
+        """Find a metric of an entry as a mapping, or make one between its neighbours."""
+        from ruamel.yaml.comments import CommentedMap
+
+        if not isinstance(entry.get(name), dict):
+            made = CommentedMap({"accepted": entry[name]} if name in entry else {})
+            if not any(isinstance(value, (dict, list)) for value in values.values()):
+                made.fa.set_flow_style()
+            order = self._entry_order()
+            _insert(entry, name, made, [order.index(one) < order.index(name) for one in entry])
+        return entry[name]
+
+    def _entry_order(self) -> Sequence[str]:
+        return (*(self._root["metrics"] or ()), *ENTRY_KEYS)
+
+    @staticmethod
+    def _filled(mapping: Any, name: str) -> Any:
+        from ruamel.yaml.comments import CommentedMap
+
+        if mapping[name] is None:
+            mapping[name] = CommentedMap()
+        return mapping[name]
 
 
 def as_text(values: Mapping[str, Any]) -> str:

@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.metric import Metric
 
 SIGNIFICANT_DIGITS: Final = 6
 """Digits that a recorded number keeps: far finer than any training repeats itself."""
 
 
 class ChangeKind(str, Enum):
-    """Kinds of change to the accepted numbers of a case."""
+    """Kinds of change to what is accepted of a metric."""
 
     CREATE = "create"
-    """An entry for a case that has none."""
+    """A number where there is none."""
     ACCEPT = "accept"
     """Another number in place of the one that stands; the sessions added to that one go."""
-    SPEEDUP = "speedup"
-    """A speedup for an entry that has none."""
     EXTEND = "extend"
     """The runs of one more session; the accepted number stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one session has to change in the accepted numbers of one case.
+    """What one session has to change in what is accepted of one metric of one case.
 
-    ``known`` is what the session was judged against, ``None`` where there was nothing.
-    ``throughput`` (in the unit per second) and ``speedup`` are the new numbers; ``ACCEPT`` keeps
-    the line of the one that is ``None``, ``CREATE`` needs a throughput, ``SPEEDUP`` a speedup,
-    ``EXTEND`` neither. ``at`` is when the session began (ISO 8601 with its zone).
+    ``known`` is what the session was judged against, ``None`` where there was nothing. ``number``
+    is the new one, ``None`` for ``EXTEND``; ``runs`` are those that it rests on, none for a ratio,
+    which was taken ``over`` the reference topology's number. ``at`` is when the session began
+    (ISO 8601 with its zone).
     """
 
     kind: ChangeKind
     case: Case
+    metric: Metric
     known: Baseline | None = None
-    throughput: float | None = None
-    speedup: float | None = None
+    number: float | None = None
     runs: Mapping[int, float] = field(default_factory=dict)
+    over: float | None = None
     at: str
     acceptance: Acceptance | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -74,46 +74,45 @@ class Recorded:
 
 
 def record(
-    cluster: Cluster,
-    system: str,
-    unit: str,
-    changes: Iterable[Change],
-    *,
-    provenance: Mapping[str, str],
+    cluster: Cluster, system: str, changes: Iterable[Change], *, provenance: Mapping[str, str]
 ) -> Recorded:
     """Make changes to a system's accepted numbers, all of them in one step.
 
     A change is refused where another session was quicker, so that what stands is no longer what
-    this session was judged against. Lines that need no change keep their bytes. ``unit`` and
-    ``provenance`` go into a file that has to be made.
+    this session was judged against. Lines that need no change keep their bytes. ``provenance``
+    goes into a file that has to be made.
 
     Raises:
         YamlError: The file that is there has mistakes or cannot be changed line by line.
         LockError: The cluster's lock cannot be had.
         OSError: The file or its folder cannot be written.
     """
-    new_text = new_file(system, unit, cluster.estimator.value, provenance)
+    new_text = new_file(system, cluster.estimator.value, provenance)
     done: list[Change] = []
     refused: list[tuple[Change, str]] = []
     with opened(cluster, system, new_text=new_text) as file:
-        wanted = dict(file.standing)
+        wanted = {key: dict(entry) for key, entry in file.standing.items()}
         for change in changes:
-            key = change.key
-            # What counts is what stood before this session, which may change a case twice.
-            judged = file.standing if change.known else wanted
-            why = _why_not(change, judged.get(key), unit, cluster.estimator)
+            standing = file.standing.get(change.key, {}).get(change.metric.name)
+            why = file.why_other_kind(change.metric) or _why_not(change, standing)
             if why is not None:
                 refused.append((change, why))
                 continue
-            wanted[key] = _after(_as_kept(change), wanted.get(key), unit, cluster)
+            now = _after(_as_kept(change), standing, cluster)
+            wanted.setdefault(change.key, {})[change.metric.name] = now
             done.append(change)
         if done:
             file.write(wanted, recorded=done[0].at[:10])
     return Recorded(done=tuple(done), refused=tuple(refused))
 
 
-def delete(cluster: Cluster, system: str, keys: Collection[tuple[str, str]]) -> None:
-    """Delete entries, by variant and topology; comments stay.
+def delete(
+    cluster: Cluster,
+    system: str,
+    keys: Collection[tuple[str, str]],
+    metrics: Collection[str] | None = None,
+) -> None:
+    """Delete entries, by variant and topology, or only these metrics of them; comments stay.
 
     Raises:
         YamlError: The file has mistakes or cannot be changed line by line.
@@ -121,7 +120,15 @@ def delete(cluster: Cluster, system: str, keys: Collection[tuple[str, str]]) -> 
         OSError: The file cannot be written. After any error the old file stands.
     """
     with opened(cluster, system) as file:
-        file.write({key: entry for key, entry in file.standing.items() if key not in keys})
+        wanted = {
+            key: {
+                name: baseline
+                for name, baseline in entry.items()
+                if key not in keys or (metrics is not None and name not in metrics)
+            }
+            for key, entry in file.standing.items()
+        }
+        file.write({key: entry for key, entry in wanted.items() if entry})
 
 
 def significant(value: float) -> float:
@@ -132,24 +139,17 @@ def significant(value: float) -> float:
 # ------------------------------------------------------------------------ what is to be done
 
 
-def _why_not(
-    change: Change, standing: Baseline | None, unit: str, estimator: Estimator
-) -> str | None:
-    if standing is not None and (standing.unit, standing.estimator) != (unit, estimator):
-        return (
-            f"{standing.place} is {standing.estimator.value} in {standing.unit}, this session "
-            f"measured {estimator.value} in {unit}"
-        )
+def _why_not(change: Change, standing: Baseline | None) -> str | None:
     if change.known is None:
         if standing is None:
             return None
         return (
-            f"another session has recorded {standing.throughput:g} at {standing.place} meanwhile; "
+            f"another session has recorded {standing.accepted:g} at {standing.place} meanwhile; "
             "run again to be held against it"
         )
     if standing is None:
         return (
-            f"the entry that this session was judged against is gone from {change.known.place}; "
+            f"the number that this session was judged against is gone from {change.known.place}; "
             "run again"
         )
     if not is_same(change.known, standing):
@@ -159,9 +159,7 @@ def _why_not(
 
 def _as_kept(change: Change) -> Change:
     acceptance = change.acceptance
-    both = change.throughput is not None and change.speedup is not None
     if acceptance is not None:
-        single = acceptance.single_device
         acceptance = Acceptance(
             at=acceptance.at,
             commit=_writable(acceptance.commit),
@@ -169,14 +167,12 @@ def _as_kept(change: Change) -> Change:
             hosts=tuple(filter(None, map(_writable, acceptance.hosts))),
             software=_writable_facts(acceptance.software),
             logs=_writable(acceptance.logs),
-            # What only one of the two was taken over would not explain the other.
-            single_device=significant(single) if single is not None and both else None,
         )
     return replace(
         change,
-        throughput=None if change.throughput is None else significant(change.throughput),
-        speedup=None if change.speedup is None else significant(change.speedup),
+        number=None if change.number is None else significant(change.number),
         runs={run: significant(value) for run, value in sorted(change.runs.items())},
+        over=None if change.over is None else significant(change.over),
         acceptance=acceptance,
         machine=_writable_facts(change.machine),
     )
@@ -195,42 +191,27 @@ def _writable_facts(facts: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in kept.items() if text is not None}
 
 
-def _after(change: Change, standing: Baseline | None, unit: str, cluster: Cluster) -> Baseline:
-    machine = change.machine or cluster.machine
-    if standing is None:
-        return Baseline(
-            throughput=change.throughput or 0.0,
-            speedup=change.speedup,
-            unit=unit,
-            estimator=cluster.estimator,
-            tolerance_percent=None,
-            mean=None,
-            runs=change.runs,
-            strays={},
-            note=None,
-            place="",
-            accepted=change.acceptance,
-            machine=_kept_machine(machine, cluster),
-        )
-    if change.kind is ChangeKind.EXTEND:
+def _after(change: Change, standing: Baseline | None, cluster: Cluster) -> Baseline:
+    if standing is not None and change.kind is ChangeKind.EXTEND:
         session = AcceptedSession(at=change.at, runs=tuple(change.runs.values()))
         return replace(standing, sessions=(*standing.sessions, session)[-ROLLING_SESSIONS:])
-    speedup = standing.speedup if change.speedup is None else change.speedup
-    if change.kind is ChangeKind.SPEEDUP:
-        return replace(standing, speedup=speedup)
-    if change.throughput is None:
-        accepted = _acceptance_of_speedup(change, standing)
-        return replace(standing, speedup=speedup, accepted=accepted)
-    return replace(
-        standing,
-        throughput=change.throughput,
-        speedup=speedup,
-        mean=None if standing.mean is None else _mean(change, standing.estimator),
+    metric = change.metric
+    if metric.better is None or change.number is None:
+        raise AssertionError(f"there is nothing to accept of {metric.name}")
+    has_mean = standing is not None and standing.mean is not None and change.runs
+    return Baseline(
+        metric=metric.name,
+        unit=metric.unit,
+        better=metric.better,
+        estimator=cluster.estimator,
+        accepted=change.number,
+        tolerance_percent=standing.tolerance_percent if standing else None,
+        mean=_mean(change, cluster.estimator) if has_mean else None,
         runs=change.runs,
-        strays={},
-        sessions=(),
-        accepted=change.acceptance,
-        machine=_kept_machine(machine, cluster),
+        over=change.over,
+        note=standing.note if standing else None,
+        acceptance=change.acceptance,
+        machine=_kept_machine(change.machine or cluster.machine, cluster),
     )
 
 
@@ -240,20 +221,8 @@ def _kept_machine(machine: Mapping[str, str], cluster: Cluster) -> Mapping[str, 
     return cluster.machine if is_the_clusters else machine
 
 
-def _acceptance_of_speedup(change: Change, standing: Baseline) -> Acceptance | None:
-    """Where the numbers come from once the speedup alone is another."""
-    if change.acceptance is None:
-        return None if standing.accepted is None else replace(standing.accepted, single_device=None)
-    why = f"speedup of {change.acceptance.at}"
-    if change.acceptance.reason:
-        why = f"{why}: {change.acceptance.reason}"
-    if standing.accepted is None:
-        return replace(change.acceptance, reason=why, logs=None)
-    return replace(standing.accepted, reason=why, single_device=None)
-
-
 def _mean(change: Change, estimator: Estimator) -> float:
-    mean = statistics.mean(tuple(change.runs.values()) or (change.throughput or 0.0,))
+    mean = statistics.mean(tuple(change.runs.values()))
     if estimator is Estimator.PUBLISHED:
         mean = statistics.rounded(mean, PUBLISHED_DECIMALS)
     return significant(mean)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf import config
 from pytest_dlperf.baselines.document import Document, LayoutError, as_text
-from pytest_dlperf.baselines.reading import read_baselines
+from pytest_dlperf.baselines.reading import SHARED, metrics_of, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from pytest_dlperf.baselines.reading import Baselines
+    from pytest_dlperf.baselines.reading import Baselines, CaseKey
     from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.model.baseline import AcceptedSession, Baseline
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.metric import Metric
 
 LOCK_LIMIT_S: Final = 60.0
 """Seconds to wait for another session that writes; one takes a few milliseconds."""
@@ -41,7 +44,28 @@ class BaselineFile:
         self._cluster = cluster
         self._system = system
         self._text = read_text(self.file) if self.file.exists() else new_text
-        self.standing = self._read(self._text)
+        self._contents = read_contents(self.file, system, text=self._text)
+        self.standing = self._contents.baselines(cluster.machine)
+
+    def why_other_kind(self, metric: Metric) -> str | None:
+        """Say why the file can take no number of a metric: it has those of another kind."""
+        estimator = self._cluster.estimator
+        if self._contents.estimator is not estimator:
+            return (
+                f"{self.file} is {self._contents.estimator.value}, this session measured "
+                f"{estimator.value}"
+            )
+        known = self._contents.metrics.get(metric.name)
+        if known is None or not any(metric.name in entry for entry in self.standing.values()):
+            return None
+        if (known.unit, known.better) == (metric.unit, metric.better):
+            return None
+        return (
+            f"{known.place} has {metric.name} in {known.unit!r}, better {known.better.value}, and "
+            f"this session measured {metric.unit!r}, better "
+            f"{metric.better.value if metric.better else 'neither'}; `pytest-dlperf baselines "
+            f"delete '{self._system}-*' --metric {metric.name}` makes room for the new kind"
+        )
 
     def write(self, wanted: Baselines, *, recorded: str = "") -> None:
         """Have the file say what is wanted; lines that need no change keep their bytes.
@@ -51,10 +75,12 @@ class BaselineFile:
         """
         try:
             document = Document(self._text)
+            self._define(document, wanted)
             for key in self.standing.keys() - wanted.keys():
                 document.delete(key)
             for key, now in wanted.items():
-                self._change(document, key, now, recorded)
+                if now != self.standing.get(key):
+                    self._change(document, key, now, recorded)
             text = document.text()
         except LayoutError as error:
             raise self._cannot_be_changed(str(error)) from error
@@ -65,37 +91,53 @@ class BaselineFile:
             write_whole(folder / CLUSTER_FILE, _new_cluster_file(self._cluster))
         write_whole(self.file, text)
 
-    def _change(
-        self, document: Document, key: tuple[str, str], now: Baseline, recorded: str
-    ) -> None:
-        machine = self._cluster.machine
-        before = self.standing.get(key)
-        if before is None:
-            new = {**_values(now, machine), "recorded": recorded}
-            document.set(key, {name: value for name, value in new.items() if value is not None})
-            return
-        if now == before:
-            return
-        old, new = _values(before, machine), _values(now, machine)
-        document.set(key, {name: new[name] for name in new if new[name] != old[name]})
-        if now.sessions != before.sessions:
-            kept = _overlap(before.sessions, now.sessions)
-            more = [{"at": one.at, "runs": list(one.runs)} for one in now.sessions[kept:]]
-            document.set_sessions(key, drop=len(before.sessions) - kept, more=more)
+    def _define(self, document: Document, wanted: Baselines) -> None:
+        """Declare the metrics that are wanted, and no longer those whose last number goes."""
+        known = self._contents.metrics
+        before = {name for entry in self.standing.values() for name in entry}
+        used = {name: one for entry in wanted.values() for name, one in entry.items()}
+        for name in before - used.keys():
+            document.define(name, None)
+        for name, one in used.items():
+            if name not in known or (known[name].unit, known[name].better) != (
+                one.unit,
+                one.better,
+            ):
+                document.define(name, {"unit": one.unit, "better": one.better.value})
 
-    def _read(self, text: str) -> Baselines:
-        return read_baselines(self.file, self._system, self._cluster.machine, text=text)
+    def _change(
+        self, document: Document, key: CaseKey, now: Mapping[str, Baseline], recorded: str
+    ) -> None:
+        before = self._contents.entries.get(key, {})
+        after = _laid_out(now, self._cluster.machine, before)
+        metrics = metrics_of(before)
+        document.set(key, dict.fromkeys(metrics.keys() - now.keys()))
+        for name in now:
+            old = metrics.get(name, {})
+            new = _changed(old, after[name])
+            if old and "sessions" in new:
+                sessions = new.pop("sessions") or []
+                stands = old.get("sessions", ())
+                kept = _overlap(stands, now[name].sessions)
+                document.set_sessions(key, name, drop=len(stands) - kept, more=sessions[kept:])
+            document.set(key, new, metric=name)
+        shared = _changed(before, {name: after[name] for name in SHARED})
+        document.set(key, shared if before else {**shared, "recorded": recorded})
 
     def _read_back(self, text: str, wanted: Baselines) -> None:
         try:
-            now = self._read(text)
+            contents = read_contents(self.file, self._system, text=text)
         except YamlError as error:
             message = f"it would not be read: {error.problems[0].message}"
             raise self._cannot_be_changed(message) from error
+        now, then = (
+            {(*key, name): one for key, entry in baselines.items() for name, one in entry.items()}
+            for baselines in (contents.baselines(self._cluster.machine), wanted)
+        )
         wrong = [
-            "-".join(key)
-            for key in {**wanted, **now}
-            if key not in now or key not in wanted or not is_same(now[key], wanted[key])
+            " ".join(("-".join(key[:2]), key[2]))
+            for key in {**then, **now}
+            if key not in now or key not in then or not is_same(now[key], then[key])
         ]
         if wrong:
             named = ", ".join(wrong[:_WRONG_SHOWN])
@@ -127,19 +169,52 @@ def is_same(one: Baseline, other: Baseline) -> bool:
 # ------------------------------------------------------------------------ an entry's values
 
 
-def _values(baseline: Baseline, machine: Mapping[str, str]) -> dict[str, Any]:
-    """An entry's values, but for those that people write; ``None`` where there is none."""
-    accepted = asdict(baseline.accepted) if baseline.accepted else {}
-    return {
-        "throughput": baseline.throughput,
-        "speedup": baseline.speedup,
-        "mean": baseline.mean,
-        "runs": dict(baseline.runs) or None,
-        "strays": dict(baseline.strays) or None,
-        "accepted": {name: fact for name, fact in accepted.items() if fact not in (None, (), {})}
-        or None,
-        "machine": None if baseline.machine == machine else dict(baseline.machine),
+def _laid_out(
+    baselines: Mapping[str, Baseline], machine: Mapping[str, str], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Lay out an entry by its keys, ``None`` where there is nothing, but for those of people.
+
+    What most metrics share is said once for the entry; of two that are as frequent, what was said
+    ``before`` stays.
+    """
+    entry: dict[str, Any] = {
+        name: {
+            "accepted": baseline.accepted,
+            "mean": baseline.mean,
+            "over": baseline.over,
+            "runs": baseline.runs or None,
+            "strays": baseline.strays or None,
+            "sessions": baseline.sessions or None,
+            "acceptance": baseline.acceptance,
+            "machine": None if baseline.machine == machine else baseline.machine,
+        }
+        for name, baseline in baselines.items()
     }
+    for shared in SHARED:
+        said = [entry[name][shared] for name in baselines]
+        stands = [one for one in [before.get(shared)] if one in said]
+        # What is said for the entry cannot be taken back for one of its metrics.
+        common = None if None in said else max(stands + said, key=said.count)
+        entry[shared] = common
+        for name in baselines:
+            if entry[name][shared] == common:
+                entry[name][shared] = None
+    return entry
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Find what is said otherwise than before, as it is written; ``None`` where it goes."""
+    return {
+        name: _written(value) for name, value in new.items() if value != (old.get(name) or None)
+    }
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_written(one) for one in value]
+    if isinstance(value, (Acceptance, AcceptedSession)):
+        return {name: one for name, one in asdict(value).items() if one not in (None, (), {})}
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _overlap(before: tuple[AcceptedSession, ...], now: tuple[AcceptedSession, ...]) -> int:
@@ -151,9 +226,9 @@ def _overlap(before: tuple[AcceptedSession, ...], now: tuple[AcceptedSession, ..
 # ------------------------------------------------------------------------------------ new files
 
 
-def new_file(system: str, unit: str, estimator: str, provenance: Mapping[str, str]) -> str:
+def new_file(system: str, estimator: str, provenance: Mapping[str, str]) -> str:
     """The text of a system's file without any entry."""
-    head: dict[str, Any] = {"system": system, "unit": unit, "estimator": estimator}
+    head: dict[str, Any] = {"system": system, "metrics": None, "estimator": estimator}
     if provenance:
         head["provenance"] = dict(provenance)
     return f"{_schema_comment('baselines')}\n{as_text({**head, 'entries': None})}"
