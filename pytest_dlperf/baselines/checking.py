@@ -5,22 +5,25 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.baselines.reading import read_contents
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.baselines.reading import Baselines, Contents, Definition
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.metric import Metric
 
 _NAMES_SHOWN: Final = 5
 # What a number exactly between two digits may be off beside.
@@ -58,10 +61,11 @@ def _file(
 ) -> Iterator[Problem]:
     name = file.stem
     try:
-        baselines = load_baselines(cluster, name)
+        contents = read_contents(file, name)
     except YamlError as error:
         yield from error.problems
         return
+    baselines = contents.baselines(cluster.machine)
     if name not in systems and all_are_read:
         message = f"no system file declares {name!r}{nearest(name, systems)}"
         yield Problem(place=f"{file}:1", message=f"{message}; delete it if there is none any more")
@@ -69,48 +73,101 @@ def _file(
         message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
         yield Problem(place=f"{file}:1", message=message)
     if name in systems:
-        yield from _coverage(file, cluster, systems[name], baselines)
-    for (variant, topology), baseline in baselines.items():
-        for message, is_fault in _entry(baseline):
-            where = f"{name}-{variant}-{topology}"
-            yield Problem(place=baseline.place, message=f"{where}: {message}", is_fault=is_fault)
+        yield from _coverage(file, cluster, systems[name], contents, baselines)
+    metrics = systems[name].metrics if name in systems else ()
+    wholes = {metric.name: metric.ratio_of for metric in metrics if metric.ratio_of}
+    for key, entry in baselines.items():
+        for metric, baseline in entry.items():
+            for message, is_fault in _metric(baseline, entry.get(wholes.get(metric, ""))):
+                where = "-".join((name, *key))
+                text = f"{where}: {metric}: {message}"
+                yield Problem(place=baseline.place, message=text, is_fault=is_fault)
 
 
 def _coverage(
-    file: Path,
-    cluster: Cluster,
-    system: System,
-    baselines: Mapping[tuple[str, str], Baseline],
+    file: Path, cluster: Cluster, system: System, contents: Contents, baselines: Baselines
 ) -> Iterator[Problem]:
     cases = {(case.variant, str(case.topology)): case for case in system.cases}
-    for key, baseline in baselines.items():
+    for key, entry in baselines.items():
         if key not in cases:
             name = "-".join(key)
             near = nearest(name, ["-".join(other) for other in cases if other not in baselines])
             remedy = "`pytest-dlperf baselines delete` takes the entry out"
             message = f"stale: {file.stem} has no case {name}{near}; {remedy}"
-            yield Problem(place=baseline.place, message=message)
+            place = min((one.place for one in entry.values()), key=_line)
+            yield Problem(place=place, message=message)
+        elif cases[key].reference_topology is None:
+            for metric in system.metrics:
+                if metric.ratio_of is not None and metric.name in entry:
+                    remedy = (
+                        f"`pytest-dlperf baselines delete {cases[key].id} --metric {metric.name}`"
+                    )
+                    message = f"stale: {cases[key].id} has no reference, and so no {metric.name}"
+                    message = f"{message}; {remedy} takes it out"
+                    yield Problem(place=entry[metric.name].place, message=message)
+    judged = [metric for metric in system.metrics if metric.is_judged and metric.better]
     missing = [case.id for key, case in cases.items() if key not in baselines]
-    if missing:
-        names = ", ".join(missing[:_NAMES_SHOWN])
-        more = f" and {len(missing) - _NAMES_SHOWN} more" if len(missing) > _NAMES_SHOWN else ""
-        have = "1 case has" if len(missing) == 1 else f"{len(missing)} cases have"
-        message = f"{have} no baseline: {names}{more} (--dlperf-create-baselines records them)"
+    yield from _missing(file, missing, "baseline")
+    for metric in judged:
+        lacking = [
+            cases[key].id
+            for key, entry in baselines.items()
+            if key in cases
+            and metric.name not in entry
+            and (metric.ratio_of is None or cases[key].is_scaled)
+        ]
+        yield from _missing(file, lacking, metric.name)
+    for name, definition in contents.metrics.items():
+        for message in _definition(name, definition, system, judged, file.stem):
+            yield Problem(place=definition.place, message=message)
+    if contents.estimator is not cluster.estimator:
+        message = (
+            f"the estimator is {contents.estimator.value}, that of the cluster "
+            f"{cluster.estimator.value}; they are never compared"
+        )
         yield Problem(place=f"{file}:1", message=message)
-    for baseline in list(baselines.values())[:1]:
-        if baseline.unit != system.unit:
-            message = f"the unit is {baseline.unit!r}, that of the system {system.unit!r}"
-            yield Problem(place=f"{file}:1", message=f"{message}; they are never compared")
-        if baseline.estimator is not cluster.estimator:
-            message = (
-                f"the estimator is {baseline.estimator.value}, that of the cluster "
-                f"{cluster.estimator.value}; they are never compared"
+
+
+def _line(place: str) -> int:
+    return int(place.rpartition(":")[2])
+
+
+def _missing(file: Path, names: Sequence[str], what: str) -> Iterator[Problem]:
+    if names:
+        listed = ", ".join(names[:_NAMES_SHOWN])
+        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+        have = "1 case has" if len(names) == 1 else f"{len(names)} cases have"
+        message = f"{have} no {what}: {listed}{more} (--dlperf-create-baselines records them)"
+        yield Problem(place=f"{file}:1", message=message)
+
+
+def _definition(
+    name: str, stands: Definition, system: System, judged: Sequence[Metric], file: str
+) -> Iterator[str]:
+    """Say what the system has against a metric of its baselines."""
+    remedy = f"`pytest-dlperf baselines delete '{file}-*' --metric {name}` takes it out"
+    metric = next((one for one in system.metrics if one.name == name), None)
+    if metric is None:
+        near = nearest(name, [one.name for one in system.metrics])
+        yield f"stale: {file} declares no metric {name!r}{near}; {remedy}"
+        return
+    if metric not in judged:
+        yield f"stale: {file} does not judge the metric {name!r} any more; {remedy}"
+    for what, accepted, declared in (
+        ("unit", stands.unit, metric.unit),
+        ("direction", stands.better, metric.better),
+    ):
+        if declared is not None and accepted != declared:
+            values = [one.value if isinstance(one, Better) else one for one in (accepted, declared)]
+            yield (
+                f"{name}: the {what} is {values[0]!r}, that of the system {values[1]!r}; they are "
+                f"never compared; {remedy}, to be recorded anew"
             )
-            yield Problem(place=f"{file}:1", message=message)
 
 
-def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:
-    yield from ((message, True) for message in _arithmetic(baseline))
+def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, bool]]:
+    """Look at what is accepted of a metric; ``whole`` is what it is a ratio of."""
+    yield from ((message, True) for message in _arithmetic(baseline, whole))
     yield from ((message, True) for message in _dates(baseline))
     if len(baseline.sessions) > ROLLING_SESSIONS:
         count = len(baseline.sessions)
@@ -122,12 +179,12 @@ def _entry(baseline: Baseline) -> Iterator[tuple[str, bool]]:
         yield f"the own tolerance is {tolerance:g} %: any loss up to it passes", False
 
 
-def _arithmetic(baseline: Baseline) -> Iterator[str]:
+def _arithmetic(baseline: Baseline, whole: Baseline | None) -> Iterator[str]:
     values = [*baseline.runs.values(), *baseline.strays.values()]
     published = baseline.estimator is Estimator.PUBLISHED
     of = "runs and strays" if baseline.strays else "runs"
     if baseline.runs:
-        figures = [("throughput", baseline.throughput, "median", statistics.median(values))]
+        figures = [("number", baseline.accepted, "median", statistics.median(values))]
         if baseline.mean is not None:
             figures.append(("mean", baseline.mean, "mean", statistics.mean(values)))
         for name, number, statistic, exact in figures:
@@ -137,14 +194,19 @@ def _arithmetic(baseline: Baseline) -> Iterator[str]:
                     f"the {name} {number!r} does not follow from its runs: the {statistic} of "
                     f"{len(values)} {of} is {shown}"
                 )
-    single = baseline.accepted.single_device if baseline.accepted else None
-    if single is not None and baseline.speedup is not None:
-        exact = baseline.throughput / single
-        if not _follows(baseline.speedup, exact, 3 * exact, published=published):
-            yield (
-                f"the speedup {baseline.speedup!r} does not follow from its numbers: "
-                f"{baseline.throughput:g} over {single:g} is {significant(exact)}"
-            )
+    # Only what was accepted in the same session is what the ratio was taken of.
+    if whole is None or baseline.over is None or not _is_one_session(whole, baseline):
+        return
+    exact = whole.accepted / baseline.over
+    if not _follows(baseline.accepted, exact, 3 * exact, published=published):
+        yield (
+            f"the number {baseline.accepted!r} does not follow from what it is a ratio of: "
+            f"{whole.metric} {whole.accepted:g} over {baseline.over:g} is {significant(exact)}"
+        )
+
+
+def _is_one_session(one: Baseline, other: Baseline) -> bool:
+    return (one.acceptance and one.acceptance.at) == (other.acceptance and other.acceptance.at)
 
 
 def _follows(number: float, exact: float, sizes: float, *, published: bool) -> bool:
@@ -157,7 +219,8 @@ def _follows(number: float, exact: float, sizes: float, *, published: bool) -> b
 
 
 def _dates(baseline: Baseline) -> Iterator[str]:
-    times = [("the accepted number", baseline.accepted.at)] if baseline.accepted else []
+    accepted = baseline.acceptance
+    times = [("the accepted number", accepted.at)] if accepted else []
     times += [("a session", session.at) for session in baseline.sessions]
     for (earlier, before), (later, after) in pairwise(times):
         if parse_time(before) > parse_time(after):

@@ -44,7 +44,7 @@ one more entry behind it, and git merges a branch with the one and a branch with
 _BLOCKS: Final = ("acceptance", "sessions")
 """Keys whose values stand on lines of their own."""
 
-_BATCH = re.compile(r"-b([0-9]+)")
+_DIGITS = re.compile(r"([0-9]+)")
 _BARE = re.compile(r"[A-Za-z][A-Za-z0-9_/.-]*")
 # What YAML 1.1 takes for something else than text.
 _YAML_WORDS: Final = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
@@ -189,12 +189,10 @@ def _insert(mapping: Any, key: str, value: Any, is_before: Sequence[bool]) -> No
     mapping.insert(max(places, default=-1) + 1, key, value)
 
 
-def _order(variant: str) -> tuple[str, int, str]:
-    """By precision, batch as a number, options."""
-    batch = _BATCH.search(variant)
-    if batch is None:
-        return variant, 0, ""
-    return variant[: batch.start()], int(batch[1]), variant[batch.end() :]
+def _order(variant: str) -> list[str | int]:
+    """Order variants by their parts, numbers by their size."""
+    parts = _DIGITS.split(variant)
+    return [int(part) if index % 2 else part for index, part in enumerate(parts)]
 
 
 def _styled(value: Any, *, is_block: bool = False) -> Any:

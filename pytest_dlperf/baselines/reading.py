@@ -23,6 +23,7 @@ from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.model.work import WORK_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -278,8 +279,9 @@ BASELINES: Final = Record(
                 may_be_empty=True,
             ),
             "a mapping of cases",
-            names=rf"{PRECISION_PATTERN}-b[1-9][0-9]*(-{NAME_PATTERN}(\+{NAME_PATTERN})*)?",
-            refused="names no case; the form is <precision>-b<batch>[-<option>[+<option>]]",
+            names=rf"{PRECISION_PATTERN}-{WORK_PATTERN}(-{NAME_PATTERN}(\+{NAME_PATTERN})*)?",
+            refused="names no case; the form is <precision>-(b|gb)<batch>[-s<sequence length>]"
+            "[-<layout>][-<option>[+<option>]]",
             # What is left when entries have been deleted by hand is no mistake.
             may_be_empty=True,
         ),

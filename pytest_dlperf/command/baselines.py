@@ -16,10 +16,12 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.config.cluster import CLUSTER_FILE, find_cluster
 from pytest_dlperf.config.options import LOCAL_CLUSTER
-from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.model.errors import BrokenError, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.model.baseline import Baseline
@@ -35,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     deleting = actions.add_parser(
         "delete",
         help="delete the entries of cases",
-        description="Delete the entries of cases from a cluster's files: of cases that are gone, "
-        "or of numbers that are to be recorded anew with --dlperf-create-baselines. Comments stay.",
+        description="Delete the entries of cases, or single metrics of them: "
+        "what is gone, or is to be recorded anew with --dlperf-create-baselines. Comments stay.",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
@@ -53,32 +55,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the cluster (default: that of --dlperf-cluster in the ini file or the environment)",
     )
+    deleting.add_argument(
+        "--metric",
+        action="append",
+        type=text_argument,
+        metavar="NAME",
+        help="delete only this metric; may be given several times (default: whole entries)",
+    )
     add_folders(deleting)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Delete the entries that the cases name, all of them or none."""
+    """Delete what the cases and metrics name, all of it or nothing."""
     settings = read_project(options).settings
     name = options.cluster or settings.cluster
     cluster = find_cluster(settings.baselines_directory, name, local=LOCAL_CLUSTER)
     entries = _entries(cluster)
     ids = chosen_cases(map("-".join, entries), options.cases, f"cluster {name} has no entry")
     chosen = {key: entry for key, entry in entries.items() if "-".join(key) in ids}
+    if options.metric is not None:
+        chosen = _only(chosen, options.metric)
     for system in dict.fromkeys(system for system, *_ in chosen):
         keys = [(variant, topology) for one, variant, topology in chosen if one == system]
         try:
-            delete(cluster, system, keys)
+            delete(cluster, system, keys, options.metric)
         except OSError as error:
             file = cluster.directory / f"{system}.yaml"
             raise BrokenError(f"{file} cannot be written: {error.strerror or error}") from error
         for variant, topology in keys:
-            entry = chosen[system, variant, topology]
-            case_id = f"{system}-{variant}-{topology}"
-            print(f"deleted: {case_id} ({entry.throughput:g} {entry.unit})")  # noqa: T201
+            numbers = ", ".join(
+                f"{name} {one.accepted:g} {one.unit}"
+                for name, one in chosen[system, variant, topology].items()
+            )
+            print(f"deleted: {system}-{variant}-{topology} ({numbers})")  # noqa: T201
     return FINE
 
 
-def _entries(cluster: Cluster) -> dict[Entry, Baseline]:
+def _only(
+    chosen: Mapping[Entry, Mapping[str, Baseline]], metrics: Sequence[str]
+) -> dict[Entry, dict[str, Baseline]]:
+    """Leave only some metrics, and the entries that have one of them."""
+    known = list(dict.fromkeys(name for entry in chosen.values() for name in entry))
+    for name in metrics:
+        if name not in known:
+            raise UsageError(
+                f"--metric {name}: these cases have no such metric; they have "
+                f"{', '.join(known)}{nearest(name, known)}"
+            )
+    left = {
+        key: {name: one for name, one in entry.items() if name in metrics}
+        for key, entry in chosen.items()
+    }
+    return {key: entry for key, entry in left.items() if entry}
+
+
+def _entries(cluster: Cluster) -> dict[Entry, dict[str, Baseline]]:
     files = sorted(cluster.directory.glob("*.yaml"))
     return {
         (file.stem, *key): entry
