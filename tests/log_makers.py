@@ -230,7 +230,7 @@ def dlperf_header(of: Case) -> str:
     topology = of.topology
     return _text(
         f"dlperf run rank={rank} world_size={topology.world_size} nodes={topology.nodes} "
-        f"devices_per_node={topology.devices_per_node} batch_per_device={of.batch_per_device} "
+        f"devices_per_node={topology.devices_per_node} batch_per_device={of.batch_per_replica} "
         f"precision={of.precision}"
         for rank in range(topology.devices_per_node)
     )

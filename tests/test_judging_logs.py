@@ -34,7 +34,7 @@ def bert_log(case: Case, throughput: float) -> str:
 
 def dll_log(case: Case, throughput: float) -> str:
     header = log_makers.dllogger_header(
-        batch=case.batch_per_device, world_size=case.topology.world_size
+        batch=case.batch_per_replica, world_size=case.topology.world_size
     )
     return header + log_makers.dllogger([case.global_batch / throughput] * 126)
 
@@ -45,7 +45,7 @@ def write_runs(
     make = bert_log if log_name == "bert" else dll_log
     (folder / str(case.topology)).mkdir(parents=True, exist_ok=True)
     for run, throughput in runs.items():
-        name = f"{log_name}_b{case.batch_per_device}_{case.precision}_{run}.log"
+        name = f"{log_name}_{case.work.batch_text}_{case.precision}_{run}.log"
         (folder / str(case.topology) / name).write_text(make(case, throughput), encoding="utf-8")
 
 
@@ -53,7 +53,7 @@ def write_bert(suite: Suite, folder: Path) -> dict[str, Any]:
     """The logs of all runs that the benchmark printed for BERT, FP32, batch 64."""
     entries = published(suite, "tensorflow-bert_base", "fp32-b64")
     for topology, entry in entries.items():
-        case = Case.parse(f"tensorflow-bert_base-fp32-b64-{topology}")
+        case = Case.from_id(f"tensorflow-bert_base-fp32-b64-{topology}")
         write_runs(folder, case, "bert", entry["runs"])
     return entries
 
@@ -85,7 +85,7 @@ def test_all_printed_figures_come_out_of_logs(suite: Suite, workers: list[str]) 
 def test_stray_logs_are_named_and_not_mixed_in(suite: Suite) -> None:
     """The benchmark itself mixed them in: its printed median is 2802.14."""
     folder = suite.path / "logs"
-    case = Case.parse("ngc_pytorch-resnet50-fp32-b128-1n8g")
+    case = Case.from_id("ngc_pytorch-resnet50-fp32-b128-1n8g")
     entry = published(suite, "ngc_pytorch-resnet50", "fp32-b128")["1n8g"]
     strays = {"7_9": 688.8, "4_6": 682.28, "1_3": 672.63, "10_12": 701.07, "13_15": 674.42}
     write_runs(folder, case, "r50", entry["runs"])
@@ -112,7 +112,7 @@ def test_stray_logs_are_named_and_not_mixed_in(suite: Suite) -> None:
 
 def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite: Suite) -> None:
     folder = suite.path / "logs"
-    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     write_runs(folder, case, "bert", {1: 104.0, 2: 105.0, 3: 106.0})
 
     result, results = suite.judge("--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id)
@@ -133,7 +133,7 @@ def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite: Suite) -> None:
 
 def test_the_tolerance_is_five_percent(suite: Suite) -> None:
     folder = suite.path / "logs"
-    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     for throughput, verdict in ((107.35, "pass"), (107.33, "regressed"), (118.65, "improved")):
         write_runs(folder, case, "bert", {1: throughput})
         _, results = suite.judge("--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", case.id)
@@ -195,7 +195,7 @@ def test_a_broken_single_device_breaks_the_speedup(suite: Suite) -> None:
 
 def test_two_logs_for_one_run_are_invalid(suite: Suite) -> None:
     folder = suite.path / "logs"
-    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     for night in ("monday", "tuesday"):
         write_runs(folder / night, case, "bert", {1: 113.0})
 
@@ -211,7 +211,7 @@ def test_two_logs_for_one_run_are_invalid(suite: Suite) -> None:
 
 def test_the_log_of_another_system_is_told_by_name(suite: Suite) -> None:
     folder = suite.path / "logs"
-    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     write_runs(folder, case, "bert", {1: 113.0})
     log = folder / "1n1g" / "bert_b64_fp32_1.log"
     log.write_text(dll_log(case, 113.0), encoding="utf-8")
@@ -226,7 +226,7 @@ def test_folders_may_name_the_options(suite: Suite) -> None:
     folder = suite.path / "logs"
     for options in ("", "xla"):
         variant = f"fp32-b64{'-xla' if options else ''}"
-        case = Case.parse(f"tensorflow-bert_base-{variant}-1n1g")
+        case = Case.from_id(f"tensorflow-bert_base-{variant}-1n1g")
         throughput = published(suite, "tensorflow-bert_base", variant)["1n1g"]["throughput"]
         write_runs(folder / options, case, "bert", {1: throughput})
 
@@ -253,7 +253,7 @@ def test_large_topologies_are_judged_like_any_other(suite: Suite, topology: str)
     cluster = suite.path / "baselines" / "big"
     cluster.mkdir()
     (cluster / "cluster.yaml").write_text("estimator: published\n", encoding="utf-8")
-    case = Case.parse(f"big-bert_base-fp32-b64-{topology}")
+    case = Case.from_id(f"big-bert_base-fp32-b64-{topology}")
     assert case.topology in {Topology(16, 8), Topology(10, 16)}
     write_runs(suite.path / "logs", case, "bert", {1: 9000.0})
 
@@ -269,7 +269,7 @@ def test_large_topologies_are_judged_like_any_other(suite: Suite, topology: str)
 
 def test_a_folder_is_found_beside_a_log_of_its_name(suite: Suite) -> None:
     """``tee logs/1n1g.log`` must not hide ``logs/1n1g/``."""
-    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     write_runs(suite.path / "logs", case, "bert", {1: 113.0})
     (suite.path / "logs" / "1n1g.log").write_text("what the script said", encoding="utf-8")
 
@@ -280,7 +280,7 @@ def test_a_folder_is_found_beside_a_log_of_its_name(suite: Suite) -> None:
 
 
 def test_a_folder_named_twice_is_read_once(suite: Suite) -> None:
-    case = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     write_runs(suite.path / "logs", case, "bert", {1: 113.0})
     (suite.path / "link").symlink_to("logs")
 

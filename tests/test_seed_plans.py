@@ -89,7 +89,7 @@ def plan(
 
 def cases_of(system: System) -> list[Case]:
     """Every training of a system at every topology, published or not."""
-    variants = dict.fromkeys(case.single_device for case in system.cases)
+    variants = dict.fromkeys(case.reference for case in system.cases)
     topologies = [Topology.parse(text) for text in TOPOLOGIES]
     return [replace(one, topology=topology) for one in variants for topology in topologies]
 
@@ -127,7 +127,7 @@ def check(arguments: Sequence[str], expected: Mapping[str, str]) -> None:
 def sizes(case: Case) -> tuple[int, int, int, int]:
     """Batch per device, devices per node, nodes, and batch of all nodes."""
     nodes, devices = case.topology.nodes, case.topology.devices_per_node
-    return case.batch_per_device, devices, nodes, case.batch_per_device * devices * nodes
+    return case.batch_per_replica, devices, nodes, case.batch_per_replica * devices * nodes
 
 
 def rate(batch_per_node: int) -> str:
@@ -249,8 +249,8 @@ def test_ngc_pytorch_resnet50(case: Case) -> None:
 
 
 def test_ngc_pytorch_in_mixed_precision_uses_amp() -> None:
-    case = Case.parse("ngc_pytorch-resnet50-amp-b256-2n8g")
-    fp32 = Case.parse("ngc_pytorch-resnet50-fp32-b256-2n8g")
+    case = Case.from_id("ngc_pytorch-resnet50-amp-b256-2n8g")
+    fp32 = Case.from_id("ngc_pytorch-resnet50-fp32-b256-2n8g")
     for amp, without in zip(plan(case), plan(fp32), strict=True):
         assert flags(amp.arguments[:-1]).items() - flags(without.arguments[:-1]).items() == {
             ("--amp", ""),
@@ -474,7 +474,7 @@ def test_the_smoke_training_runs_on_any_machines_and_takes_a_network_interface()
     system = SYSTEMS["pytorch-resnet18"]
     assert system.launch is not None
     assert system.launch.devices is Devices.CPU
-    case = Case.parse("pytorch-resnet18-fp32-b8-2n1g")
+    case = Case.from_id("pytorch-resnet18-fp32-b8-2n1g")
     first, second = plan(case, "pytorch-resnet18.env.GLOO_SOCKET_IFNAME=eth0", given_values={})
     for node in (first, second):
         assert node.arguments[:3] == ("/usr/bin/python3", "-m", "torch.distributed.run")

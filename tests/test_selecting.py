@@ -21,7 +21,7 @@ def collected(suite: Suite, *arguments: str) -> dict[str, list[Case]]:
     for line in result.outlines:
         match = re.fullmatch(r"bench_tests/test_(\w+)\.py::test_\1\[(.+)\]", line)
         if match:
-            found.setdefault(match[1], []).append(Case.parse(match[2]))
+            found.setdefault(match[1], []).append(Case.from_id(match[2]))
     return found
 
 
@@ -51,7 +51,7 @@ def test_a_corner_is_picked_by_words(suite: Suite) -> None:
         ("dlperf(framework='paddle', topology='4n8g')", 5, {"framework": "paddle"}),
         ("dlperf(model='bert_base', topology='4n8g')", 11, {"model": "bert_base"}),
         ("dlperf(precision='fp16', nodes=2)", 8, {"precision": "fp16"}),
-        ("dlperf(batch_per_device=96)", 12, {"batch_per_device": 96}),
+        ("dlperf(batch_per_replica=96)", 12, {"batch_per_replica": 96}),
         (
             "dlperf(system='ngc_pytorch-resnet50', devices_per_node=8)",
             1,

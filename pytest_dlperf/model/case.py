@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.model.work import WORK_PATTERN, Work, counts_tokens, is_reserved
+from pytest_dlperf.model.work import ONE_DEVICE, WORK_PATTERN, Work, counts_tokens, is_reserved
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.work import Layout, Scaling
@@ -117,7 +117,7 @@ class Case:
 
     @classmethod
     def from_id(cls, case_id: str) -> Case:
-        """Read a case back from its id; its reference topology is 1n1g, where that is possible.
+        """Read a case back from its id; its reference topology is 1n1g, and none under a layout.
 
         Raises:
             ValueError: The text is not a case id.
@@ -137,7 +137,7 @@ class Case:
             work=work,
             options=tuple(match["options"].split("+")) if match["options"] else (),
             topology=Topology.parse(match["topology"]),
-            reference_topology=SINGLE_DEVICE if work.layout.devices == 1 else None,
+            reference_topology=SINGLE_DEVICE if work.layout == ONE_DEVICE else None,
         )
 
     def __str__(self) -> str:
