@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.report import Note, Report
 
@@ -103,7 +103,11 @@ def _fault(measurement: Measurement) -> str:
     if broken:
         return f"run {broken[0].run} {broken[0].status.value}"
     # The published estimator rounds: a very low throughput is 0.00.
-    return "" if min(measurement.throughputs, default=0) > 0 else "no throughput"
+    return "" if min(_throughputs(measurement), default=0) > 0 else "no throughput"
+
+
+def _throughputs(measurement: Measurement) -> tuple[float, ...]:
+    return measurement.samples(THROUGHPUT).values
 
 
 class _Axes(dict[str, Any]):
@@ -132,7 +136,7 @@ def _benchmark(result: CaseResult, measurement: Measurement, cluster: str) -> An
         has_error=False,
     )
     benchmark = Metadata(fixture, iterations=1, options={})
-    for throughput in measurement.throughputs:
+    for throughput in _throughputs(measurement):
         benchmark.update(case.global_batch / throughput)
     # What it will ask for when it saves and compares: better now, where a surprise can be told.
     benchmark.as_dict(include_data=True, flat=True)

@@ -108,15 +108,21 @@ def word_of(judgement: Judgement) -> str:
     return verdict if status.value == verdict else f"{verdict}, {status.value}"
 
 
+def metric_words(result: CaseResult) -> dict[str, tuple[str, CaseStatus]]:
+    """Say the verdict on each metric that a test judges, with its status, by the metric's name."""
+    found = {
+        name: (word_of(judged), of_judgement(judged)) for name, judged in result.judgements.items()
+    }
+    missing = dict.fromkeys(result.unfinished, (CaseStatus.NOT_JUDGED.value, CaseStatus.NOT_JUDGED))
+    return {**missing, **found}
+
+
 def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
     """Say all verdicts of a case, each with its status, the worst first; once where all agree."""
     status = status_of(result)
     if status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED) or not result.judgements:
         return [(status.value, status)]
-    found = dict.fromkeys(result.unfinished, (CaseStatus.NOT_JUDGED.value, CaseStatus.NOT_JUDGED))
-    found |= {
-        name: (word_of(judged), of_judgement(judged)) for name, judged in result.judgements.items()
-    }
+    found = metric_words(result)
     if len(set(found.values())) == 1:
         return [next(iter(found.values()))]
     named = [(f"{name} {word}", status) for name, (word, status) in found.items()]

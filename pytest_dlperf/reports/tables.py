@@ -46,14 +46,18 @@ def stacked(
 ) -> list[tuple[str, ...]]:
     """Return the lines of each row: one, or where the table is wider than ``width`` two.
 
-    Of two lines the first has the cells of the first ``names`` columns.
+    Of two lines the first has the cells of the first ``names`` columns, and is left out if these
+    are empty.
     """
     whole = aligned(rows, align)
     if max(map(columns, whole)) <= width:
         return [(line,) for line in whole]
     heads = aligned([row[:names] for row in rows], align)
     rest = aligned([row[names:] for row in rows], align[names:] or align[-1])
-    return [(head, GAP + line) for head, line in zip(heads, rest, strict=True)]
+    return [
+        (head, GAP + line) if head else (GAP + line,)
+        for head, line in zip(heads, rest, strict=True)
+    ]
 
 
 def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:

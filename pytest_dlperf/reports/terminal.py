@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.model.judgement import Quantity, Verdict
-from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.records import CaseResult, merge
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
@@ -25,19 +25,19 @@ from pytest_dlperf.reports.figures import (
     difference_percent,
     named_runs,
     rule_view,
-    writer,
+    run_number,
 )
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
-from pytest_dlperf.reports.terminal_table import case_table, speedup_lines
+from pytest_dlperf.reports.terminal_table import case_rows, case_table, scaling_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import Run
-    from pytest_dlperf.model.records import CaseResult, TestRecord
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import TestRecord
     from pytest_dlperf.model.results import IgnoredLog, Results
     from pytest_dlperf.reports.report import Note, TestStatus
 
@@ -87,7 +87,7 @@ class TerminalReport(Report):
         yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
         if results.baseline_changes:
             rows = [CHANGE_HEADINGS, *map(change_row, results.baseline_changes)]
-            yield from map(Line, aligned(rows, "llrrrl"))
+            yield from map(Line, aligned(rows, "lllrrrl"))
         yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
 
 
@@ -121,18 +121,15 @@ def verdict_status(record: TestRecord, given: TestStatus, *, strict: bool) -> Te
 
 def _number(record: TestRecord, judgement: Judgement | None) -> str:
     """Write what was measured and how far it lies from what it was held against, if anything."""
-    measurement = record.measurements.get(record.case.id)
-    unit = f" {measurement.unit}" if measurement else ""
     if judgement is None:
-        median = measurement.median if measurement else None
-        return "" if median is None else f" {numbers.throughput(median)}{unit}"
+        known = merge(CaseResult(case=record.case), record).metrics().get(record.metric)
+        is_known = known is not None and known.median is not None
+        return f" {numbers.amount(known.median, known.metric.unit)}" if known and is_known else ""
     if judgement.measured is None:
         return ""
     difference = difference_percent(judgement)
     told = "" if difference is None else f" {numbers.signed_percent(difference)}"
-    if judgement.quantity is Quantity.SPEEDUP:
-        return f" {numbers.speedup(judgement.measured)}x{told}"
-    return f" {numbers.throughput(judgement.measured)}{unit}{told}"
+    return f" {numbers.amount(judgement.measured, judgement.metric.unit)}{told}"
 
 
 def note_lines(notes: Iterable[Note], *, width: int | None = None) -> Iterator[Line]:
@@ -154,9 +151,9 @@ def summary_lines(
 ) -> Iterator[Line]:
     """Yield the table of the measured cases, their scaling, what others lack, the logs left out.
 
-    ``verbosity`` -1 has the cases that are not good, in a line each; 0 every measured case, with
-    the runs of those that are not good; 1 everything; -2 nothing. In a ``strict`` session a skipped
-    case is as bad as one that failed.
+    ``verbosity`` -1 has the cases that are not good, without their runs; 0 every measured case,
+    with the runs of what is not good; 1 every judged metric; -2 nothing. In a ``strict`` session
+    a skipped case is as bad as one that failed.
     """
     judged = [result for result in results if result.judgements or result.measurement]
     skipped = [result for result in judged if _only_skipped(result)]
@@ -167,7 +164,7 @@ def summary_lines(
     if shown:
         yield from _table(shown, width=width, verbosity=verbosity, strict=strict)
     if verbosity >= 0:
-        yield from map(Line, speedup_lines(results, width=width))
+        yield from map(Line, scaling_lines(results, width=width))
         with_all = verbosity > 0 or len(skipped) == len(results)
         yield from _skipped(skipped, width=width, with_all=with_all)
         yield from _ignored(ignored_logs)
@@ -180,15 +177,18 @@ def _only_skipped(result: CaseResult) -> bool:
 def _table(
     results: Sequence[CaseResult], *, width: int, verbosity: int, strict: bool
 ) -> Iterator[Line]:
-    (head, *rows), legend = case_table(results, width)
+    cases = [(result, case_rows(result, every=verbosity > 0)) for result in results]
+    (head, *lines), legend = case_table(cases, width)
     yield from (Line(text, ("bold",)) for text in head)
-    for result, texts in zip(results, rows, strict=True):
-        status = status_of(result)
-        yield from (Line(text, (_colour(status, strict=strict),)) for text in texts)
+    left = iter(lines)
+    for result, rows in cases:
+        for row, texts in zip(rows, left):  # noqa: B905 - the lines of the next cases stay
+            yield from (Line(text, (_colour(row.status, strict=strict),)) for text in texts)
         if verbosity >= 0:
             has_broken = result.measurement is not None and result.measurement.broken_runs
-            with_runs = verbosity > 0 or not status.is_good or bool(has_broken)
-            for text in _details(result, width, with_runs=with_runs):
+            with_runs = verbosity > 0 or bool(has_broken)
+            told = {row.metric for row in rows if with_runs or not row.status.is_good}
+            for text in _details(result, width, told):
                 yield from map(Line, wrapped(text, width, indent=6))
     if legend and verbosity >= 0:
         yield Line(legend, ("light",))
@@ -200,11 +200,14 @@ def _colour(status: CaseStatus, *, strict: bool) -> str:
     return "green" if status.is_good else "yellow"
 
 
-def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str]:
+def _details(result: CaseResult, width: int, told: Collection[str]) -> Iterator[str]:
+    """Yield what stands below a case; of the metrics that are told, the runs and the rule."""
     measurement = result.measurement
     if measurement is not None:
-        if with_runs:
-            yield from listed(f"    {measurement.unit}", map(_run, measurement.runs), width)
+        for name in _run_metrics(measurement, result, told):
+            metric = measurement.metric(name)
+            runs = (f" {run.run}: {run_number(run, metric)}" for run in measurement.runs)
+            yield from listed(f"    {name} in {metric.unit}", runs, width)
         for name, run in named_runs(measurement):
             if run.reason:
                 yield f"    run {name}: {numbers.in_short(run.reason)}"
@@ -212,29 +215,34 @@ def _details(result: CaseResult, width: int, *, with_runs: bool) -> Iterator[str
         if available is not None and read < available:
             yield f"    {read} of {available} logs were read: they decide"
     for judgement in result.judgements.values():
-        if with_runs:
+        name = judgement.metric.name
+        if name in told:
             yield from _rule(judgement)
-        # Of a speedup that passes, the rows of both ends tell enough.
+        # Of a ratio that passes, the rows of both ends tell enough.
         ends = () if judgement.verdict is Verdict.PASS else judgement.ends
         # What fails says its reason above, in full; what passes in spite of one says it here.
         is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
         shifted = [judgement.reason] if is_shift and judgement.reason else []
         for note in (*shifted, *ends, *judgement.notes):
-            yield f"    {judgement.quantity.value}: {numbers.in_short(note)}"
+            yield f"    {name}: {numbers.in_short(note)}"
 
 
-def _run(run: Run) -> str:
-    ok = run.status is RunStatus.OK
-    return f" {run.run}: {numbers.throughput(run.throughput) if ok else run.status.value}"
+def _run_metrics(measurement: Measurement, result: CaseResult, told: Collection[str]) -> list[str]:
+    """Name what to show of each run: of a ratio what it is over, of what broke the first metric."""
+    known = result.metrics()
+    metrics = [known[name].metric for name in told if name in known]
+    names = {metric.ratio_of or metric.name for metric in metrics}
+    found = [metric.name for metric in measurement.metrics if metric.name in names]
+    return found or [metric.name for metric in measurement.metrics[:1] if told]
 
 
 def _rule(judgement: Judgement) -> Iterator[str]:
     """Yield the rule's own number where the table shows another, and the accepted one."""
-    number = accepted(judgement)
+    number, metric = accepted(judgement), judgement.metric
     told = [view] if (view := rule_view(judgement)) else []
-    told += [f"accepted {writer(judgement.quantity)(number)}"] if number is not None else []
+    told += [f"accepted {numbers.written(number, metric.unit)}"] if number is not None else []
     if told:
-        yield f"    {judgement.quantity.value}: {'; '.join(told)}"
+        yield f"    {metric.name}: {'; '.join(told)}"
 
 
 def _skipped(skipped: Sequence[CaseResult], *, width: int, with_all: bool) -> Iterator[Line]:

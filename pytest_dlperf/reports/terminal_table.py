@@ -1,93 +1,138 @@
-"""The summary's tables: a row per case, as wide as the terminal, and how trainings scale."""
+"""The summary's tables: the metrics of each case, as wide as the terminal, and the scaling."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import CaseStatus, words_of
-from pytest_dlperf.reports.figures import by_training, case_cells, efficiency_percent
+from pytest_dlperf.reports.case_status import CaseStatus, metric_words, status_of
+from pytest_dlperf.reports.figures import by_training, efficiency_percent, metric_cells
 from pytest_dlperf.reports.tables import listed, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_dlperf.model.case import Topology
     from pytest_dlperf.model.records import CaseResult
 
-_LEAVE_OUT: Final = (
-    "mean",
-    "spread",
-    "speedup reference",
-    "runs",
-    "speedup sees",
-    "reference",
-    "unit",
-    "speedup diff",
-    "speedup",
-    "sees",
-)
+_COLUMNS: Final = (
+    "metric", "median", "unit", "reference", "diff", "sees", "of ideal", "spread", "mean", "runs",
+)  # fmt: skip
+_LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "reference", "unit", "sees")
 """What makes room for the rest, the least important first."""
+_LEFT: Final = ("case", "metric", "unit", "verdict")
 _LEGEND: Final = "sees: the minimum detectable change, found 9 times out of 10"
 
 
-def case_table(results: Sequence[CaseResult], width: int) -> tuple[list[tuple[str, ...]], str]:
-    """Lay out the head and each case, in as many columns as there is room for, and a legend."""
-    rows = [{"case": r.case.id, **_cells(r), "verdict": _verdicts(r)} for r in results]
-    units = {row["unit"] for row in rows} - {numbers.ABSENT}
-    shown = [name for name in rows[0] if any(row[name] != numbers.ABSENT for row in rows)]
-    if len(units) == 1:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of the summary: a metric of a case, or several at once, and the status of it."""
+
+    metric: str
+    """Its name; empty where the case has none, ``all 3`` where all broke alike."""
+    status: CaseStatus
+    cells: dict[str, str]
+
+
+def case_rows(result: CaseResult, *, every: bool) -> list[Row]:
+    """Choose the metrics of a case that are worth a row, the worst first; or ``every`` judged one.
+
+    Worth a row is what does not simply pass; of a case in order, the first metric. The verdict of
+    the last row counts the others.
+    """
+    known, words, status = result.metrics(), metric_words(result), status_of(result)
+    names = [*(name for name in known if name in words), *(words.keys() - known.keys())]
+    if not names or status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED):
+        return [_row(result, next(iter(known), ""), status.value, status)]
+    agree = len(set(words.values())) == 1
+    has_numbers = any(known[name].median is not None for name in names if name in known)
+    if agree and len(names) > 1 and not has_numbers:
+        return [_row(result, f"all {len(names)}", *words[names[0]])]
+    if not every:
+        worth = [name for name in names if words[name][1] is not CaseStatus.PASS]
+        shown = names[:1] if agree and status.is_good else worth
+    else:
+        shown = names
+    shown = sorted(shown, key=lambda name: words[name][1].rank)
+    rows = [_row(result, name, *words[name]) for name in shown]
+    others = Counter(words[name][0] for name in names if name not in shown)
+    told = words[shown[-1]][0]
+    if [*others] == [told]:
+        rows[-1].cells["verdict"] += f", {others[told]} more"
+    elif others:
+        counted = ", ".join(f"{count} {word}" for word, count in others.items())
+        rows[-1].cells["verdict"] += f"; {counted}"
+    return rows
+
+
+def _row(result: CaseResult, name: str, word: str, status: CaseStatus) -> Row:
+    known = result.metrics().get(name)
+    cells = metric_cells(result, known) if known else dict.fromkeys(_COLUMNS, numbers.ABSENT)
+    cells |= {"metric": name or numbers.ABSENT, "verdict": word}
+    return Row(metric=name, status=status, cells=cells)
+
+
+def case_table(
+    cases: Sequence[tuple[CaseResult, Sequence[Row]]], width: int
+) -> tuple[list[tuple[str, ...]], str]:
+    """Lay out the head and each row, in as many columns as there is room for, and a legend.
+
+    A case's id stands in the first of its rows, or above them where they are wide.
+    """
+    rows = [
+        {**row.cells, "case": "" if number else result.case.id}
+        for result, of_case in cases
+        for number, row in enumerate(of_case)
+    ]
+    shown = [name for name in _COLUMNS if any(row[name] != numbers.ABSENT for row in rows)]
+    same = {name: {row[name] for row in rows} - {numbers.ABSENT} for name in ("metric", "unit")}
+    if len(same["unit"]) == 1:
         shown.remove("unit")
-    lines = _laid_out(rows, shown, width)
-    for name in _LEAVE_OUT:
-        if len(lines[0]) == 1:
-            break
-        if name in shown:
-            shown.remove(name)
-            lines = _laid_out(rows, shown, width)
-    legend = [f"in {unit}" for unit in units if len(units) == 1]
-    legend += [_LEGEND] * any(name.endswith("sees") for name in shown)
+    lines, shown = _fitting(rows, shown, width)
+    legend = [f"in {unit}" for unit in same["unit"] if len(same["unit"]) == 1]
+    legend += [_LEGEND] * ("sees" in shown)
     return lines, "; ".join(legend)
 
 
-def _laid_out(
+def _fitting(
     rows: Sequence[dict[str, str]], shown: Sequence[str], width: int
-) -> list[tuple[str, ...]]:
-    head = [name.removeprefix("speedup ") for name in shown]
-    cells = [head, *([row[name] for name in shown] for row in rows)]
-    return stacked(cells, f"l{'r' * (len(shown) - 2)}l", names=1, width=width)
+) -> tuple[list[tuple[str, ...]], Sequence[str]]:
+    """Leave out columns until a row is a line; if none is left to go, give the case its own."""
+    lines: list[tuple[str, ...]] = []
+    kept: Sequence[str] = shown
+    for room in (width, 0):
+        kept = ["case", *shown, "verdict"]
+        for name in ("", *_LEAVE_OUT):
+            kept = [other for other in kept if other != name]
+            align = "".join("l" if column in _LEFT else "r" for column in kept)
+            cells = [kept, *([row[column] for column in kept] for row in rows)]
+            lines = stacked(cells, align, names=1, width=room)
+            widest = max(numbers.columns(line) for of_row in lines for line in of_row)
+            if widest <= width and (room == 0 or len(lines[0]) == 1):
+                return lines, kept
+    return lines, kept
 
 
-def _cells(result: CaseResult) -> dict[str, str]:
-    cells = case_cells(result)
-    del cells["of ideal"]
-    if result.case == result.case.single_device:
-        cells |= {"speedup": numbers.ABSENT, "speedup reference": numbers.ABSENT}
-    return cells
+def _size(topology: Topology) -> tuple[int, Topology]:
+    return topology.world_size, topology
 
 
-def _verdicts(result: CaseResult) -> str:
-    """Say the verdicts; of several, what is simply in order has no room here."""
-    found = words_of(result)
-    return "; ".join(
-        word for word, status in found if len(found) == 1 or status is not CaseStatus.PASS
-    )
-
-
-def speedup_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]:
-    """Yield the speedups of trainings with several topologies, in lines of ``width`` columns."""
-    for name, members in by_training(results).items():
-        speedups = {
-            result.case.topology: result.speedup
-            for result in members
-            if result.speedup is not None and result.case.topology != SINGLE_DEVICE
-        }
-        if len(speedups) <= 1:
-            continue  # the table says it all
-        pieces = []
-        for topology in sorted(speedups, key=lambda topology: (topology.world_size, topology)):
-            ideal = topology.world_size
-            percent = efficiency_percent(speedups[topology], ideal)
-            reached = numbers.speedup(speedups[topology])
-            pieces.append(f" {topology} {reached} of {ideal} ({percent:.0f} %)")
-        yield from listed(f"{name}  speedup", pieces, width)
+def scaling_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]:
+    """Yield what each training reaches over its reference, in lines of ``width`` columns."""
+    for training, members in by_training(results).items():
+        pieces: dict[tuple[str, str], list[str]] = {}
+        for result in sorted(members, key=lambda member: _size(member.case.topology)):
+            over = result.case.reference_topology
+            for name, known in result.metrics().items():
+                percent = efficiency_percent(result, known.median)
+                if known.metric.ratio_of is None or over is None or percent is None:
+                    continue
+                ideal = result.case.topology.world_size / over.world_size
+                reached = numbers.written(known.median, known.metric.unit)
+                piece = f" {result.case.topology} {reached} of {ideal:g} ({percent:.0f} %)"
+                pieces.setdefault((name, str(over)), []).append(piece)
+        for (name, over), told in pieces.items():
+            beyond = "" if over == "1n1g" else f" over {over}"
+            yield from listed(f"{training}  {name}{beyond}", told, width)
