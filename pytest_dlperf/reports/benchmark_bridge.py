@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.report import Note, Report
+from pytest_dlperf.results.encode import metric_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,8 +42,8 @@ class BenchmarkBridge(Report):
     def write(self, results: Results) -> Iterator[Note]:
         """Add every measured case to its session, where the user has asked it for anything.
 
-        A round is a run that counts; its length is the seconds per step: the global batch over the
-        run's throughput. A case with broken runs is left out, and named.
+        A round is a run that counts; its length is the seconds per step: its work over the run's
+        throughput. A case with broken runs is left out, and named.
         """
         if not any(_option(self._config, name) for name in _ASKING):
             return
@@ -136,8 +137,9 @@ def _benchmark(result: CaseResult, measurement: Measurement, cluster: str) -> An
         has_error=False,
     )
     benchmark = Metadata(fixture, iterations=1, options={})
+    work = case.work_of_step(measurement.metric(THROUGHPUT).unit)
     for throughput in _throughputs(measurement):
-        benchmark.update(case.global_batch / throughput)
+        benchmark.update(work / throughput)
     # What it will ask for when it saves and compares: better now, where a surprise can be told.
     benchmark.as_dict(include_data=True, flat=True)
     return benchmark
@@ -145,21 +147,14 @@ def _benchmark(result: CaseResult, measurement: Measurement, cluster: str) -> An
 
 def _extra_info(result: CaseResult, measurement: Measurement, cluster: str) -> dict[str, Any]:
     """Return what seconds per step do not say, named as in the results file."""
-    accepted = result.accepted
-    judgements = {quantity.value: result.judgements.get(quantity) for quantity in Quantity}
+    case = result.case
+    over = case.reference_topology
     return {
-        "case": result.case.id,
+        "case": case.id,
         "cluster": cluster,
         "estimator": measurement.estimator.value,
-        "topology": str(result.case.topology),
-        "global_batch": result.case.global_batch,
-        "unit": measurement.unit,
-        "throughput": measurement.median,
-        "spread": measurement.spread,
-        "speedup": result.speedup,
-        "accepted": {"throughput": accepted.throughput, "speedup": accepted.speedup}
-        if accepted
-        else None,
-        "reference": {name: one.reference if one else None for name, one in judgements.items()},
-        "verdict": {name: one.verdict.value if one else None for name, one in judgements.items()},
+        "topology": str(case.topology),
+        "reference_topology": None if over is None else str(over),
+        "global_batch": case.global_batch,
+        "metrics": {name: metric_entry(known) for name, known in result.metrics().items()},
     }

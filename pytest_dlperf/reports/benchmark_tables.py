@@ -14,6 +14,7 @@ from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
+from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training
 from pytest_dlperf.reports.markdown_text import code, inline, table
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_dlperf.model.case import Case, Topology
-    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Measurement, Samples
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
@@ -32,15 +33,25 @@ _SIGNIFICANT_DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    topology: Topology
+    case: Case
     measurement: Measurement
     speedup: float | None
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether speedups are taken over it."""
+        return self.case.topology == self.case.reference_topology
 
     @property
     def fault(self) -> str:
         """Why there is no number: of a case with a broken run nothing is a result."""
         broken = [f"run {run.run} {run.status.value}" for run in self.measurement.broken_runs]
-        return "; ".join(broken) or ("no run" if self.measurement.median is None else "")
+        return "; ".join(broken) or ("no run" if self.throughput.median is None else "")
+
+    @property
+    def throughput(self) -> Samples:
+        """What the original's numbers are of."""
+        return self.measurement.samples(THROUGHPUT)
 
 
 def write_tables(folder: Path, results: Results) -> None:
@@ -55,7 +66,7 @@ def write_tables(folder: Path, results: Results) -> None:
         file = folder / case.system / f"{case.variant}_result.json"
         if rows or file.exists():
             log_name = results.log_names.get(case.system, case.system)
-            plain = {log_name: _entries(case, rows)}
+            plain = {log_name: _entries(rows)}
             write_whole(file, json.dumps(plain, indent=2, allow_nan=False) + "\n")
         of_system = sections.setdefault(case.system, [])
         if rows:
@@ -70,15 +81,16 @@ def write_tables(folder: Path, results: Results) -> None:
 
 def _rows(members: Sequence[CaseResult]) -> list[_Row]:
     rows = {
-        result.case.topology: _Row(result.case.topology, result.measurement, result.speedup)
+        result.case.topology: _Row(result.case, result.measurement, result.speedup)
         for result in members
         if result.measurement is not None
     }
-    if SINGLE_DEVICE not in rows:
+    over = members[0].case.reference
+    if over is not None and over.topology not in rows:
         # It is measured for the speedups of others, selected or not.
-        single = next(filter(None, (result.single_device for result in members)), None)
-        if single is not None:
-            rows[SINGLE_DEVICE] = _Row(SINGLE_DEVICE, single, 1.0)
+        reference = next(filter(None, (result.reference for result in members)), None)
+        if reference is not None:
+            rows[over.topology] = _Row(over, reference, 1.0)
     return [rows[topology] for topology in sorted(rows)]
 
 
@@ -91,12 +103,12 @@ def _rounded(value: float | None) -> float | None:
     return statistics.rounded(value, PUBLISHED_DECIMALS)
 
 
-def _entries(case: Case, rows: Sequence[_Row]) -> dict[str, dict[str, Any]]:
+def _entries(rows: Sequence[_Row]) -> dict[str, dict[str, Any]]:
     return {
-        str(row.topology): {
-            "average_speed": _rounded(row.measurement.mean),
-            "batch_size_per_device": case.batch_per_replica,
-            "median_speed": _rounded(row.measurement.median),
+        str(row.case.topology): {
+            "average_speed": _rounded(row.throughput.mean),
+            "batch_size_per_device": row.case.batch_per_replica,
+            "median_speed": _rounded(row.throughput.median),
             "speedup": _rounded(row.speedup),
         }
         for row in rows
@@ -107,30 +119,39 @@ def _entries(case: Case, rows: Sequence[_Row]) -> dict[str, dict[str, Any]]:
 def _section(members: Sequence[CaseResult], rows: Sequence[_Row], results: Results) -> str:
     case = members[0].case
     options = f", {', '.join(case.options)}" if case.options else ""
-    unit = next(filter(None, map(results.unit_of, members)), "samples/s")
+    work = str(case.work)
+    if work == f"b{case.work.batch}":
+        work = f"batch size per device {case.work.batch}"
+    unit = rows[0].throughput.metric.unit
     session = f"session of {inline(results.started)}"
     lines = [
-        f"## {case.precision}, batch size per device {case.batch_per_replica}{options}",
+        f"## {case.precision}, {work}{options}",
         "",
         f"{results.estimator.value} estimator, {inline(unit)}, {session}",
         "",
         table(("node_num", "gpu_num", "samples/s", "speedup"), map(_cells, rows)),
     ]
     absent = [str(m.case.topology) for m in members if m.measurement is None]
-    notes = [f"- {code(str(row.topology))}: {inline(row.fault)}" for row in rows if row.fault]
+    notes = [f"- {code(str(row.case.topology))}: {inline(row.fault)}" for row in rows if row.fault]
     if absent:
         notes.append(f"- not measured: {', '.join(absent)}")
-    if SINGLE_DEVICE not in {row.topology for row in rows if not row.fault}:
-        notes.append("- without a measurement of one device there is no speedup")
+    over = case.reference_topology
+    if over is None:
+        notes.append("- no reference topology: there is no speedup")
+    elif not any(row.is_reference and not row.fault for row in rows):
+        notes.append(f"- without a measurement of {over} there is no speedup")
+    elif over != SINGLE_DEVICE:
+        notes.append(f"- speedups are over {over}")
     return "\n".join([*lines, *(["", *notes] if notes else [])])
 
 
 def _cells(row: _Row) -> tuple[str, ...]:
-    places = str(row.topology.nodes), str(row.topology.world_size)
+    topology = row.case.topology
+    places = str(topology.nodes), str(topology.world_size)
     if row.fault:
         return *places, numbers.ABSENT, numbers.ABSENT
-    speedup = "1" if row.topology == SINGLE_DEVICE and row.speedup else _written(row.speedup)
-    return *places, _written(row.measurement.median), speedup
+    speedup = "1" if row.is_reference and row.speedup else _written(row.speedup)
+    return *places, _written(row.throughput.median), speedup
 
 
 def _written(value: float | None) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case, Topology
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.work import Work
 
 
 class CaseStatus(str, Enum):
@@ -98,7 +99,7 @@ def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
     return sorted(results, key=lambda result: (status_of(result).rank, _place(result.case)))
 
 
-def _place(case: Case) -> tuple[str, str, int, tuple[str, ...], Topology]:
+def _place(case: Case) -> tuple[str, str, Work, tuple[str, ...], Topology]:
     return case.system, case.precision, case.work, case.options, case.topology
 
 

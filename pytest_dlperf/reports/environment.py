@@ -38,13 +38,16 @@ class Surroundings:
 
 
 def surroundings_of(result: CaseResult) -> Surroundings:
-    """Hold what a case was measured on against what its number was accepted on."""
+    """Hold what a case was measured on against what its numbers were accepted on."""
     taken_on = result.measurement.fingerprint if result.measurement else None
-    accepted = result.accepted
     facts: list[Fact] = []
     for kind in ("machine", "software"):
-        here = getattr(taken_on, kind) if taken_on else {}
-        there = getattr(accepted, kind) if accepted else {}
+        here: Mapping[str, str] = getattr(taken_on, kind) if taken_on else {}
+        there: dict[str, str] = {}
+        for accepted in result.accepted.values():
+            # Numbers of one case may be of several sessions: one that differs is worth telling.
+            known: Mapping[str, str] = getattr(accepted, kind)
+            there |= {n: v for n, v in known.items() if n not in there or v != here.get(n)}
         facts += _facts(here, there)
     facts.sort(key=lambda fact: not fact.differs)
     differing = [fact.name for fact in facts if fact.differs]
@@ -74,16 +77,21 @@ def _facts(measured: Mapping[str, str], accepted: Mapping[str, str]) -> Iterator
 
 
 def _acceptance(result: CaseResult) -> str:
-    accepted = result.accepted
-    if accepted is None:
-        return "none that the case could be held against"
-    known = {
-        "estimator": accepted.estimator,
-        "measured": accepted.at,
-        "commit": accepted.commit,
-        "because:": accepted.reason,
-    }
-    return "; ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+    """Say where the accepted numbers come from, by metric where that differs."""
+    metrics: dict[str, list[str]] = {}
+    for name, accepted in result.accepted.items():
+        known = {
+            "estimator": accepted.estimator,
+            "measured": accepted.at,
+            "commit": accepted.commit,
+            "because:": accepted.reason,
+        }
+        told = "; ".join(f"{key} {value}" for key, value in known.items() if value is not None)
+        metrics.setdefault(told, []).append(name)
+    if len(metrics) == 1:
+        return next(iter(metrics))
+    by_metric = (f"{', '.join(names)}: {told}" for told, names in metrics.items())
+    return " | ".join(by_metric) or "none that the case could be held against"
 
 
 def session_facts(results: Results) -> list[tuple[str, str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import RuleName
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import BaselineChange
 
 CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "why")
+FIGURES: Final = (
+    "metric", "median", "unit", "reference", "diff", "sees", "of ideal", "spread", "mean", "runs",
+)  # fmt: skip
+"""Headings of a metric's numbers, in the order in which wide tables show them."""
 
 
 def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, str]:
@@ -111,18 +116,28 @@ def detectable_losses(results: Iterable[CaseResult]) -> str | None:
 
 def efficiency_percent(result: CaseResult, ratio: float | None) -> float | None:
     """Return the scaling efficiency: how much of the ideal a ratio over the reference is."""
-    over = result.case.reference_topology
-    if ratio is None or over is None:
-        return None
-    return 100 * ratio * over.world_size / result.case.topology.world_size
+    ideal = result.case.ideal_speedup
+    return None if ratio is None or ideal is None else 100 * ratio / ideal
 
 
-def metric_cells(result: CaseResult, known: MetricResult) -> dict[str, str]:
-    """Write the numbers of a case's metric, by the headings of all tables that show them."""
+def scaling_of(case: Case) -> str:
+    """Name the kind of scaling, and the reference topology where it is not a single device."""
+    over = case.reference_topology
+    of = f" over {over}" if over not in (None, SINGLE_DEVICE) else ""
+    return f"{of}, {case.scaling.value} scaling"
+
+
+def metric_cells(
+    result: CaseResult, name: str, metrics: Mapping[str, MetricResult]
+) -> dict[str, str]:
+    """Write the numbers of one of a case's metrics, by the headings of all tables with them."""
+    known = metrics.get(name)
+    if known is None:
+        return {**dict.fromkeys(FIGURES, numbers.ABSENT), "metric": name or numbers.ABSENT}
     unit, judgement = known.metric.unit, known.judgement
     is_ratio = known.metric.ratio_of is not None
     return {
-        "metric": known.metric.name,
+        "metric": name,
         "unit": unit,
         "median": numbers.written(known.median, unit),
         "reference": numbers.written(known.reference, unit),

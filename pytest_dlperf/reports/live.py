@@ -32,7 +32,7 @@ def progress_line(progress: RunProgress) -> str:
         f"step {now.step} of {now.steps}",
     ]
     if now.throughput is not None:
-        parts.append(f"{numbers.throughput(now.throughput)} {progress.unit}")
+        parts.append(f"{numbers.amount(now.throughput, progress.unit)}")
     if now.left_s is not None and now.step < now.steps:
         parts.append(f"{_duration(now.left_s)} left")
     return ", ".join(parts)

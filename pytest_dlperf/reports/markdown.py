@@ -5,21 +5,22 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
     CaseStatus,
     counts,
     headline,
+    metric_words,
     of_judgement,
     status_of,
     word_of,
-    words_of,
     worst_first,
 )
 from pytest_dlperf.reports.environment import environment_facts, session_facts
@@ -28,14 +29,15 @@ from pytest_dlperf.reports.figures import (
     accepted,
     alike,
     by_training,
-    case_cells,
     change_row,
     difference_percent,
     interleaved_arms,
+    metric_cells,
     named_runs,
     rule_view,
+    run_number,
+    scaling_of,
     summed_up,
-    writer,
 )
 from pytest_dlperf.reports.markdown_text import (
     Part,
@@ -51,11 +53,14 @@ from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.results.comparison import measured_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement, Run
     from pytest_dlperf.model.results import Results
+
+    Cells: TypeAlias = Sequence[str]
 
 LINES_SHOWN: Final = 20
 """Left-out logs that the page lists, and reasons for which cases were not measured."""
@@ -70,13 +75,15 @@ _ALARM_HEADINGS: Final = (
     "", "measured", "reference", "diff", "accepted", "gate sees", "verdict",
 )  # fmt: skip
 _MATRIX_CELLS: Final = (
-    "runs", "median", "spread", "reference", "diff", "sees", "speedup", "of ideal",
+    "runs", "median", "spread", "reference", "diff", "sees", "of ideal",
 )  # fmt: skip
+_RECORDED_CELLS: Final = ("runs", "median", "mean", "spread")
 
 
 _ALARMS: Final = "regressions and failures"
 _RUNS: Final = "runs and logs of a case"
 _TABLES: Final = "tables of the matrix"
+_RECORDED: Final = "metrics that no test judges"
 _UNMEASURED: Final = "trainings of which nothing was measured"
 _BY_WEIGHT: Final = (
     "verdicts",
@@ -88,6 +95,7 @@ _BY_WEIGHT: Final = (
     "worth knowing",
     "hosts that cannot be used",
     _RUNS,
+    _RECORDED,
     "logs that were left out",
     "environment",
 )
@@ -120,10 +128,9 @@ def _parts(results: Results) -> Iterator[Part]:
         if status in _ABSENT:
             continue  # it stands below, by its reason: there may be many with one
         if status.fails(strict=results.strict):
-            yield from _alarm(result, results.unit_of(result), "Regressions and failures")
+            yield from _alarm(result, "Regressions and failures")
         elif status is CaseStatus.ENVIRONMENT_SHIFT:
-            section = "No slower than the accepted software tonight"
-            yield from _alarm(result, results.unit_of(result), section)
+            yield from _alarm(result, "No worse than the accepted software tonight")
     yield from _section("Verdicts", _verdicts(results.cases))
     yield from _section("Not measured or not judged", _absent(results.cases))
     yield from _matrix(results)
@@ -174,10 +181,10 @@ def _absent(cases: Sequence[CaseResult]) -> str:
 
 def _accepted(results: Results) -> str:
     rows = [
-        (code(case), inline(unit), old, new, difference, inline(why))
-        for case, unit, old, new, difference, why in map(change_row, results.baseline_changes)
+        (code(case), metric, inline(unit), *figures, inline(why))
+        for case, metric, unit, *figures, why in map(change_row, results.baseline_changes)
     ]
-    return table(CHANGE_HEADINGS, rows, right="  rrr")
+    return table(CHANGE_HEADINGS, rows, right="   rrr")
 
 
 def _ignored(results: Results) -> str:
@@ -199,11 +206,11 @@ def _some(lines: Sequence[str]) -> str:
 # ---------------------------------------------------------------- a case with an alarm
 
 
-def _alarm(result: CaseResult, unit: str | None, section: str) -> Iterator[Part]:
+def _alarm(result: CaseResult, section: str) -> Iterator[Part]:
     """Make two parts: what is wrong, and the runs with the places of their logs."""
-    judgements = [result.judgements[name] for name in Quantity if name in result.judgements]
+    judgements = list(result.judgements.values())
     rows = [
-        _alarm_row(judgement, unit)
+        _alarm_row(judgement)
         for judgement in judgements
         if judgement.measured is not None or judgement.accepted is not None
     ]
@@ -220,16 +227,15 @@ def _alarm(result: CaseResult, unit: str | None, section: str) -> Iterator[Part]
         yield Part(text=text, section=section, kind=_RUNS)
 
 
-def _alarm_row(judgement: Judgement, unit: str | None) -> Sequence[str]:
-    of_throughput = judgement.quantity is Quantity.THROUGHPUT
-    written = writer(judgement.quantity)
-    counted_in = f" ({inline(unit)})" if of_throughput and unit else ""
+def _alarm_row(judgement: Judgement) -> Sequence[str]:
+    metric = judgement.metric
+    lower = ", lower is better" if metric.better is Better.LOWER else ""
     return (
-        f"{judgement.quantity.value}{counted_in}",
-        written(judgement.measured),
-        written(judgement.reference),
+        f"{metric.name} ({inline(metric.unit)}{lower})",
+        numbers.written(judgement.measured, metric.unit),
+        numbers.written(judgement.reference, metric.unit),
         numbers.signed_percent(difference_percent(judgement)),
-        written(accepted(judgement)),
+        numbers.written(accepted(judgement), metric.unit),
         numbers.detectable_loss(judgement.min_detectable_percent),
         _emphasized(word_of(judgement), of_judgement(judgement)),
     )
@@ -248,9 +254,9 @@ def _alarm_remarks(judgements: Sequence[Judgement], case_id: str) -> Iterator[st
         if allowed is not None and judgement.verdict is Verdict.REGRESSED:
             compared.append(f"a loss of up to {allowed:.3g} % passes")
         if compared:
-            yield f"{judgement.quantity.value}: {'; '.join(compared)}"
+            yield f"{judgement.metric.name}: {'; '.join(compared)}"
         if not of_judgement(judgement).is_good:
-            yield from (f"throughput {inline(end)}" for end in judgement.ends)
+            yield from (f"{judgement.metric.ratio_of} {inline(end)}" for end in judgement.ends)
             yield from (f"note: {inline(note)}" for note in judgement.notes)
 
 
@@ -270,11 +276,12 @@ def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Itera
                 yield fenced(tail.split("\n"))
         return
     arms = {result.case.id: result.measurement}
-    if Quantity.SPEEDUP in result.judgements and result.single_device is not None:
-        arms.setdefault(result.single_device.case_id, result.single_device)
+    over = result.reference
+    if over is not None and any(judgement.metric.ratio_of for judgement in judgements):
+        arms.setdefault(over.case_id, over)
     arms |= dict(interleaved_arms(result.interleaved))
     for name, measurement in arms.items():
-        yield f"{code(name)}: {inline(summed_up(measurement))}\n\n{_runs_table(measurement)}"
+        yield f"{code(name)}\n\n{_runs_table(measurement)}"
         for label, run in named_runs(measurement):
             _, has_tail, tail = (run.reason or "").partition("\n")
             if has_tail:
@@ -283,13 +290,26 @@ def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Itera
 
 
 def _runs_table(measurement: Measurement) -> str:
+    """Show the runs with all their metrics, and what these come to."""
+    found = [measurement.samples(metric.name) for metric in measurement.metrics]
+    shown = [samples.metric for samples in found if samples.values] or [found[0].metric]
+
     def row(name: str, run: Run) -> Sequence[str]:
         ok = run.status is RunStatus.OK
-        found = numbers.throughput(run.throughput) if ok else f"**{run.status.value}**"
-        return name, found, code(run.log or ""), inline(_first_line(run.reason or ""))
+        cells = [run_number(run, metric) for metric in shown]
+        told = cells if ok else [f"**{cell}**" for cell in cells]
+        return name, *told, code(run.log or ""), inline(_first_line(run.reason or ""))
 
-    headings = ("run", inline(measurement.unit), "log", "remark")
-    return table(headings, [row(*named) for named in named_runs(measurement)], right="rr")
+    headings = [f"{metric.name} ({inline(metric.unit)})" for metric in shown]
+    rows = [row(*named) for named in named_runs(measurement)]
+    summary = bullets(
+        f"{samples.metric.name}: {inline(summed_up(samples))}"
+        for samples in found
+        if samples.values
+    )
+    right = "r" * (1 + len(shown))
+    runs = table(("run", *headings, "log", "remark"), rows, right=right)
+    return "\n\n".join(filter(None, (runs, summary)))
 
 
 def _emphasized(word: str, status: CaseStatus) -> str:
@@ -305,7 +325,7 @@ def _matrix(results: Results) -> Iterator[Part]:
 
     Those of which nothing was measured share one that is folded.
     """
-    headings = ("topology", "devices", *_MATRIX_CELLS, "verdict")
+    headings = ("metric", "topology", "devices", *_MATRIX_CELLS, "verdict")
     unmeasured = []
     for members in by_training(results.cases).values():
         case = members[0].case
@@ -314,11 +334,13 @@ def _matrix(results: Results) -> Iterator[Part]:
         if all(map(_has_nothing, members)):
             unmeasured.append(f"{name}: {_topologies(members)}")
             continue
-        unit = next(filter(None, map(results.unit_of, members)), None)
-        counted_in = f" ({inline(unit)})" if unit else ""
-        rows = [*_single_device(members), *map(_matrix_row, members)]
-        text = f"### {name}{counted_in}\n\n{table(headings, rows, right=' rrrrrrrrr')}"
+        judged, recorded = _matrix_rows([*_reference(members), *members])
+        text = f"### {name}{scaling_of(case)}\n\n{table(headings, judged, right='  rrrrrrrr')}"
         yield Part(text=text, section="Matrix", kind=_TABLES)
+        if recorded:
+            shown = table(("metric", "topology", *_RECORDED_CELLS), recorded, right="  rrrr")
+            text = details("Recorded, judged by no test", shown)
+            yield Part(text=text, section="Matrix", kind=_RECORDED)
     if unmeasured:
         trainings = numbers.counted(len(unmeasured), "training")
         text = details(f"Nothing was measured of {trainings}", bullets(unmeasured))
@@ -326,7 +348,7 @@ def _matrix(results: Results) -> Iterator[Part]:
 
 
 def _has_nothing(result: CaseResult) -> bool:
-    is_absent = result.measurement is None and result.single_device is None
+    is_absent = result.measurement is None and result.reference is None
     return is_absent and status_of(result) in (CaseStatus.SKIPPED, CaseStatus.NOT_MEASURED)
 
 
@@ -337,17 +359,44 @@ def _topologies(members: Iterable[CaseResult]) -> str:
     return "; ".join(f"{', '.join(topologies)} {word}" for word, topologies in by_word.items())
 
 
-def _single_device(members: Sequence[CaseResult]) -> Iterator[Sequence[str]]:
-    """Make a row for one device that was measured for the speedups alone."""
-    single = next(filter(None, (result.single_device for result in members)), None)
-    if single is not None and SINGLE_DEVICE not in {result.case.topology for result in members}:
-        case = members[0].case.single_device
-        row = _matrix_row(CaseResult(case=case, measurement=single))
-        yield [*row[:-1], "for the speedups, not judged"]
+def _reference(members: Sequence[CaseResult]) -> Iterator[CaseResult]:
+    """Yield the reference topology, where it was measured for the others alone."""
+    over = next(filter(None, (result.reference for result in members)), None)
+    case = members[0].case.reference
+    if over is not None and case is not None and case not in {one.case for one in members}:
+        yield CaseResult(case=case, measurement=over)
 
 
-def _matrix_row(result: CaseResult) -> Sequence[str]:
-    topology, cells = result.case.topology, case_cells(result)
-    verdicts = ", ".join(_emphasized(word, status) for word, status in words_of(result))
-    numbers_of = (cells[name] for name in _MATRIX_CELLS)
-    return str(topology), str(topology.world_size), *numbers_of, verdicts
+def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells]]:
+    """Make the rows metric by metric, each over all topologies: with a verdict, and without."""
+    judged: dict[str, list[Cells]] = {}
+    recorded: dict[str, list[Cells]] = {}
+    for result in members:
+        known, verdicts, topology = result.metrics(), _verdicts_of(result), result.case.topology
+        for name in dict.fromkeys([*known, *verdicts]):
+            cells = metric_cells(result, name, known)
+            if name in verdicts:
+                place = str(topology), str(topology.world_size)
+                shown = (cells[heading] for heading in _MATRIX_CELLS)
+                row = [_with_unit(cells), *place, *shown, verdicts[name]]
+                judged.setdefault(name, []).append(row)
+            else:
+                shown = (cells[heading] for heading in _RECORDED_CELLS)
+                recorded.setdefault(name, []).append([_with_unit(cells), str(topology), *shown])
+    return list(chain(*judged.values())), list(chain(*recorded.values()))
+
+
+def _with_unit(cells: Mapping[str, str]) -> str:
+    unit = cells["unit"]
+    return cells["metric"] if unit == numbers.ABSENT else f"{cells['metric']} ({inline(unit)})"
+
+
+def _verdicts_of(result: CaseResult) -> dict[str, str]:
+    """Say the verdict on each judged metric; what was only measured for others has none."""
+    words, status = metric_words(result), status_of(result)
+    if not words:
+        over = SPEEDUP_METRIC.ratio_of or ""
+        return {over: _emphasized(status.value, status)}
+    if status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED):
+        words = dict.fromkeys(words, (status.value, status))
+    return {name: _emphasized(*pair) for name, pair in words.items()}

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.gate.scaling import oddities, where_lost
 from pytest_dlperf.gate.verdicts import expected_false_alarms
-from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training
 
@@ -27,26 +28,28 @@ def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
 
 
 def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
-    losses: dict[Topology, float | None] = {}
-    throughputs = {}
-    speedups = {}
+    losses: dict[str, dict[Topology, float | None]] = {}
+    medians: dict[str, dict[Topology, float]] = {}
     unit = None
     for result in results:
-        judged = result.judgements.get(Quantity.THROUGHPUT)
         topology = result.case.topology
-        if judged is not None and judged.difference_percent is not None:
-            loss = -judged.difference_percent
-            is_lost = judged.verdict is Verdict.REGRESSED and not judged.recorded and loss > 0
-            losses[topology] = loss if is_lost else None
-        if result.measurement is not None and result.measurement.median is not None:
-            throughputs[topology] = result.measurement.median
-            unit = result.measurement.unit
-        if result.speedup is not None:
-            speedups[topology] = result.speedup
-    place = where_lost(losses)
-    if place is not None:
-        yield f"{name}: the loss is in {place}"
-    for oddity in oddities(throughputs, speedups, unit=unit):
+        for metric, known in result.metrics().items():
+            if known.median is not None:
+                medians.setdefault(metric, {})[topology] = known.median
+            if metric == SPEEDUP_METRIC.ratio_of:
+                unit = known.metric.unit
+            judged = known.judgement
+            # A ratio's own loss follows from its ends.
+            if known.metric.ratio_of is None and judged and judged.loss_percent is not None:
+                loss = judged.loss_percent
+                is_lost = judged.verdict is Verdict.REGRESSED and not judged.recorded and loss > 0
+                losses.setdefault(metric, {})[topology] = loss if is_lost else None
+    for metric, lost in losses.items():
+        place = where_lost(lost)
+        if place is not None:
+            yield f"{name}: the loss of {metric} is in {place}"
+    work = medians.get(SPEEDUP_METRIC.ratio_of or "", {})
+    for oddity in oddities(work, medians.get(SPEEDUP_METRIC.name, {}), unit=unit):
         yield f"{name}: {numbers.printable(oddity)}"
 
 

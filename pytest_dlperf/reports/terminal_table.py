@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, metric_words, status_of
-from pytest_dlperf.reports.figures import by_training, efficiency_percent, metric_cells
+from pytest_dlperf.reports.figures import (
+    FIGURES,
+    by_training,
+    efficiency_percent,
+    metric_cells,
+    scaling_of,
+)
 from pytest_dlperf.reports.tables import listed, stacked
 
 if TYPE_CHECKING:
@@ -17,9 +23,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Topology
     from pytest_dlperf.model.records import CaseResult
 
-_COLUMNS: Final = (
-    "metric", "median", "unit", "reference", "diff", "sees", "of ideal", "spread", "mean", "runs",
-)  # fmt: skip
 _LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "reference", "unit", "sees")
 """What makes room for the rest, the least important first."""
 _LEFT: Final = ("case", "metric", "unit", "verdict")
@@ -68,9 +71,7 @@ def case_rows(result: CaseResult, *, every: bool) -> list[Row]:
 
 
 def _row(result: CaseResult, name: str, word: str, status: CaseStatus) -> Row:
-    known = result.metrics().get(name)
-    cells = metric_cells(result, known) if known else dict.fromkeys(_COLUMNS, numbers.ABSENT)
-    cells |= {"metric": name or numbers.ABSENT, "verdict": word}
+    cells = {**metric_cells(result, name, result.metrics()), "verdict": word}
     return Row(metric=name, status=status, cells=cells)
 
 
@@ -86,22 +87,22 @@ def case_table(
         for result, of_case in cases
         for number, row in enumerate(of_case)
     ]
-    shown = [name for name in _COLUMNS if any(row[name] != numbers.ABSENT for row in rows)]
+    shown = [name for name in FIGURES if any(row[name] != numbers.ABSENT for row in rows)]
     same = {name: {row[name] for row in rows} - {numbers.ABSENT} for name in ("metric", "unit")}
     if len(same["unit"]) == 1:
         shown.remove("unit")
-    lines, shown = _fitting(rows, shown, width)
+    lines, kept = _fitting(rows, shown, width)
     legend = [f"in {unit}" for unit in same["unit"] if len(same["unit"]) == 1]
-    legend += [_LEGEND] * ("sees" in shown)
+    legend += [_LEGEND] * ("sees" in kept)
     return lines, "; ".join(legend)
 
 
 def _fitting(
     rows: Sequence[dict[str, str]], shown: Sequence[str], width: int
-) -> tuple[list[tuple[str, ...]], Sequence[str]]:
+) -> tuple[list[tuple[str, ...]], list[str]]:
     """Leave out columns until a row is a line; if none is left to go, give the case its own."""
     lines: list[tuple[str, ...]] = []
-    kept: Sequence[str] = shown
+    kept: list[str] = []
     for room in (width, 0):
         kept = ["case", *shown, "verdict"]
         for name in ("", *_LEAVE_OUT):
@@ -122,17 +123,16 @@ def _size(topology: Topology) -> tuple[int, Topology]:
 def scaling_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]:
     """Yield what each training reaches over its reference, in lines of ``width`` columns."""
     for training, members in by_training(results).items():
-        pieces: dict[tuple[str, str], list[str]] = {}
+        pieces: dict[str, list[str]] = {}
         for result in sorted(members, key=lambda member: _size(member.case.topology)):
-            over = result.case.reference_topology
-            for name, known in result.metrics().items():
-                percent = efficiency_percent(result, known.median)
-                if known.metric.ratio_of is None or over is None or percent is None:
+            case = result.case
+            for known in result.metrics().values():
+                if known.metric.ratio_of is None or known.median is None:
                     continue
-                ideal = result.case.topology.world_size / over.world_size
+                percent = efficiency_percent(result, known.median)
                 reached = numbers.written(known.median, known.metric.unit)
-                piece = f" {result.case.topology} {reached} of {ideal:g} ({percent:.0f} %)"
-                pieces.setdefault((name, str(over)), []).append(piece)
-        for (name, over), told in pieces.items():
-            beyond = "" if over == "1n1g" else f" over {over}"
-            yield from listed(f"{training}  {name}{beyond}", told, width)
+                of = f" of {case.ideal_speedup:g} ({percent:.0f} %)" if percent is not None else ""
+                head = f"{known.metric.name}{scaling_of(case)}"
+                pieces.setdefault(head, []).append(f" {case.topology} {reached}{of}")
+        for head, told in pieces.items():
+            yield from listed(f"{training}  {head}", told, width)

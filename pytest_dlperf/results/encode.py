@@ -102,6 +102,16 @@ def _metrics(
 
 
 def _metric(found: MetricResult) -> dict[str, Any]:
+    judgement = found.judgement
+    return {
+        **metric_entry(found),
+        "baseline": to_plain(found.accepted),
+        "gate": _gate(judgement) if judgement else None,
+    }
+
+
+def metric_entry(found: MetricResult) -> dict[str, Any]:
+    """Give what was measured and judged of a metric, by the names that every report has for it."""
     judgement, better = found.judgement, found.metric.better
     spread = None if found.spread is None else round(found.spread, 3)
     return {
@@ -116,8 +126,6 @@ def _metric(found: MetricResult) -> dict[str, Any]:
         "difference_percent": judgement.difference_percent if judgement else None,
         "verdict": judgement.verdict.value if judgement else None,
         "reason": judgement.reason if judgement else None,
-        "baseline": to_plain(found.accepted),
-        "gate": _gate(judgement) if judgement else None,
     }
 
 
