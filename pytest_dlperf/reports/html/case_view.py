@@ -60,6 +60,12 @@ class CaseView:
         """The judged metrics, by name."""
         return {view.metric.name: view for view in self.judged}
 
+    @property
+    def lost(self) -> tuple[MetricView, ...]:
+        """The metrics that are bad by their numbers, the worst first."""
+        bad = (view for view in self.judged if view.badge.is_bad and view.gain_percent is not None)
+        return tuple(sorted(bad, key=_badness))
+
 
 def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     result: CaseResult,
@@ -96,7 +102,11 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
 
 def _decisive(views: Sequence[MetricView]) -> MetricView | None:
     """Find the metric that has the verdict of the case; of equals the one that lost the most."""
-    return min(views, key=lambda view: (view.badge.rank, view.gain_percent or 0.0), default=None)
+    return min(views, key=_badness, default=None)
+
+
+def _badness(view: MetricView) -> tuple[int, float]:
+    return view.badge.rank, view.gain_percent or 0.0
 
 
 def _in_short(result: CaseResult) -> str:

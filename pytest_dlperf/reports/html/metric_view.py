@@ -120,11 +120,8 @@ def _facts(known: MetricResult, result: CaseResult) -> Iterator[tuple[str, str]]
         yield "spread of the runs", numbers.spread(known.spread)
     if known.metric.ratio_of is not None and known.median is not None:
         yield "of the ideal", numbers.percent(efficiency_percent(result, known.median))
-    if judgement is None or (judgement.measured is None and judgement.accepted is None):
+    if judgement is None:
         return
-    yield "measured", numbers.amount(judgement.measured, unit)
-    yield "reference", numbers.amount(judgement.reference, unit)
-    yield "difference", numbers.signed_percent(difference_percent(judgement))
     agreed = accepted(judgement)
     if agreed is not None:
         yield "accepted", numbers.amount(agreed, unit)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.history.series import CaseHistory
+    from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
 MAX_POINTS: Final = 50_000
@@ -78,32 +79,41 @@ def _columns(cases: Iterable[CaseView]) -> dict[str, str]:
 
 
 def _recent(results: Results, by_case: Mapping[str, Mapping[str, CaseHistory]]) -> list[str]:
-    histories = [
-        (f"{result.case.id}, {metric}", history)
-        for result in worst_first(results.cases)
-        for metric, history in by_case.get(result.case.id, {}).items()
-    ]
+    """Say what changed lately, of the metrics that are judged."""
+    judged = {result.case.id: _judged(result) for result in worst_first(results.cases)}
+    histories = {
+        case_id: {name: by_case[case_id][name] for name in names if name in by_case[case_id]}
+        for case_id, names in judged.items()
+        if case_id in by_case
+    }
     lines = [*_changes(histories, results.started), *_drift(histories)]
     more = len(lines) - RECENT_SHOWN
     return [*lines[:RECENT_SHOWN], f"and {more} more"] if more > 0 else lines
 
 
-def _changes(histories: Iterable[tuple[str, CaseHistory]], started: str) -> Iterator[str]:
+def _judged(result: CaseResult) -> list[str]:
+    return [name for name, known in result.metrics().items() if known.metric.is_judged]
+
+
+def _changes(histories: Mapping[str, Mapping[str, CaseHistory]], started: str) -> Iterator[str]:
+    """Tell the new levels of the last 30 days, a line for each case and day."""
     since = f"{(parse_time(started) - timedelta(days=30)).date()}"
-    found = [
-        (change.at[:10], name, change.difference_percent)
-        for name, history in histories
-        for change in history.change_points or ()
-        if change.at[:10] >= since
-    ]
-    for at, name, percent in sorted(found, key=lambda change: change[0], reverse=True):
-        yield f"{name}: level changed on {at} by {numbers.signed_percent(percent)}"
+    found: dict[tuple[str, str], list[str]] = {}
+    for case_id, by_metric in histories.items():
+        for name, history in by_metric.items():
+            for change in history.change_points or ():
+                told = f"{name} {numbers.signed_percent(change.difference_percent)}"
+                found.setdefault((change.at[:10], case_id), []).append(told)
+    for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):
+        if at >= since:
+            yield f"{case_id}: level changed on {at}: {', '.join(levels)}"
 
 
-def _drift(histories: Iterable[tuple[str, CaseHistory]]) -> Iterator[str]:
-    for name, history in histories:
-        if history.drift is not None:
-            yield f"{name} {history_words.drift(history.drift)}"
+def _drift(histories: Mapping[str, Mapping[str, CaseHistory]]) -> Iterator[str]:
+    for case_id, by_metric in histories.items():
+        for name, history in by_metric.items():
+            if history.drift is not None:
+                yield f"{case_id}: {name} {history_words.drift(history.drift)}"
 
 
 def _style(results: Results) -> str:
