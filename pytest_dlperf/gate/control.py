@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate import wording
 from pytest_dlperf.gate.noise import location, noise, pooled_noise, t_quantile
-from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, THRESHOLD_ERRORS
-from pytest_dlperf.model.judgement import Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.gate.sequential import THRESHOLD_ERRORS
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.metric import RuleName
 from pytest_dlperf.model.statistics import MANY_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import InterleavedRuns
+    from pytest_dlperf.model.measurement import InterleavedRuns, Samples
+    from pytest_dlperf.model.metric import Better
 
 _CONFIRMING_LOSS: Final = 0.015
 _CONFIRMING_PART: Final = 0.75
@@ -26,7 +28,7 @@ _CONFIRMING_ERRORS: Final = 1.645
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlRuns:
-    """What was run beside the accepted software, for the case and what its speedup is over."""
+    """What was run beside the accepted software, for the case and what a ratio is over."""
 
     interleaved: tuple[InterleavedRuns, ...] = ()
     problem: str | None = None
@@ -34,14 +36,22 @@ class ControlRuns:
 
 
 def confirm(
-    judgement: Judgement, runs: ControlRuns, baselines: Sequence[Baseline | None]
+    judgement: Judgement,
+    runs: ControlRuns,
+    baselines: Sequence[Baseline | None],
+    *,
+    min_loss_percent: float,
+    alone: Verdict,
 ) -> Judgement:
     """Let a verdict stand only if candidate and control, run interleaved, say the same.
 
-    ``regressed`` stands if the candidate is slower than the control, else it becomes
+    ``regressed`` stands if the candidate is worse than the control, else it becomes
     ``environment_shift``. ``pass`` and ``improved`` become ``regressed`` if the candidate is
-    slower: then the night hides a loss; they become ``inconclusive`` if the two could not be
-    compared. Other verdicts stand. ``baselines`` are those of the interleaved cases.
+    worse: then the night hides a loss. Where the two could not be compared these become
+    ``inconclusive``, and so does a loss so small that it counts only if it is confirmed. Other
+    verdicts stand. ``baselines`` are those that the ends of the judged metric are held against,
+    ``min_loss_percent`` is the smallest loss that counts, ``alone`` what would be the verdict
+    if no control arm followed.
     """
     for both in runs.interleaved:
         for run in both.candidate.broken_runs:
@@ -50,24 +60,37 @@ def confirm(
             return replace(
                 judgement, verdict=Verdict(run.status.value), reason=f"{where}: {run.reason}"
             )
-    problem = _why_silent(runs)
+    name = judgement.metric.ratio_of or judgement.metric.name
+    problem = _why_silent(runs, name)
     if problem is not None:
         if judgement.verdict.passes:
             return replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=problem)
-        return _with_note(judgement, problem)
+        return _unconfirmed(judgement, alone, problem)
     ends = []
     for both, baseline in zip(runs.interleaved, baselines, strict=True):
-        known = _noise(both, baseline)
+        arms = both.candidate.samples(name), both.control.samples(name)
+        known = _noise(arms, baseline)
         if known is None:
-            return _with_note(
+            return _unconfirmed(
                 judgement,
+                alone,
                 "the control arm says nothing: too few runs of each to tell how much they differ",
             )
-        ends.append(_Arms.of(both, baseline, *known))
-    return _decide(judgement, tuple(ends), baselines[0])
+        ends.append(_Arms.of(both.candidate.case_id, arms, baseline, *known))
+    return _decide(judgement, tuple(ends), min_loss_percent)
 
 
-def _why_silent(runs: ControlRuns) -> str | None:
+def _unconfirmed(judgement: Judgement, alone: Verdict, why: str) -> Judgement:
+    """Keep the verdict, unless it rests on a control arm: a night alone may lose so little."""
+    if judgement.verdict is not Verdict.REGRESSED or not alone.passes:
+        return _with_note(judgement, why)
+    reason = f"a loss this small counts only if the control arm confirms it; {why}"
+    return replace(
+        judgement, verdict=Verdict.INCONCLUSIVE, reason=_joined(judgement.reason, reason)
+    )
+
+
+def _why_silent(runs: ControlRuns, name: str) -> str | None:
     """Say why nothing can be compared; ``None`` if both arms are whole."""
     for both in runs.interleaved:
         for run in both.control.broken_runs:
@@ -76,8 +99,9 @@ def _why_silent(runs: ControlRuns) -> str | None:
                 f"{run.status.value} ({run.reason})"
             )
         for arm, measurement in (("candidate", both.candidate), ("control", both.control)):
-            if not measurement.throughputs:
-                return f"the control arm says nothing: the {arm} has no run"
+            values = measurement.samples(name).values
+            if not values or min(values) <= 0:
+                return f"the control arm says nothing: the {arm} has no run with a {name} above 0"
     return runs.problem
 
 
@@ -101,24 +125,25 @@ class _Arms:
     @classmethod
     def of(
         cls,
-        interleaved: InterleavedRuns,
+        case_id: str,
+        arms: tuple[Samples, Samples],
         baseline: Baseline | None,
         deviation: float,
         dof: int | None,
     ) -> _Arms:
-        candidate, control = interleaved.candidate.throughputs, interleaved.control.throughputs
+        candidate, control = (arm.values for arm in arms)
         # The two runs of a pair stand side by side, so what drifts through the night cancels.
         ratios = [one / other for one, other in zip(candidate, control, strict=False)]
         return cls(
-            case_id=interleaved.candidate.case_id,
-            unit=interleaved.candidate.unit,
+            case_id=case_id,
+            unit=arms[0].metric.unit,
             candidate=location(candidate, deviation),
             control=location(control, deviation),
             ratio=location(ratios, deviation * math.sqrt(2)),
             pairs=len(ratios),
             error=deviation * math.sqrt(2 / len(ratios)),
             dof=dof,
-            accepted=baseline.throughput if baseline else None,
+            accepted=baseline.accepted if baseline else None,
         )
 
     def describe(self) -> str:
@@ -133,7 +158,7 @@ class _Arms:
 
 
 def _noise(
-    interleaved: InterleavedRuns, baseline: Baseline | None
+    arms: tuple[Samples, Samples], baseline: Baseline | None
 ) -> tuple[float, int | None] | None:
     """Give the relative deviation between runs, and its degrees of freedom if tonight's tell it."""
     known = [run for runs in baseline.rolling for run in runs] if baseline else []
@@ -141,19 +166,18 @@ def _noise(
     if len(known) >= MANY_RUNS:
         return noise(known), None
     # Each arm around its own mean: the difference between them is no noise.
-    pooled = pooled_noise((interleaved.candidate.throughputs, interleaved.control.throughputs))
+    pooled = pooled_noise(arm.values for arm in arms)
     return None if pooled is None else (pooled.deviation, pooled.dof)
 
 
-def _decide(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline | None) -> Judgement:
-    """Decide by the arms of a throughput, or by those of both ends of a speedup."""
-    many, *single = ends
-    ratio = many.ratio
-    for end in single:
+def _decide(judgement: Judgement, ends: tuple[_Arms, ...], min_loss_percent: float) -> Judgement:
+    """Decide by the arms of a case, or by those of both ends of a ratio."""
+    case, *over = ends
+    ratio = case.ratio
+    for end in over:
         ratio /= end.ratio
-    loss = 1 - ratio
-    own = baseline.tolerance_percent if baseline is not None else None
-    least = (MIN_LOSS_PERCENT if own is None else own) / 100
+    loss = _better(judgement).loss(ratio, 1.0)
+    least = min_loss_percent / 100
     # A case that may lose 1 % has lost what it may not before 1.5 % are lost.
     confirming = max(
         min(_CONFIRMING_LOSS, _CONFIRMING_PART * least), _error(ends, _CONFIRMING_ERRORS)
@@ -173,9 +197,9 @@ def _decide(judgement: Judgement, ends: tuple[_Arms, ...], baseline: Baseline | 
         least = judgement.tolerance_percent / 100
     # Where no first alarm has narrowed the field, the ratio alone must reach what a first alarm
     # needs: 1.645 errors would be an alarm every twentieth night.
-    alone = max(least, _error(ends, THRESHOLD_ERRORS))
-    seen = _seen(loss, alone, ends)
-    if judgement.verdict in {Verdict.PASS, Verdict.IMPROVED} and loss > alone:
+    needed = max(least, _error(ends, THRESHOLD_ERRORS))
+    seen = _seen(loss, needed, ends)
+    if judgement.verdict in {Verdict.PASS, Verdict.IMPROVED} and loss > needed:
         reason = f"the baseline is reached, but the control arm shows a loss: {seen}"
         return replace(judgement, verdict=Verdict.REGRESSED, reason=reason)
     return _with_note(judgement, f"control arm: {seen}")
@@ -189,25 +213,28 @@ def _error(ends: tuple[_Arms, ...], errors: float) -> float:
 
 
 def _why_gone(judgement: Judgement, ends: tuple[_Arms, ...]) -> str:
-    """Say whether the accepted software is slow tonight, or the loss did not come again."""
-    many, *single = ends
-    control = many.control
-    for end in single:
+    """Say whether the accepted software is worse tonight, or the loss did not come again."""
+    case, *over = ends
+    control = case.control
+    for end in over:
         control /= end.control
-    reference = judgement.reference
-    lost = judgement.difference_percent
-    what = "as slow" if judgement.quantity is Quantity.THROUGHPUT else "scaled no better"
+    reference, lost = judgement.reference, judgement.loss_percent
     if reference is None or lost is None:
-        return f"tonight the accepted software is {what}"
-    difference = 100 * (control / reference - 1)
-    if difference > lost / 2:
+        return "tonight the accepted software is no better"
+    if 100 * _better(judgement).loss(control, reference) < lost / 2:
         return "the loss was gone when both were run again"
-    shown = wording.signed_percent(difference)
-    return f"tonight the accepted software is {what}: {shown} from its reference"
+    shown = wording.signed_percent(100 * (control / reference - 1))
+    return f"tonight the accepted software is no better: {shown} from its reference"
+
+
+def _better(judgement: Judgement) -> Better:
+    if judgement.metric.better is None:
+        raise AssertionError(f"{judgement.metric.name} is held against nothing")
+    return judgement.metric.better
 
 
 def _seen(loss: float, threshold: float, ends: tuple[_Arms, ...]) -> str:
-    what = f"{100 * abs(loss):.1f} % {'slower' if loss > 0 else 'faster'}"
+    what = f"{100 * abs(loss):.1f} % {'worse' if loss > 0 else 'better'}"
     pairs = min(end.pairs for end in ends)
     numbers = "; ".join(end.describe() for end in ends)
     return (

@@ -11,18 +11,19 @@ from pytest_dlperf.model.judgement import Verdict
 if TYPE_CHECKING:
     from pytest_dlperf.gate.noise import StandardError
     from pytest_dlperf.model.judgement import Decision
+    from pytest_dlperf.model.metric import Better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How far tonight may lie below the accepted number.
+    """How much worse than the accepted number tonight may be.
 
-    ``what`` (a number, a speedup) was ``accepted`` at ``accepted_at``; ``sessions`` is how many
-    were accepted last. ``allowed`` is a part of the accepted number, ``error`` that of
-    tonight's difference from it.
+    ``accepted`` was the ``metric`` at ``accepted_at``; ``sessions`` is how many were accepted last.
+    ``allowed`` is a part of the accepted number, ``error`` that of tonight's difference from it.
     """
 
-    what: str
+    metric: str
+    better: Better
     accepted: float
     accepted_at: str | None
     sessions: int
@@ -35,24 +36,25 @@ class Drift:
         return self.error.false_alarm(self.allowed)
 
     def is_seen(self, measured: float) -> bool:
-        """Tell whether tonight lies too far below the accepted number."""
-        return (self.accepted - measured) / self.accepted > self.allowed
+        """Tell whether tonight is too much worse than the accepted number."""
+        return self.better.loss(measured, self.accepted) > self.allowed
 
     def describe(self, decision: Decision, measured: float) -> Decision:
         """Give the decision the numbers that drift rests on: those against the accepted number."""
         difference = measured / self.accepted - 1
         since = f" {self.accepted_at}" if self.accepted_at else ""
+        where = "below" if difference < 0 else "above"
         return replace(
             decision,
             verdict=Verdict.REGRESSED,
             difference_percent=100 * difference,
             reference=self.accepted,
             tolerance_percent=100 * self.allowed,
-            min_detectable_percent=self.error.min_detectable_percent(self.allowed),
+            min_detectable_percent=self.error.min_detectable_percent(self.allowed, self.better),
             interval_percent=self.error.interval_percent(difference),
             reason=(
-                f"drift: the last {self.sessions} sessions pass, but the {self.what} accepted"
+                f"drift: the last {self.sessions} sessions pass, but the {self.metric} accepted"
                 f"{since}, {wording.number(self.accepted)}, does not: tonight lies "
-                f"{-100 * difference:.1f} % below it, allowed are {100 * self.allowed:.1f} %"
+                f"{100 * abs(difference):.1f} % {where} it, allowed are {100 * self.allowed:.1f} %"
             ),
         )

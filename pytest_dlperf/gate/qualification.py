@@ -1,4 +1,4 @@
-"""What the gate sees of a case, tried out on the case's own recorded runs."""
+"""What the gate sees of a metric, tried out on the recorded runs of its own case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.gate.noise import MIN_NOISE, location, noise, pooled_noise
+from pytest_dlperf.gate.noise import MIN_NOISE, is_noise_free, location, noise, pooled_noise
 from pytest_dlperf.gate.rules import last_decision
 from pytest_dlperf.gate.sequential import FIRST_LOOK, MIN_BASELINE_SESSIONS
 from pytest_dlperf.model.judgement import Verdict
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_dlperf.gate.rules import Rule
-    from pytest_dlperf.model.judgement import RuleName
+    from pytest_dlperf.model.metric import RuleName
 
     RuleMaker = Callable[[Sequence[Sequence[float]]], Rule]
 
@@ -39,7 +39,7 @@ _SMOOTHING: Final = 0.9
 """Width of the kernel that smooths drawn runs, in deviations, for a single run (Silverman)."""
 
 _MIN_PART: Final = 0.001
-"""The smallest run that is drawn, as a part of the level: throughputs are positive."""
+"""The smallest run that is drawn, as a part of the level: runs are positive."""
 
 _RESOLUTION: Final = 0.0005
 
@@ -52,7 +52,7 @@ Where nights do not differ, 3 % of all cases reach that (F test, six sessions of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qualification:
-    """What the gate sees of a case.
+    """What the gate sees of a metric of a case.
 
     ``runs`` of ``sessions`` were there to try it on; ``noise_percent`` is their deviation.
     ``false_alarms`` and ``power`` are parts of all trials: alarms when nothing was lost, and when
@@ -83,13 +83,13 @@ def qualify(
     trials: int = 500,
     seed: int = 0,
 ) -> Qualification:
-    """Try a case's rule on the case's own runs, with and without a loss.
+    """Try the rule of a metric on its case's own runs, with and without a loss.
 
     In each trial the runs are split at random into halves. A baseline as large as the real one is
     drawn from one half, tonight's runs from the other, and both are given to the rule that
     ``make_rule`` makes from the baseline's sessions. From four sessions of three runs on, one of
     them is held out as tonight: what is drawn for it has the level of that session, and the
-    baseline has the levels of the others. ``tolerance_percent`` is the case's.
+    baseline has the levels of the others. ``tolerance_percent`` is the metric's.
 
     Raises:
         ValueError: There are fewer than five runs, or no trial is asked for.
@@ -111,7 +111,7 @@ def qualify(
         runs=len(runs),
         sessions=len(sessions),
         rule=rule.name,
-        noise_percent=100 * noise(runs),
+        noise_percent=100 * draw.noise,
         false_alarms=false_alarms,
         power=(half, once, twice),
         min_detectable_percent=_min_detectable(drawn[:_MAX_TRIALS_OF_VISIBLE]),
@@ -135,7 +135,8 @@ class _Draw:
         runs = [run for session in sessions for run in session]
         self._sizes = [len(session) for session in sessions]
         self._at_most = make_rule(sessions).at_most
-        self._noise = noise(runs)
+        self.noise = 0.0 if is_noise_free(sessions) else noise(runs)
+        self._noise = self.noise
         self._level = location(runs, self._noise)
         self._runs, self._factors = runs, [1.0] * len(sessions)
         if self.nights:
@@ -146,7 +147,8 @@ class _Draw:
     def _tell_nights_apart(self, sessions: Sequence[Sequence[float]]) -> None:
         """Part the runs into the levels of their nights and the noise between runs of a night."""
         within = pooled_noise(sessions)
-        self._noise = MIN_NOISE if within is None else within.deviation
+        if self._noise:
+            self._noise = MIN_NOISE if within is None else within.deviation
         levels = [location(session, self._noise) for session in sessions]
         self._level = math.fsum(levels) / len(levels)
         # Around a mean of their own, n runs differ less than around the night's true level.
@@ -202,18 +204,18 @@ class _Draw:
             factor * (level + shrunk * (run - level + normal(0.0, step)))
             for run in self._choose.choices(half, k=size)
         )
-        # A kernel wider than a run is large would make throughputs that there are not.
+        # A kernel wider than a run is large would make runs that there are not.
         return [max(run, _MIN_PART * level) for run in drawn]
 
 
 def _night(rule: Rule, candidate: Sequence[float], loss: float) -> Verdict:
     """Judge a night that lost so much, with as many runs as the rule asks for."""
-    slower = [run * (1 - loss) for run in candidate]
-    for count in range(1, len(slower)):
-        decision = rule.decide(slower[:count], is_last=False)
+    worse = [run * (1 - rule.better.sign * loss) for run in candidate]
+    for count in range(1, len(worse)):
+        decision = rule.decide(worse[:count], is_last=False)
         if decision is not None:
             return decision.verdict
-    return last_decision(rule, slower).verdict
+    return last_decision(rule, worse).verdict
 
 
 def _share(verdicts: Sequence[Verdict], of: Verdict) -> float:
@@ -223,7 +225,10 @@ def _share(verdicts: Sequence[Verdict], of: Verdict) -> float:
 def _smallest_tolerance(drawn: Sequence[tuple[Rule, Sequence[float]]]) -> float:
     """Find the tolerance in percent at which nights without loss give few enough alarms."""
     losses = sorted(
-        (-last_decision(rule, candidate).difference_percent for rule, candidate in drawn),
+        (
+            -rule.better.sign * last_decision(rule, candidate).difference_percent
+            for rule, candidate in drawn
+        ),
         reverse=True,
     )
     return max(losses[int(MAX_FALSE_ALARMS * len(losses))], 0.0)

@@ -23,7 +23,8 @@ from pytest_dlperf.gate.noise import (
     t_quantile,
 )
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS
-from pytest_dlperf.model.judgement import Decision, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Verdict
+from pytest_dlperf.model.metric import Better, RuleName
 from pytest_dlperf.model.statistics import MANY_RUNS
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 MIN_BASELINE_RUNS: Final = MANY_RUNS
 MIN_BASELINE_SESSIONS: Final = 4
 MIN_LOSS_PERCENT: Final = 2.0
-"""The smallest loss that counts, unless a baseline names its own."""
+"""The smallest loss that counts for want of a tolerance of its own: nights differ."""
+
+CONFIRMED_LOSS_PERCENT: Final = 1.2
+"""The same where a control arm confirms it: that takes away what only the night has lost."""
 
 FIRST_LOOK: Final = 3
 LAST_LOOK: Final = 9
@@ -91,7 +95,7 @@ class Night:
     unless they are noisier by far; then ``noisier`` is their own.
     """
 
-    throughputs: tuple[float, ...]
+    values: tuple[float, ...]
     measured: float
     deviation: float
     noisier: float | None
@@ -100,12 +104,12 @@ class Night:
     @property
     def count(self) -> int:
         """The number of runs."""
-        return len(self.throughputs)
+        return len(self.values)
 
     @property
     def outliers(self) -> list[float]:
         """The runs that do not count."""
-        return outliers(self.throughputs, self.deviation)
+        return outliers(self.values, self.deviation)
 
 
 @final
@@ -122,6 +126,8 @@ class SequentialRule:
     """
 
     name: ClassVar[RuleName] = RuleName.SEQUENTIAL
+    metric: str
+    better: Better
     reference: float
     deviation: float
     baseline_runs: int
@@ -141,6 +147,7 @@ class SequentialRule:
         baseline: Baseline,
         *,
         tolerance_percent: float,
+        min_loss_percent: float,
         repeats: int | None = None,
         available: int | None = None,
     ) -> SequentialRule:
@@ -149,36 +156,38 @@ class SequentialRule:
         ``repeats`` is the number of runs that the user fixed, ``available`` how many there are to
         be had (``None``: as many as wanted).
         """
-        sessions, own = baseline.rolling, baseline.tolerance_percent
+        sessions = baseline.rolling
         runs = [run for session in sessions for run in session]
         deviation = noise(runs)
         wanted = LAST_LOOK if repeats is None else repeats
         return cls(
+            metric=baseline.metric,
+            better=baseline.better,
             reference=location(runs, deviation),
             deviation=deviation,
             baseline_runs=len(runs),
             baseline_sessions=len(sessions),
-            accepted=baseline.throughput,
-            accepted_at=baseline.accepted.at if baseline.accepted else None,
+            accepted=baseline.accepted,
+            accepted_at=baseline.acceptance.at if baseline.acceptance else None,
             accepted_runs=len(baseline.runs) or USUAL_REPEATS,
             tolerance_percent=tolerance_percent,
-            min_loss_percent=MIN_LOSS_PERCENT if own is None else own,
+            min_loss_percent=min_loss_percent,
             at_most=wanted if available is None else max(min(wanted, available), 1),
             is_fixed=repeats is not None,
-            fault=_fault(runs, deviation),
+            fault=_fault(runs, deviation, min_loss_percent),
         )
 
-    def night(self, throughputs: Sequence[float]) -> Night:
+    def night(self, values: Sequence[float]) -> Night:
         """Look at tonight's runs beside the baseline."""
-        own = noise(throughputs) if len(throughputs) >= FIRST_LOOK else 0.0
+        own = noise(values) if len(values) >= FIRST_LOOK else 0.0
         noisier = own if own > _NOISIER * self.deviation else None
         deviation = self.deviation if noisier is None else noisier
         return Night(
-            throughputs=tuple(throughputs),
-            measured=location(throughputs, deviation),
+            values=tuple(values),
+            measured=location(values, deviation),
             deviation=deviation,
             noisier=noisier,
-            look=self._look(len(throughputs), noisier),
+            look=self._look(len(values), noisier),
         )
 
     def _look(self, count: int, noisier: float | None = None) -> Look:
@@ -203,7 +212,8 @@ class SequentialRule:
         error = self.accepted_error(look, night, count)
         percent = max(self.tolerance_percent, self.min_loss_percent)
         return Drift(
-            what="number",
+            metric=self.metric,
+            better=self.better,
             accepted=self.accepted,
             accepted_at=self.accepted_at,
             sessions=self.baseline_sessions,
@@ -232,9 +242,9 @@ class SequentialRule:
             total += look.error.false_alarm(max(look.threshold, least))
         return min(total, 1.0)
 
-    def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
+    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         """Pass from the third run on, fail from the seventh, or the fifth if the loss is large."""
-        count = len(throughputs)
+        count = len(values)
         is_last = is_last or count >= self.at_most
         if not is_last and (self.is_fixed or count < FIRST_LOOK):
             return None
@@ -244,18 +254,18 @@ class SequentialRule:
                 f"{wording.runs(count)} cannot tell an outlier from a loss: the sequential rule "
                 f"needs {FIRST_LOOK}, --dlperf-gate tolerance does with fewer"
             )
-        night = self.night(throughputs)
+        night = self.night(values)
         last = max(count, self.at_most)
         if fault is not None:
             decision = self._passed(night, last)
             return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=fault)
-        loss = (self.reference - night.measured) / self.reference
+        loss = self.better.loss(night.measured, self.reference)
         is_lost = loss > night.look.threshold
         drift = self.drift(night.look, night, count)
         is_drift = drift.is_seen(night.measured)
         fails = self._fails_early(night, loss) or (count >= FAILS_FROM and (is_drift or is_lost))
         # Among more runs the outliers may be few enough to tell.
-        fails = fails and (is_last or not are_unstable(throughputs, night.deviation))
+        fails = fails and (is_last or not are_unstable(values, night.deviation))
         # By what a usual night lets see: a noisy one passes nothing more easily.
         usual = self._look(last).min_detectable
         passes = not is_drift and loss + _PASSING_ERRORS * night.look.error.value < usual
@@ -275,17 +285,18 @@ class SequentialRule:
         if night.count < FAILS_EARLY_FROM or loss <= max(_EARLY_LOSS, night.look.threshold):
             return False
         each = max(_EARLY_LOSS_OF_EACH, _EARLY_NOISE_OF_EACH * night.deviation)
-        return max(night.throughputs) < self.reference * (1 - each)
+        return self.better.loss(self.better.best(night.values), self.reference) > each
 
     def _passed(self, night: Night, last: int) -> Decision:
         """Decide as if no loss was found, with what a series of ``last`` runs would show."""
         difference = (night.measured - self.reference) / self.reference
+        loss = self.better.loss(night.measured, self.reference)
         counted = night.count - len(night.outliers)
         # Where most runs do not count, the median of all is what counts.
         counted = counted if 2 * counted >= night.count else night.count
         return Decision(
             rule=RuleName.SEQUENTIAL,
-            verdict=Verdict.IMPROVED if difference > night.look.threshold else Verdict.PASS,
+            verdict=Verdict.IMPROVED if -loss > night.look.threshold else Verdict.PASS,
             difference_percent=100 * difference,
             reference=self.reference,
             tolerance_percent=100 * night.look.threshold,
@@ -308,12 +319,12 @@ class SequentialRule:
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
     def _failed(self, decision: Decision, night: Night) -> Decision:
-        if not are_unstable(night.throughputs, night.deviation):
+        if not are_unstable(night.values, night.deviation):
             return replace(decision, verdict=Verdict.REGRESSED)
-        far = len(gross_outliers(night.throughputs, night.deviation))
+        far = len(gross_outliers(night.values, night.deviation))
         reason = (
             f"{far} of {wording.runs(night.count)} are gross outliers, too many to call the rest "
-            "slower; look at the hosts, and measure the case again when they are quiet"
+            "worse; look at the hosts, and measure the case again when they are quiet"
         )
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
@@ -339,7 +350,7 @@ class SequentialRule:
         )
 
 
-def _fault(runs: Sequence[float], deviation: float) -> str | None:
+def _fault(runs: Sequence[float], deviation: float, min_loss_percent: float) -> str | None:
     """Say why the runs of a baseline decide nothing; ``None`` if they do."""
     if len(runs) < MIN_BASELINE_RUNS:
         return (
@@ -353,7 +364,7 @@ def _fault(runs: Sequence[float], deviation: float) -> str | None:
             f"normal; {_MORE_RUNS} put quiet runs in their place"
         )
     error = deviation * math.sqrt(1 / len(runs) + 1 / LAST_LOOK)
-    detectable = max(MIN_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error) + _POWER_ERRORS * error
+    detectable = max(min_loss_percent / 100, THRESHOLD_ERRORS * error) + _POWER_ERRORS * error
     if detectable > _MAX_DETECTABLE:
         return (
             f"the baseline's runs differ by {100 * deviation:.1f} %: no loss below "

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
-from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
-from pytest_dlperf.model.judgement import Decision, RuleName, Verdict
+from pytest_dlperf.gate.noise import StandardError, are_alike, median_variance, pooled_noise
+from pytest_dlperf.model.judgement import Decision, Verdict
+from pytest_dlperf.model.metric import Better, RuleName
 from pytest_dlperf.model.statistics import MANY_RUNS, median, rounded
 
 if TYPE_CHECKING:
@@ -20,62 +21,100 @@ USUAL_REPEATS: Final = 5
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceRule:
-    """The median may lie so many percent below the accepted number.
+    """The median may be so many percent worse than the accepted number.
 
     ``accepted`` is in the unit of the runs and the median of ``accepted_runs`` runs (0: nobody
     knows of how many). ``sessions`` are the runs of the last accepted sessions, which tell the
-    noise. ``decimals`` is what the estimator rounds medians to.
+    noise; where they have none, ``is_noise_free``. ``decimals`` is what the estimator rounds
+    medians to.
     """
 
     name: ClassVar[RuleName] = RuleName.TOLERANCE
+    better: Better
     accepted: float
     accepted_runs: int
     sessions: tuple[tuple[float, ...], ...]
     tolerance_percent: float
     at_most: int
+    is_noise_free: bool = False
     decimals: int | None = None
 
-    def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
+    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         """Decide when all runs are there."""
-        if not is_last and len(throughputs) < self.at_most:
+        if not is_last and len(values) < self.at_most:
             return None
-        measured = median(throughputs)
+        measured = median(values)
         if self.decimals is not None:
             measured = rounded(measured, self.decimals)
-        return compared(
+        # Tonight alone tells the noise of what had none.
+        sessions = () if self.is_noise_free else self.sessions
+        decision = compared(
             measured,
             self.accepted,
+            self.better,
             tolerance_percent=self.tolerance_percent,
-            error=median_error(throughputs, self.sessions, self.accepted_runs),
+            error=median_error(values, sessions, self.accepted_runs),
+        )
+        return self._without_noise(decision, values) if self.is_noise_free else decision
+
+    def _without_noise(self, decision: Decision, values: Sequence[float]) -> Decision:
+        """Say that the accepted runs do not differ, and what follows if tonight's do."""
+        if not are_alike(values):
+            apart = 100 * (max(values) / min(values) - 1)
+            note = f"tonight's runs lie {apart:.2f} % apart, the accepted ones do not differ"
+            return replace(decision, notes=(note,))
+        return replace(
+            decision,
+            interval_percent=None,
+            min_detectable_percent=self.tolerance_percent,
+            false_alarm=0.0,
+            notes=("the accepted runs do not differ, so one run is judged, by its tolerance",),
         )
 
 
 def median_error(
-    throughputs: Sequence[float], sessions: Sequence[Sequence[float]], accepted_runs: int
+    values: Sequence[float], sessions: Sequence[Sequence[float]], accepted_runs: int
 ) -> StandardError | None:
     """Give the error of tonight's median beside the accepted one; ``None`` with too few runs."""
     # A baseline with few runs does not tell their noise well enough; tonight's help.
     if sum(map(len, sessions)) < MANY_RUNS:
-        sessions = (*sessions, throughputs)
+        sessions = (*sessions, values)
     noise = pooled_noise(sessions)
     if noise is None:
         return None
     # A number without its runs is taken for the median of as many as tonight's: five at most.
-    accepted = accepted_runs or min(len(throughputs), USUAL_REPEATS)
-    variance = median_variance(accepted) + median_variance(len(throughputs))
+    accepted = accepted_runs or min(len(values), USUAL_REPEATS)
+    variance = median_variance(accepted) + median_variance(len(values))
     return StandardError(value=noise.deviation * math.sqrt(variance), dof=noise.dof)
 
 
+def is_worse(better: Better, measured: float, reference: float, *, allowed: float = 0.0) -> bool:
+    """Tell whether a number is worse than another by more than this part of it.
+
+    By a product, not by the loss: what has lost exactly the allowed part has to pass.
+    """
+    return better.sign * (measured - reference * (1 - better.sign * allowed)) < 0
+
+
+def is_better(better: Better, measured: float, reference: float, *, by: float) -> bool:
+    """Tell whether a number is better than another by more than this part of it."""
+    return better.sign * (measured - reference * (1 + better.sign * by)) > 0
+
+
 def compared(
-    measured: float, accepted: float, *, tolerance_percent: float, error: StandardError | None
+    measured: float,
+    accepted: float,
+    better: Better,
+    *,
+    tolerance_percent: float,
+    error: StandardError | None,
 ) -> Decision:
     """Hold a number of tonight against the accepted one, with what the error of both lets see."""
     difference = measured / accepted - 1
     tolerance = tolerance_percent / 100
-    # Products, not the difference: a median of exactly the allowed number has to pass.
-    if measured < accepted * (1 - tolerance):
+    if is_worse(better, measured, accepted, allowed=tolerance):
         verdict = Verdict.REGRESSED
-    elif measured > accepted * (1 + tolerance):
+    elif is_better(better, measured, accepted, by=tolerance):
         verdict = Verdict.IMPROVED
     else:
         verdict = Verdict.PASS
@@ -86,6 +125,6 @@ def compared(
         difference_percent=100 * difference,
         tolerance_percent=tolerance_percent,
         interval_percent=error.interval_percent(difference) if error else None,
-        min_detectable_percent=error.min_detectable_percent(tolerance) if error else None,
+        min_detectable_percent=error.min_detectable_percent(tolerance, better) if error else None,
         false_alarm=error.false_alarm(tolerance) if error else None,
     )

@@ -8,30 +8,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.gate import wording
 from pytest_dlperf.gate.control import confirm
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, noise
-from pytest_dlperf.gate.rules import last_decision, rule_for
-from pytest_dlperf.gate.speedup import SpeedupEnd, compare_speedups
-from pytest_dlperf.gate.tolerance import median_error
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
+from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
+from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
+from pytest_dlperf.gate.tolerance import is_better, is_worse, median_error
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_dlperf.gate.control import ControlRuns
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric, Sanity
 
-_LOWER: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
-"""Verdicts on a number that was measured soundly, and is lower than what it was held against."""
+_WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
+"""Verdicts on a number that was measured soundly, and is worse than what it was held against."""
 
-ALL_PERCENT: Final = 100.0
-"""Nobody loses more: a loss of so much is none that could be found."""
+_ALL_PERCENT: Final = 100.0
+"""Where less is worse nobody loses more: a loss of so much is none that could be found."""
 
 _MIN_RUNS_TO_TELL: Final = 3
 """Fewer runs do not say how far runs usually lie apart."""
@@ -39,45 +43,77 @@ _MIN_RUNS_TO_TELL: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A measurement, and what is accepted of its case."""
+    """A measurement, and what is accepted of its case, by metric."""
 
     measurement: Measurement
-    baseline: Baseline | None
+    baselines: Mapping[str, Baseline]
 
-    @property
-    def why_incomparable(self) -> str | None:
-        """Why the numbers cannot be held against the baseline, if there is one."""
-        return self.baseline.why_incomparable(self.measurement) if self.baseline else None
+    def why_incomparable(self, metric: Metric) -> str | None:
+        """Say why a metric cannot be held against its baseline, if there is one."""
+        baseline = self.baselines.get(metric.name)
+        if baseline is None:
+            return None
+        return baseline.why_incomparable(metric, self.measurement) or why_unusable(baseline)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be judged: a throughput, or a speedup over a ``single`` device; and by what."""
+    """What is to be judged: a metric of a case, by which terms; a ratio over which reference."""
 
+    metric: Metric
     case: End
     terms: Terms
-    single: End | None = None
+    reference: End | None = None
+    of_terms: Terms | None = None
+    """Those of what a ratio is over, where they are not its own."""
 
     @property
-    def quantity(self) -> Quantity:
-        """What is judged."""
-        return Quantity.THROUGHPUT if self.single is None else Quantity.SPEEDUP
+    def of(self) -> Metric:
+        """The metric of each run that is looked at: what a ratio is over, or the metric itself."""
+        over = self.metric.ratio_of
+        return self.metric if over is None else self.case.measurement.metric(over)
 
     @property
     def measured(self) -> float | None:
-        """The median throughput, or the ratio of two; ``None`` without a run."""
+        """The median, or the ratio of two; ``None`` without a run."""
         own = self.case.measurement
-        return own.median if self.single is None else own.speedup_over(self.single.measurement)
+        if self.reference is None:
+            return own.samples(self.metric.name).median
+        return own.ratio(self.metric, self.reference.measurement)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """What is accepted of the metric."""
+        return self.case.baselines.get(self.metric.name)
 
     @property
     def tolerance_percent(self) -> float:
-        """What the case tolerates."""
-        return self.terms.tolerance_of(self.case.baseline)
+        """What the metric tolerates."""
+        return self.terms.tolerance_of(self.baseline)
+
+    @property
+    def min_loss_percent(self) -> float:
+        """The smallest loss that counts where a control arm or the sequential rule decides."""
+        return self.terms.min_loss_of(self.metric, self.baseline)
 
     @property
     def ends(self) -> tuple[End, ...]:
-        """The case, then its single device if that is asked about."""
-        return (self.case,) if self.single is None else (self.case, self.single)
+        """The case, then the reference of a ratio."""
+        return (self.case,) if self.reference is None else (self.case, self.reference)
+
+    def with_terms(self, **changes: Any) -> Question:
+        """Ask the same by other terms."""
+        of_terms = None if self.of_terms is None else replace(self.of_terms, **changes)
+        return replace(self, terms=replace(self.terms, **changes), of_terms=of_terms)
+
+    @property
+    def about_reference(self) -> Question | None:
+        """What to ask about the reference of a ratio alone: is it what it used to be?"""
+        if self.reference is None:
+            return None
+        # By the rule that its baseline allows, whichever the user forces.
+        terms = replace(self.of_terms or self.terms, forced=None, repeats=None)
+        return Question(self.of, self.reference, terms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +127,7 @@ class Asked:
     updates: bool = False
     """Whether a number is recorded that is missing, or lies outside its tolerance."""
     reason: str | None = None
-    """Why a lower number is accepted."""
+    """Why a worse number is accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,86 +146,113 @@ def settle(
 
     ``run_control`` runs what is tested and the accepted software, interleaved.
     """
+    alone = question.with_terms(min_loss_percent=MIN_LOSS_PERCENT)
+    if Verdict.REGRESSED not in asked.control_after:
+        # What nothing will confirm is not alarmed by a loss that a night alone may bring.
+        question = alone
     judgement, control = decide(question), None
-    if judgement.verdict in asked.control_after:
+    if judgement.verdict in asked.control_after and judgement.decision is not None:
         control = run_control(question)
-        judgement = confirm(judgement, control, [end.baseline for end in question.ends])
-    single = None
-    if question.single is not None and (asked.creates or asked.updates):
-        # By the rule that its baseline allows, whichever the user forces.
-        terms = replace(question.terms, forced=None, repeats=None)
-        single = decide(Question(question.single, terms)).verdict
-    judgement = accept(judgement, question, asked, single=single)
+        judgement = confirm(
+            judgement,
+            control,
+            [end.baselines.get(question.of.name) for end in question.ends],
+            min_loss_percent=question.min_loss_percent,
+            alone=decide(alone).verdict,
+        )
+    about = question.about_reference
+    reference = decide(about).verdict if about and (asked.creates or asked.updates) else None
+    judgement = accept(judgement, question, asked, reference=reference)
     return Settled(question=question, judgement=judgement, control=control)
 
 
 def decide(question: Question) -> Judgement:
     """Hold what was measured against what is accepted, by the rule that the baseline allows.
 
-    One broken run is enough for the verdict of a case; for a speedup, on either end. A slower
-    single device raises the speedup, so a gain counts only if the many devices account for it.
+    One broken run is enough for the verdict of a case; for a ratio, on either end. What has no
+    direction is held against nothing: sound runs pass.
     """
-    quantity = question.quantity
+    metric, of, baseline = question.metric, question.of, question.baseline
     for end in question.ends:
-        broken = _judge_broken_runs(end.measurement, quantity)
-        if broken is not None:
-            return broken
-    case, single = question.case, question.single
-    measured, baseline = question.measured, case.baseline
-    problem = next(filter(None, (end.why_incomparable for end in question.ends)), None)
-    accepted = baseline.number(quantity) if baseline is not None else None
-    if baseline is not None and accepted is None and problem is None:
-        problem = f"{baseline.place} has no {quantity.value}"
-    if baseline is None or accepted is None or problem is not None or measured is None:
+        unsound = _judge_unsound_runs(end.measurement, of, metric)
+        if unsound is not None:
+            return unsound
+    measured = question.measured
+    if metric.better is None:
+        note = _checked(metric.sanity)
+        return Judgement(metric=metric, verdict=Verdict.PASS, measured=measured, notes=(note,))
+    asked_of = dict.fromkeys([(question.case, metric), *((end, of) for end in question.ends)])
+    problem = next(filter(None, (end.why_incomparable(about) for end, about in asked_of)), None)
+    if problem is None and baseline is not None and of.name not in question.case.baselines:
+        problem = f"{baseline.place} has no {of.name}, by which its {metric.name} is judged"
+    if baseline is None or problem is not None or measured is None:
         return Judgement(
-            quantity=quantity,
+            metric=metric,
             verdict=Verdict.NO_BASELINE,
             measured=measured,
             reason=problem if baseline is not None else None,
         )
     ends: tuple[str, ...] = ()
-    if single is None:
-        rule = rule_for(baseline, question.terms, available=case.measurement.available_runs)
-        decision = last_decision(rule, case.measurement.throughputs)
+    if question.reference is None:
+        samples = question.case.measurement.samples(metric.name)
+        available = question.case.measurement.available_runs
+        rule = rule_for(metric, baseline, question.terms, available=available)
+        decision = last_decision(rule, samples.values)
     else:
-        # Without a baseline of its own, the single device has the one that the speedup implies.
-        implied = baseline.throughput / accepted
-        many_end, single_end = (
-            SpeedupEnd.of(end.measurement, end.baseline, question.terms, implied=implied)
-            for end in (case, single)
-        )
-        decision = compare_speedups(
-            many_end, single_end, measured, accepted, question.tolerance_percent
-        )
-        ends = many_end.describe(), single_end.describe()
+        decision, ends = _decide_ratio(question, question.reference, measured, baseline)
     return Judgement(
-        quantity=quantity,
+        metric=metric,
         verdict=decision.verdict,
         measured=measured,
-        accepted=accepted,
+        accepted=baseline.accepted,
         decision=decision,
         reason=decision.reason,
         ends=ends,
-        notes=(*decision.notes, *baseline.software_notes(case.measurement)),
+        notes=(*decision.notes, *baseline.software_notes(question.case.measurement)),
     )
 
 
+def _decide_ratio(
+    question: Question, reference: End, measured: float, baseline: Baseline
+) -> tuple[Decision, tuple[str, ...]]:
+    """Decide about a ratio, and tell the numbers of both ends."""
+    of = question.of
+    # Without a baseline of its own, the reference has the one that the accepted ratio implies.
+    implied = question.case.baselines[of.name].accepted / baseline.accepted
+    case, over = (
+        RatioEnd.of(
+            end.measurement,
+            end.measurement.samples(of.name),
+            end.baselines.get(of.name),
+            question.of_terms or question.terms,
+            implied=implied,
+        )
+        for end in (question.case, reference)
+    )
+    held = AcceptedRatio(
+        baseline=baseline,
+        tolerance_percent=question.tolerance_percent,
+        min_loss_percent=question.min_loss_percent,
+    )
+    return compare_ratios(case, over, measured, held), (case.describe(), over.describe())
+
+
 def accept(
-    judgement: Judgement, question: Question, asked: Asked, *, single: Verdict | None
+    judgement: Judgement, question: Question, asked: Asked, *, reference: Verdict | None
 ) -> Judgement:
     """Mark the judgement as recorded if the session accepts its number, else say why not.
 
-    ``single`` is the verdict on the throughput of what a speedup is over.
+    ``reference`` is the verdict on what a ratio is over.
     """
     if not _is_wanted(judgement, question, asked):
         return judgement
     tolerance_percent = question.tolerance_percent
-    runs = question.case.measurement.throughputs
+    runs = question.case.measurement.samples(question.of.name).values
     problem = scatter_problem(runs, tolerance_percent=tolerance_percent)
-    if single in (*_LOWER, Verdict.INCONCLUSIVE):
-        problem = f"its single device is {single.value}"
-    if problem is None and asked.reason is None and _lowers(judgement, question.case.baseline):
-        problem = "a lower number needs --dlperf-reason 'TEXT'"
+    if reference in (*_WORSE, Verdict.INCONCLUSIVE):
+        problem = f"its reference is {reference.value}"
+    if problem is None and asked.reason is None and _worsens(judgement, question.baseline):
+        problem = "a worse number needs --dlperf-reason 'TEXT'"
     if problem is not None:
         told = f"not accepted: {problem}"
         reason = f"{judgement.reason}; {told}" if judgement.reason else told
@@ -240,35 +303,76 @@ def expected_false_alarms(judgements: Iterable[Judgement]) -> ExpectedAlarms:
     )
 
 
-def _judge_broken_runs(measurement: Measurement, quantity: Quantity) -> Judgement | None:
-    """Judge by the worst broken run: the others are shown, but a case is measured whole or not."""
+def _judge_unsound_runs(measurement: Measurement, of: Metric, metric: Metric) -> Judgement | None:
+    """Judge by the worst broken run: the others are shown, but a case is measured whole or not.
+
+    A whole run that lacks what is asked for is invalid for this metric alone.
+    """
     broken = {run.status: run for run in reversed(measurement.broken_runs)}
     for status in (RunStatus.FAILED, RunStatus.HUNG, RunStatus.INVALID):
         if status in broken:
             run = broken[status]
             reason = f"{measurement.case_id}, run {run.run}: {run.reason}"
-            return Judgement(quantity=quantity, verdict=Verdict(status.value), reason=reason)
-    if not measurement.throughputs:
-        reason = f"{measurement.case_id} has no run"
-        return Judgement(quantity=quantity, verdict=Verdict.INVALID, reason=reason)
-    return None
+            return Judgement(metric=metric, verdict=Verdict(status.value), reason=reason)
+    problem = _why_not_measured(measurement, of)
+    if problem is None:
+        return None
+    reason = f"{measurement.case_id}{problem}"
+    return Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason)
 
 
-def detectable_percent(runs: Sequence[float], tolerance_percent: float) -> float:
-    """Give the smallest loss that a session like this one shows against its own baseline."""
+def _why_not_measured(measurement: Measurement, metric: Metric) -> str | None:
+    lacking = measurement.missing(metric.name)
+    if lacking is not None:
+        why = lacking.missing.get(metric.name, "the log does not have it")
+        return f", run {lacking.run} has no {metric.name}: {why}"
+    values = measurement.samples(metric.name).values
+    if not values:
+        return " has no run"
+    if metric.better is None or min(values) > 0:
+        return None
+    least = wording.number(min(values), metric.unit)
+    return (
+        f" has a {metric.name} of {least}: a loss is a part of a number, so what is held against "
+        "another has to be above 0"
+    )
+
+
+def _checked(sanity: Sanity | None) -> str:
+    if sanity is None:
+        return "shown, and held against nothing"
+    checks = (
+        ("finite", sanity.finite),
+        ("falling", sanity.falls),
+        (f"below {sanity.below}", sanity.below is not None),
+        (f"above {sanity.above}", sanity.above is not None),
+    )
+    return f"checked to be {', '.join(name for name, is_checked in checks if is_checked)}"
+
+
+def detectable_percent(
+    runs: Sequence[float], tolerance_percent: float, better: Better
+) -> float | None:
+    """Give the smallest loss that a session like this one shows against its own baseline.
+
+    ``None`` where it shows none.
+    """
     error = median_error(runs, (), len(runs))
-    return ALL_PERCENT if error is None else error.min_detectable_percent(tolerance_percent / 100)
+    if error is None:
+        return None
+    percent = error.min_detectable_percent(tolerance_percent / 100, better)
+    return percent if better is Better.LOWER or percent < _ALL_PERCENT else None
 
 
 def _is_wanted(judgement: Judgement, question: Question, asked: Asked) -> bool:
     if judgement.verdict is not Verdict.NO_BASELINE:
         return asked.updates and is_outside(judgement, question.tolerance_percent)
-    baseline = question.case.baseline
-    if baseline is None or baseline.number(judgement.quantity) is None:
+    metric, baseline = question.metric, question.baseline
+    if baseline is None:
         return asked.creates or asked.updates
     # Numbers of one kind are held against each other unless the machine is another.
-    new = question.case.measurement
-    return asked.updates and (new.unit, new.estimator) == (baseline.unit, baseline.estimator)
+    new = metric.unit, metric.better, question.case.measurement.estimator
+    return asked.updates and new == (baseline.unit, baseline.better, baseline.estimator)
 
 
 def is_outside(judgement: Judgement, tolerance_percent: float) -> bool:
@@ -277,16 +381,18 @@ def is_outside(judgement: Judgement, tolerance_percent: float) -> bool:
     Better than the last sessions, and no better than the number that was accepted before them, is
     inside: to write it down again and again would carry the number anywhere.
     """
-    if judgement.verdict in _LOWER:
+    if judgement.verdict in _WORSE:
         return True
+    measured, accepted, better = judgement.measured, judgement.accepted, judgement.metric.better
     if (
         judgement.verdict is not Verdict.IMPROVED
-        or judgement.measured is None
-        or judgement.accepted is None
+        or measured is None
+        or accepted is None
+        or better is None
     ):
         return False
     allowed = max(tolerance_percent, judgement.tolerance_percent or 0.0) / 100
-    return judgement.measured > judgement.accepted * (1 + allowed)
+    return is_better(better, measured, accepted, by=allowed)
 
 
 def scatter_problem(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
@@ -309,9 +415,10 @@ def scatter_problem(runs: Sequence[float], *, tolerance_percent: float) -> str |
     return None
 
 
-def _lowers(judgement: Judgement, baseline: Baseline | None) -> bool:
-    """Tell whether tonight is lower than the accepted number, or than the last sessions."""
-    if judgement.verdict in _LOWER:
+def _worsens(judgement: Judgement, baseline: Baseline | None) -> bool:
+    """Tell whether tonight is worse than the accepted number, or than the last sessions."""
+    if judgement.verdict in _WORSE:
         return True
-    accepted = baseline.number(judgement.quantity) if baseline is not None else None
-    return accepted is not None and judgement.measured is not None and judgement.measured < accepted
+    if baseline is None or judgement.measured is None:
+        return False
+    return is_worse(baseline.better, judgement.measured, baseline.accepted)

@@ -1,4 +1,4 @@
-"""Holds the ratio of two measurements, a speedup, against the accepted one: by both ends' noise."""
+"""Holds the ratio of two measurements against the accepted one: by both ends' noise."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from pytest_dlperf.gate.noise import StandardError
 from pytest_dlperf.gate.rules import last_decision, rule_for
 from pytest_dlperf.gate.sequential import SequentialRule
 from pytest_dlperf.gate.tolerance import compared, median_error
-from pytest_dlperf.model.judgement import Decision, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Verdict
+from pytest_dlperf.model.metric import RuleName
 
 if TYPE_CHECKING:
     from pytest_dlperf.gate.rules import Rule, Terms
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.measurement import Measurement, Samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupEnd:
-    """One end of a speedup, measured whole, and what its own baseline says of it."""
+class RatioEnd:
+    """One end of a ratio, measured whole, and what its own baseline says of it."""
 
-    measurement: Measurement
+    name: str
+    """The id of its case."""
+    samples: Samples
     median: float
     accepted: float
     """The number of its baseline, or what the other end's baseline implies."""
@@ -37,30 +40,28 @@ class SpeedupEnd:
     def of(
         cls,
         measurement: Measurement,
+        samples: Samples,
         baseline: Baseline | None,
         terms: Terms,
         *,
         implied: float,
-    ) -> SpeedupEnd:
-        """Ask the rule of an end about its throughput; ``implied`` is for want of a baseline."""
-        if measurement.median is None:
+    ) -> RatioEnd:
+        """Ask the rule of an end about its numbers; ``implied`` is for want of a baseline."""
+        if samples.median is None:
             raise AssertionError("broken runs are judged before any comparison")
         rule = None
         if baseline is not None:
-            rule = rule_for(baseline, terms, available=measurement.available_runs)
+            available = measurement.available_runs
+            rule = rule_for(samples.metric, baseline, terms, available=available)
         return cls(
-            measurement=measurement,
-            median=measurement.median,
-            accepted=implied if baseline is None else baseline.throughput,
+            name=measurement.case_id,
+            samples=samples,
+            median=samples.median,
+            accepted=implied if baseline is None else baseline.accepted,
             baseline=baseline,
             rule=rule,
-            decision=last_decision(rule, measurement.throughputs) if rule is not None else None,
+            decision=last_decision(rule, samples.values) if rule is not None else None,
         )
-
-    @property
-    def name(self) -> str:
-        """The id of its case."""
-        return self.measurement.case_id
 
     @property
     def change(self) -> float:
@@ -72,128 +73,133 @@ class SpeedupEnd:
     @property
     def median_error(self) -> StandardError | None:
         """That of its median beside the accepted one; ``None`` where too few runs tell."""
-        throughputs = self.measurement.throughputs
         if self.baseline is None:
-            return median_error(throughputs, (), 0)
-        return median_error(throughputs, self.baseline.rolling, len(self.baseline.runs))
+            return median_error(self.samples.values, (), 0)
+        return median_error(self.samples.values, self.baseline.rolling, len(self.baseline.runs))
 
     def describe(self) -> str:
         """Tell both numbers of this end."""
         held = self.decision.reference if self.decision is not None else self.accepted
         difference = wording.signed_percent(100 * (self.median / held - 1))
-        of = "its reference" if self.rule is not None else "what the accepted speedup says"
+        of = "its reference" if self.rule is not None else "what the accepted ratio says"
         return (
-            f"{self.name}: {wording.number(self.median, self.measurement.unit)}, {difference} from "
-            f"{of} {wording.number(held)}"
+            f"{self.name}: {wording.number(self.median, self.samples.metric.unit)}, {difference} "
+            f"from {of} {wording.number(held)}"
         )
 
 
-def compare_speedups(
-    many: SpeedupEnd, single: SpeedupEnd, speedup: float, accepted: float, tolerance: float
-) -> Decision:
-    """Decide about tonight's speedup by the rule that both ends allow.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedRatio:
+    """What is accepted of a ratio, and by how much it may be worse, in percent."""
 
-    ``accepted`` is the speedup of the baseline of the many devices, ``tolerance`` that of the case
-    in percent.
-    """
-    if isinstance(many.rule, SequentialRule) and isinstance(single.rule, SequentialRule):
-        decision = _sequential(many, single, (many.rule, single.rule), accepted, tolerance)
+    baseline: Baseline
+    tolerance_percent: float
+    min_loss_percent: float
+
+
+def compare_ratios(
+    case: RatioEnd, over: RatioEnd, measured: float, held: AcceptedRatio
+) -> Decision:
+    """Decide about tonight's ratio by the rule that both ends allow."""
+    if isinstance(case.rule, SequentialRule) and isinstance(over.rule, SequentialRule):
+        decision = _sequential((case, over), (case.rule, over.rule), held)
     else:
-        decision = _by_tolerance(many, single, speedup, accepted, tolerance)
+        decision = _by_tolerance((case, over), measured, held)
     if decision.verdict is Verdict.IMPROVED:
-        decision = _whose_gain(decision, many, single)
+        decision = _whose_gain(decision, case, over, held.baseline)
     return decision
 
 
 def _sequential(
-    many: SpeedupEnd,
-    single: SpeedupEnd,
+    ends: tuple[RatioEnd, RatioEnd],
     rules: tuple[SequentialRule, SequentialRule],
-    accepted: float,
-    tolerance_percent: float,
+    held: AcceptedRatio,
 ) -> Decision:
     """Hold the ratio of tonight's locations against the ratio of the last sessions'."""
-    many_rule, single_rule = rules
-    nights = (
-        many_rule.night(many.measurement.throughputs),
-        single_rule.night(single.measurement.throughputs),
-    )
+    nights = [rule.night(end.samples.values) for end, rule in zip(ends, rules, strict=True)]
     looks = [night.look for night in nights]
     measured = nights[0].measured / nights[1].measured
-    reference = many_rule.reference / single_rule.reference
+    reference = rules[0].reference / rules[1].reference
     error = StandardError.of_both(look.error for look in looks)
     errors = max(look.errors for look in looks)
-    least = many_rule.min_loss_percent / 100
+    least = held.min_loss_percent / 100
     threshold = max(least, errors * error.value)
     accepted_error = StandardError.of_both(
         rule.accepted_error(night.look, night, night.count)
         for rule, night in zip(rules, nights, strict=True)
     )
+    better, acceptance = held.baseline.better, held.baseline.acceptance
     drift = Drift(
-        what="speedup",
-        accepted=accepted,
-        accepted_at=many_rule.accepted_at,
-        sessions=many_rule.baseline_sessions,
-        allowed=max(tolerance_percent / 100, least, errors * accepted_error.value),
+        metric=held.baseline.metric,
+        better=better,
+        accepted=held.baseline.accepted,
+        accepted_at=acceptance.at if acceptance else None,
+        sessions=rules[0].baseline_sessions,
+        allowed=max(held.tolerance_percent / 100, least, errors * accepted_error.value),
         error=accepted_error,
     )
     difference = measured / reference - 1
+    loss = better.loss(measured, reference)
     decision = Decision(
         rule=RuleName.SEQUENTIAL,
-        verdict=Verdict.IMPROVED if difference > threshold else Verdict.PASS,
+        verdict=Verdict.IMPROVED if -loss > threshold else Verdict.PASS,
         reference=reference,
         difference_percent=100 * difference,
         tolerance_percent=100 * threshold,
         interval_percent=error.interval_percent(difference),
-        min_detectable_percent=error.min_detectable_percent(threshold),
+        min_detectable_percent=error.min_detectable_percent(threshold, better),
         false_alarm=min(error.false_alarm(threshold) + drift.false_alarm, 1.0),
     )
     faults = [
         f"{end.name}: {end.decision.reason}"
-        for end in (many, single)
+        for end in ends
         if end.decision is not None and end.decision.verdict is Verdict.INCONCLUSIVE
     ]
     if faults:
         return replace(decision, verdict=Verdict.INCONCLUSIVE, reason="; ".join(faults))
-    if difference < -threshold:
+    if loss > threshold:
         return replace(decision, verdict=Verdict.REGRESSED)
     return drift.describe(decision, measured) if drift.is_seen(measured) else decision
 
 
 def _by_tolerance(
-    many: SpeedupEnd, single: SpeedupEnd, speedup: float, accepted: float, tolerance_percent: float
+    ends: tuple[RatioEnd, RatioEnd], measured: float, held: AcceptedRatio
 ) -> Decision:
-    """Hold the ratio of the medians against the accepted speedup."""
-    errors = [end.median_error for end in (many, single)]
+    """Hold the ratio of the medians against the accepted one."""
+    errors = [end.median_error for end in ends]
     known = [error for error in errors if error is not None]
     return compared(
-        speedup,
-        accepted,
-        tolerance_percent=tolerance_percent,
+        measured,
+        held.baseline.accepted,
+        held.baseline.better,
+        tolerance_percent=held.tolerance_percent,
         error=StandardError.of_both(known) if len(known) == len(errors) else None,
     )
 
 
-def _whose_gain(decision: Decision, many: SpeedupEnd, single: SpeedupEnd) -> Decision:
-    """A larger speedup is an improvement only if the many devices are faster.
+def _whose_gain(decision: Decision, case: RatioEnd, over: RatioEnd, baseline: Baseline) -> Decision:
+    """A better ratio is an improvement only if the case itself is better, not its reference worse.
 
     The gain is shared out by logarithms: the two ends' parts add up to it.
     """
     gain = 1 + decision.difference_percent / 100
-    if math.log(many.change) >= math.log(gain) / 2:
+    if math.log(case.change) / math.log(gain) >= 1 / 2:
         return decision
     both = " and ".join(
         f"{end.name} is {wording.signed_percent(100 * (end.change - 1))} from its reference with "
-        f"{wording.number(end.median, end.measurement.unit)}"
-        for end in (many, single)
+        f"{wording.number(end.median, end.samples.metric.unit)}"
+        for end in (case, over)
     )
-    limit = (single.decision or decision).tolerance_percent
-    if 100 * (1 - single.change) > limit:
+    limit = (over.decision or decision).tolerance_percent
+    if 100 * baseline.better.loss(over.change, 1.0) > limit:
         return replace(
             decision,
             verdict=Verdict.INCONCLUSIVE,
-            reason=f"the speedup is larger because the single device is slower: {both}; "
-            f"it can be judged when {single.name} passes again",
+            reason=f"the {baseline.metric} is better because {over.name} is worse: {both}; "
+            f"it can be judged when {over.name} passes again",
         )
-    note = f"the speedup is larger, but the many devices account for less than half of it: {both}"
+    note = (
+        f"the {baseline.metric} is better, but {case.name} accounts for less than half of it: "
+        f"{both}"
+    )
     return replace(decision, verdict=Verdict.PASS, notes=(*decision.notes, note))
