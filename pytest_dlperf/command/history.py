@@ -19,11 +19,12 @@ from pytest_dlperf.command.shell import (
     text_argument,
 )
 from pytest_dlperf.history.case_history import history_of, machines_of
-from pytest_dlperf.history.nights import all_series
+from pytest_dlperf.history.nights import all_series, known_metrics
 from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.numbers import counted
 from pytest_dlperf.reports.tables import wrapped
@@ -61,9 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing = actions.add_parser(
         "show",
         help="print the nights of cases, their change points, drift and noise",
-        description="Print what the database says of each case: its last median, when its level "
-        "has changed, what was accepted, whether it drifts, and how much its runs and its nights "
-        "differ (coefficients of variation).",
+        description="Print what the database says of a metric of each case: its last median, when "
+        "its level has changed, what was accepted, whether it drifts, and how much its runs and "
+        "its nights differ (coefficients of variation).",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
@@ -79,6 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=text_argument,
         metavar="NAME",
         help="show this cluster only (default: all)",
+    )
+    showing.add_argument(
+        "--metric",
+        type=text_argument,
+        default=THROUGHPUT,
+        metavar="NAME",
+        help="the metric to show (default: %(default)s)",
     )
     for action in (importing, showing):
         action.add_argument(
@@ -169,10 +177,17 @@ def _show(file: Path, options: argparse.Namespace) -> int:
             "fills one from results files"
         )
     with History.read(file) as database:
-        chosen = _chosen(all_series(database), options.cases, options.cluster)
-        if not chosen:
+        metrics = known_metrics(database)
+        if not metrics:
             _print([f"{file} holds no measurement yet"])
             return FINE
+        if options.metric not in metrics:
+            raise UsageError(
+                f"--metric: the history has no metric {options.metric!r}; there are: "
+                f"{', '.join(metrics)}"
+            )
+        known_series = all_series(database, options.metric)
+        chosen = _chosen(known_series, options.cases, options.cluster)
         machines = machines_of(database)
         group = None
         for series in chosen:
@@ -181,8 +196,8 @@ def _show(file: Path, options: argparse.Namespace) -> int:
                 if group is not None:
                     _print([""])
                 group = (series.cluster, series.estimator)
-                title = numbers.printable(f"cluster {series.cluster} ({series.estimator})")
-                _print([style(title, "bold")])
+                title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
+                _print([style(numbers.printable(title), "bold")])
             _print(_case_lines(known, style))
     if not is_available():
         _print(["", *wrapped(f"Change points were not looked for: {HOW_TO_GET}", style.width)])
@@ -206,19 +221,24 @@ def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
     dates = f"{first.started[:10]} to {last.started[:10]}"
 
     def percent(value: float) -> str:
-        return style(numbers.signed_percent(value), "red" if value < 0 else "green")
+        colour = "yellow"
+        if known.better is not None:
+            colour = "green" if value * known.better.sign >= 0 else "red"
+        return style(numbers.signed_percent(value), colour)
 
     yield known.case_id
     lost = ", lost with its worker" if last.is_lost else ""
-    level = f"{numbers.throughput(last.median)} {numbers.printable(known.unit)}"
+    level = numbers.printable(numbers.amount(last.median, known.unit))
     yield f"  {level} last{lost}, {nights} {dates}"
     for machine in known.other_machines:
         text = numbers.printable(history_words.other_machine(machine))
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
     for point in known.change_points or ():
-        yield f"  {point.at[:10]}  level changed by {history_words.change(point, percent)}"
+        text = history_words.change(point, known.unit, percent)
+        yield f"  {point.at[:10]}  level changed by {text}"
     for change in known.accepted:
-        text = numbers.printable(f"{change.at[:10]}  accepted {history_words.accepted(change)}")
+        what = history_words.accepted(change, known.unit)
+        text = numbers.printable(f"{change.at[:10]}  accepted {what}")
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
     if known.drift is not None:
         yield f"  {history_words.drift(known.drift, percent)}"

@@ -1,4 +1,4 @@
-"""Put the history of a case together: which sessions make a level, and what those show."""
+"""Put the history of a case's metric together: which sessions make a level, and what those show."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Machines = Mapping[str | None, Mapping[str, str]]
 """Facts of machines by the digest of a measurement's fingerprint."""
 
 
-def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
-    """Give the history of each case of these results, on their cluster and by their estimator.
+def histories_of(file: Path, results: Results) -> Mapping[str, Mapping[str, CaseHistory]]:
+    """Give the history of each judged metric of these results, by case and name.
 
-    It ends with the session of the results, and reaches a year back. A case that no session has
-    measured has none.
+    It is that of their cluster and estimator, ends with the session of the results, and reaches a
+    year back. What no session has measured has none.
 
     Raises:
         HistoryError: The database cannot be read.
@@ -41,15 +41,16 @@ def histories_of(file: Path, results: Results) -> Mapping[str, CaseHistory]:
     # Who holds the database was waited for before, at the session's end.
     with History.read(file, busy_s=1.0) as history:
         until, machines = _began(results), machines_of(history)
-        found = (
-            history_of(history, series, until=until, machines=machines)
-            for series in _series_of(results)
-        )
-        return {known.case_id: known for known in found if known.nights}
+        histories: dict[str, dict[str, CaseHistory]] = {}
+        for series in _series_of(results):
+            known = history_of(history, series, until=until, machines=machines)
+            if known.nights:
+                histories.setdefault(series.case_id, {})[series.metric] = known
+        return histories
 
 
-def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]:
-    """Yield the cases of these results that drift, by id, each with its drift.
+def drifts_of(history: History, results: Results) -> Iterator[tuple[Series, Drift]]:
+    """Yield the judged metrics of these results that drift, each with its drift.
 
     Change points are left to the reports: they would cost a session an import of half a second.
     """
@@ -62,13 +63,13 @@ def drifts_of(history: History, results: Results) -> Iterator[tuple[str, Drift]]
         accepted = _accepted_changes(history, series, nights, until)
         drift = _drift(_days(nights, same), accepted)
         if drift is not None:
-            yield series.case_id, drift
+            yield series, drift
 
 
 def history_of(
     history: History, series: Series, *, until: float, machines: Machines
 ) -> CaseHistory:
-    """Give all that is known of one case until ``until``, in seconds of the Unix epoch."""
+    """Give all that is known of one metric until ``until``, in seconds of the Unix epoch."""
     nights = nights_of(history, series, until=until)
     same, others = _other_machines(nights, machines)
     accepted = _accepted_changes(history, series, nights, until)
@@ -76,11 +77,14 @@ def history_of(
     drift = _drift(days, accepted)
     drifting = drift.nights if drift is not None else 0
     lately = days[-90:]
-    runs = runs_of(history, [one for day in lately for one in day.sessions][-_MAX_RUNS_OF:])
+    sessions = [one for day in lately for one in day.sessions][-_MAX_RUNS_OF:]
+    runs = runs_of(history, series, sessions)
     run_noise, night_noise = noise_percent(lately, runs.values(), drifting=drifting)
     return CaseHistory(
         case_id=series.case_id,
+        metric=series.metric,
         unit=series.unit,
+        better=series.better,
         nights=tuple(nights),
         accepted=tuple(accepted),
         change_points=change_points(days, drifting=drifting),
@@ -127,14 +131,17 @@ def _other_machines(
 
 def _series_of(results: Results) -> Iterator[Series]:
     for result in results.cases:
-        unit = results.unit_of(result)
-        if unit is not None:
-            yield Series(
-                case_id=result.case.id,
-                unit=unit,
-                cluster=results.cluster,
-                estimator=results.estimator.value,
-            )
+        for metric in results.metrics.get(result.case.system, ()):
+            # A case that is not scaled has no speedup.
+            if metric.is_judged and (metric.ratio_of is None or result.case.is_scaled):
+                yield Series(
+                    case_id=result.case.id,
+                    metric=metric.name,
+                    unit=metric.unit,
+                    better=metric.better,
+                    cluster=results.cluster,
+                    estimator=results.estimator.value,
+                )
 
 
 def _began(results: Results) -> float:

@@ -1,4 +1,4 @@
-"""Ask the database for series, for the nights of one, and for what was accepted of it."""
+"""Ask the database for metrics, for series, their nights, and what was accepted of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import AcceptedChange, Night, Series
-from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.metric import THROUGHPUT, Better
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,16 +25,17 @@ _NIGHTS: Final = f"""
     SELECT {", ".join(_COLUMNS.get(field, field) for field in Night._fields)}
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
+    JOIN metrics ON metrics.measurement_id = measurements.id AND metrics.metric = :metric
     WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
     AND measurements.began <= :until
     AND sessions.cluster = :cluster AND sessions.estimator = :estimator
-    AND measurements.unit = :unit AND measurements.median IS NOT NULL
+    AND unit = :unit AND better IS :better AND median IS NOT NULL
     ORDER BY measurements.began DESC, measurements.id DESC
     LIMIT :most
 """  # noqa: S608 - names of our own
 _RUNS: Final = """
-    SELECT measurement_id, throughput FROM runs
-    WHERE measurement_id IN ({places}) AND arm = 'measured' AND throughput IS NOT NULL
+    SELECT measurement_id, value FROM run_metrics
+    WHERE measurement_id IN ({places}) AND arm = 'measured' AND metric = :metric
 """
 _ACCEPTED: Final = """
     SELECT sessions.started AS at, old, new, why
@@ -42,29 +43,48 @@ _ACCEPTED: Final = """
     WHERE baseline_changes.case_id = (SELECT id FROM cases WHERE name = :case_id)
     AND sessions.began <= :until
     AND sessions.cluster = :cluster AND sessions.estimator = :estimator
-    AND quantity = :quantity AND unit = :unit
+    AND metric = :metric AND unit = :unit
     ORDER BY sessions.began, sessions.id
 """
 _SERIES: Final = """
-    SELECT DISTINCT cases.name AS case_id, unit, cluster, estimator
-    FROM measurements
+    SELECT DISTINCT cases.name, metric, unit, better, cluster, estimator
+    FROM metrics
+    JOIN measurements ON measurements.id = metrics.measurement_id
     JOIN sessions ON sessions.id = measurements.session_id
     JOIN cases ON cases.id = measurements.case_id
-    WHERE median IS NOT NULL
+    WHERE metric = :metric AND median IS NOT NULL
     ORDER BY cluster, estimator, cases.framework, cases.model, cases.precision,
-    cases.batch_per_device, cases.options, cases.nodes, cases.devices_per_node, unit
+    cases.batch_per_replica, cases.global_batch, cases.sequence_length, cases.parallel,
+    cases.options, cases.nodes, cases.devices_per_node, unit, better
 """
 
 
-def all_series(history: History) -> list[Series]:
-    """List all that has been measured, by cluster and system, small topologies first."""
-    return [Series(**row) for row in history.rows(_SERIES)]
+def known_metrics(history: History) -> list[str]:
+    """List the names of all metrics that were ever measured."""
+    return [name for (name,) in history.tuples("SELECT DISTINCT metric FROM metrics ORDER BY 1")]
+
+
+def all_series(history: History, metric: str = THROUGHPUT) -> list[Series]:
+    """List where a metric was measured, by cluster and system, small topologies first."""
+    return [
+        Series(
+            case_id=case_id,
+            metric=name,
+            unit=unit,
+            better=better and Better(better),
+            cluster=cluster,
+            estimator=estimator,
+        )
+        for case_id, name, unit, better, cluster, estimator in history.tuples(
+            _SERIES, {"metric": metric}
+        )
+    ]
 
 
 def nights_of(history: History, series: Series, *, until: float, most: int = 366) -> list[Night]:
     """Give the last year of nights until ``until`` (seconds of the Unix epoch), the oldest first.
 
-    Sessions that measured nothing of the case are left out. Logs that were judged several times
+    Sessions without the metric are left out. Logs that were judged several times
     count once, as of the first time.
     """
     values = {**_values(series, until), "most": most}
@@ -75,26 +95,29 @@ def nights_of(history: History, series: Series, *, until: float, most: int = 366
     return _each_log_once(map(Night._make, reversed(nights)))[-most:]
 
 
-def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:
-    """Give the throughputs that count of some hundreds of measurements at most, by their ids."""
-    values = {f"id{number}": measurement for number, measurement in enumerate(measurements)}
-    query = _RUNS.format(places=", ".join(f":{name}" for name in values))
+def runs_of(
+    history: History, series: Series, measurements: Iterable[int]
+) -> dict[int, list[float]]:
+    """Give the runs' numbers of some hundreds of measurements at most, by their ids."""
+    ids = {f"id{number}": measurement for number, measurement in enumerate(measurements)}
+    query = _RUNS.format(places=", ".join(f":{name}" for name in ids))
     found: dict[int, list[float]] = {}
-    for measurement, throughput in history.tuples(query, values):
-        found.setdefault(measurement, []).append(throughput)
+    for measurement, value in history.tuples(query, {**ids, "metric": text(series.metric)}):
+        found.setdefault(measurement, []).append(value)
     return found
 
 
 def accepted_of(history: History, series: Series, *, until: float) -> list[AcceptedChange]:
-    """Give the throughputs that sessions of the history accepted, the oldest first."""
-    values = {**_values(series, until), "quantity": Quantity.THROUGHPUT.value}
-    return [AcceptedChange(**row) for row in history.rows(_ACCEPTED, values)]
+    """Give the numbers that sessions of the history accepted, the oldest first."""
+    return [AcceptedChange(**row) for row in history.rows(_ACCEPTED, _values(series, until))]
 
 
 def _values(series: Series, until: float) -> dict[str, object]:
     return {
         "case_id": series.case_id,
+        "metric": text(series.metric),
         "unit": text(series.unit),
+        "better": series.better and series.better.value,
         "cluster": text(series.cluster),
         "estimator": series.estimator,
         "until": until,
@@ -110,7 +133,7 @@ def _each_log_once(nights: Iterable[Night]) -> list[Night]:
     seen: set[tuple[float, ...]] = set()
     for night in nights:
         if night.is_from_logs:
-            numbers = (night.median, night.slowest, night.fastest, night.runs)
+            numbers = (night.median, night.lowest, night.highest, night.runs)
             if numbers in seen:
                 continue
             if night.runs == 1:

@@ -8,16 +8,16 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.plain import to_plain
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import Fingerprint, Measurement
+    from pytest_dlperf.model.measurement import Fingerprint, Measurement, Run
+    from pytest_dlperf.model.records import MetricResult
     from pytest_dlperf.model.results import BaselineChange, Results
 
 Row = dict[str, Any]
@@ -77,51 +77,78 @@ def fingerprint_row(fingerprint: Fingerprint) -> Row:
     return {"digest": hashlib.sha256(facts.encode()).hexdigest(), "facts": facts}
 
 
-def measurement_row(result: CaseResult, measured: Measurement) -> Row:
+def measurement_row(measured: Measurement) -> Row:
     """Make the row of a case's measurement, without its fingerprint."""
-    accepted = result.accepted
-    numbers = (measured.median, measured.mean, measured.spread)
-    if not all(number is None or math.isfinite(number) for number in numbers):
-        raise ValueError(f"the throughputs of {result.case.id} are too large to take their mean")
-    return {
-        "unit": text(measured.unit),
-        "median": measured.median,
-        "mean": measured.mean,
-        "spread": measured.spread,
-        "slowest": min(measured.throughputs, default=None),
-        "fastest": max(measured.throughputs, default=None),
-        "counted": len(measured.throughputs),
-        "broken": len(measured.broken_runs),
-        "speedup": result.speedup,
-        "accepted": accepted.throughput if accepted else None,
-        "accepted_speedup": accepted.speedup if accepted else None,
-        "accepted_at": text(accepted.at) if accepted else None,
-        "accepted_reason": text(accepted.reason) if accepted else None,
-        **_judged(result, Quantity.THROUGHPUT, ""),
-        **_judged(result, Quantity.SPEEDUP, "speedup_"),
-    }
+    return {"broken": len(measured.broken_runs)}
 
 
-def run_rows(result: CaseResult, measured: Measurement) -> Iterator[Row]:
-    """Make the rows of a case's runs, with those of the control arm."""
+def metric_rows(result: CaseResult) -> Iterator[Row]:
+    """Make a row of each metric of a case that was measured."""
+    measured = result.measurement
+    for name, found in result.metrics().items():
+        numbers = (found.median, found.mean, found.spread)
+        if not all(number is None or math.isfinite(number) for number in numbers):
+            raise ValueError(f"the numbers of {name} of {result.case.id} are too large for a mean")
+        accepted, judgement, metric = found.accepted, found.judgement, found.metric
+        # A ratio has no runs of its own: it rests on those that are divided.
+        values = measured.samples(metric.ratio_of or name).values if measured else ()
+        ends = values if metric.ratio_of is None or found.median is None else (found.median,)
+        yield {
+            "metric": text(name),
+            "unit": text(metric.unit),
+            "better": metric.better.value if metric.better else None,
+            "median": found.median,
+            "mean": found.mean,
+            "spread": found.spread,
+            "lowest": min(ends, default=None),
+            "highest": max(ends, default=None),
+            "counted": len(values),
+            "accepted": accepted.number if accepted else None,
+            "accepted_at": text(accepted.at) if accepted else None,
+            "accepted_reason": text(accepted.reason) if accepted else None,
+            "verdict": _verdict(result, found),
+            "reference": judgement.reference if judgement else None,
+            "difference_percent": judgement.difference_percent if judgement else None,
+            "tolerance_percent": judgement.tolerance_percent if judgement else None,
+        }
+
+
+def run_rows(arms: Mapping[str, Measurement]) -> Iterator[Row]:
+    """Make the rows of a case's runs, by arm."""
+    for arm, run in _runs(arms):
+        yield {
+            "arm": arm,
+            "number": run.run,
+            "status": run.status.value,
+            "reason": text(run.reason),
+        }
+
+
+def run_metric_rows(arms: Mapping[str, Measurement]) -> Iterator[Row]:
+    """Make the rows of the numbers of these runs."""
+    for arm, run in _runs(arms):
+        for metric, value in run.metrics.items():
+            yield {"arm": arm, "metric": text(metric), "number": run.run, "value": value}
+
+
+def arms_of(result: CaseResult, measured: Measurement) -> dict[str, Measurement]:
+    """Name a case's own measurement and those beside the accepted software."""
     arms = {"measured": measured}
     if result.interleaved is not None:
         arms |= {"candidate": result.interleaved.candidate, "control": result.interleaved.control}
+    return arms
+
+
+def _runs(arms: Mapping[str, Measurement]) -> Iterator[tuple[str, Run]]:
     for arm, measurement in arms.items():
         for run in {run.run: run for run in measurement.runs}.values():
-            yield {
-                "arm": arm,
-                "number": run.run,
-                "throughput": run.throughput,
-                "status": run.status.value,
-                "reason": text(run.reason),
-            }
+            yield arm, run
 
 
 def change_row(change: BaselineChange) -> Row:
     """Make the row of a number that the session accepted."""
     return {
-        "quantity": text(change.quantity),
+        "metric": text(change.metric),
         "unit": text(change.unit),
         "old": change.old,
         "new": change.new,
@@ -130,14 +157,14 @@ def change_row(change: BaselineChange) -> Row:
 
 
 def with_references(results: Results) -> Iterator[CaseResult]:
-    """Yield the cases, then single devices measured only because a speedup needed them."""
+    """Yield the cases, then those measured only because a speedup is taken over them."""
     known = {result.case.id for result in results.cases}
     yield from results.cases
     for result in results.cases:
-        single = result.single_device
-        if single is not None and single.case_id not in known:
-            known.add(single.case_id)
-            yield CaseResult(case=Case.parse(single.case_id), measurement=single)
+        over = result.reference
+        if over is not None and over.case_id not in known:
+            known.add(over.case_id)
+            yield CaseResult(case=Case.from_id(over.case_id), measurement=over)
 
 
 def text(value: str | None) -> str | None:
@@ -145,21 +172,13 @@ def text(value: str | None) -> str | None:
     return value if value is None else value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _judged(result: CaseResult, quantity: Quantity, prefix: str) -> Row:
-    judgement = result.judgements.get(quantity)
-    verdict = judgement.verdict.value if judgement else None
-    if not result.is_whole and _would_pass(judgement, quantity):
-        verdict = LOST
-    return {
-        f"{prefix}verdict": verdict,
-        f"{prefix}reference": judgement.reference if judgement else None,
-        f"{prefix}difference_percent": judgement.difference_percent if judgement else None,
-        f"{prefix}tolerance_percent": judgement.tolerance_percent if judgement else None,
-    }
-
-
-def _would_pass(judgement: Judgement | None, quantity: Quantity) -> bool:
-    """Say whether a verdict is no worse than that a test of the case was lost."""
-    if judgement is None:
-        return quantity is Quantity.THROUGHPUT
-    return judgement.verdict.passes or judgement.verdict is Verdict.SKIPPED
+def _verdict(result: CaseResult, found: MetricResult) -> str | None:
+    """Give the verdict on a metric, unless it is no worse than that a test of it was lost."""
+    verdict = found.judgement.verdict if found.judgement else None
+    if result.is_whole:
+        is_lost = False
+    elif verdict is None:
+        is_lost = found.metric.is_judged
+    else:
+        is_lost = verdict.passes or verdict is Verdict.SKIPPED
+    return LOST if is_lost else verdict and verdict.value

@@ -42,72 +42,88 @@ TABLES: Final = (
         framework TEXT NOT NULL,
         model TEXT NOT NULL,
         precision TEXT NOT NULL,
-        batch_per_device INTEGER NOT NULL,
+        batch_per_replica INTEGER NOT NULL,
+        global_batch INTEGER NOT NULL,
+        sequence_length INTEGER,
+        parallel TEXT NOT NULL,
         options TEXT NOT NULL,
         nodes INTEGER NOT NULL,
         devices_per_node INTEGER NOT NULL
     )
     """,
     "CREATE TABLE fingerprints (digest TEXT PRIMARY KEY, facts TEXT NOT NULL) WITHOUT ROWID",
-    # ``began`` stands here too: the last nights of a case come straight from one index. ``counted``
-    # is how many runs have a throughput, ``slowest`` and ``fastest`` are the ends of those.
-    # ``broken`` is how many runs failed, hung or were invalid: what survived of such a measurement
-    # is no level. ``accepted`` is the number that a person agreed to, ``reference`` what this
-    # session was held against. A verdict may also be ``lost``.
+    # ``began`` stands here too: the last nights of a case come straight from one index. ``broken``
+    # is how many runs failed, hung or were invalid: what survived of such a measurement is no
+    # level.
     """
     CREATE TABLE measurements (
         id INTEGER PRIMARY KEY,
         session_id INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
         case_id INTEGER NOT NULL REFERENCES cases,
         began REAL NOT NULL,
+        broken INTEGER NOT NULL,
+        fingerprint TEXT REFERENCES fingerprints,
+        UNIQUE (session_id, case_id)
+    )
+    """,
+    "CREATE INDEX nights_of_a_case ON measurements (case_id, began)",
+    # What a measurement came to, by the metric's name. ``better`` is null for a metric that is held
+    # against no baseline. ``counted`` is how many runs have a number, ``lowest`` and ``highest``
+    # are the ends of those. ``accepted`` is the number that a person agreed to, ``reference`` what
+    # this session was held against. A verdict may also be ``lost``.
+    """
+    CREATE TABLE metrics (
+        measurement_id INTEGER NOT NULL REFERENCES measurements ON DELETE CASCADE,
+        metric TEXT NOT NULL,
         unit TEXT NOT NULL,
+        better TEXT,
         median REAL,
         mean REAL,
         spread REAL,
-        slowest REAL,
-        fastest REAL,
+        lowest REAL,
+        highest REAL,
         counted INTEGER NOT NULL,
-        broken INTEGER NOT NULL,
-        speedup REAL,
         accepted REAL,
-        accepted_speedup REAL,
         accepted_at TEXT,
         accepted_reason TEXT,
         verdict TEXT,
         reference REAL,
         difference_percent REAL,
         tolerance_percent REAL,
-        speedup_verdict TEXT,
-        speedup_reference REAL,
-        speedup_difference_percent REAL,
-        speedup_tolerance_percent REAL,
-        fingerprint TEXT REFERENCES fingerprints,
-        UNIQUE (session_id, case_id)
-    )
+        PRIMARY KEY (measurement_id, metric)
+    ) WITHOUT ROWID
     """,
-    "CREATE INDEX nights_of_a_case ON measurements (case_id, began)",
     # ``arm`` tells the session's own runs from those beside the accepted software.
     """
     CREATE TABLE runs (
         measurement_id INTEGER NOT NULL REFERENCES measurements ON DELETE CASCADE,
         arm TEXT NOT NULL CHECK (arm IN ('measured', 'candidate', 'control')),
         number INTEGER NOT NULL,
-        throughput REAL,
         status TEXT NOT NULL,
         reason TEXT,
         PRIMARY KEY (measurement_id, arm, number)
     ) WITHOUT ROWID
     """,
     """
+    CREATE TABLE run_metrics (
+        measurement_id INTEGER NOT NULL REFERENCES measurements ON DELETE CASCADE,
+        arm TEXT NOT NULL,
+        metric TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        value REAL NOT NULL,
+        PRIMARY KEY (measurement_id, arm, metric, number)
+    ) WITHOUT ROWID
+    """,
+    """
     CREATE TABLE baseline_changes (
         session_id INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
         case_id INTEGER NOT NULL REFERENCES cases,
-        quantity TEXT NOT NULL,
+        metric TEXT NOT NULL,
         unit TEXT NOT NULL,
         old REAL,
         new REAL NOT NULL,
         why TEXT NOT NULL,
-        PRIMARY KEY (session_id, case_id, quantity)
+        PRIMARY KEY (session_id, case_id, metric)
     ) WITHOUT ROWID
     """,
     "CREATE INDEX changes_of_a_case ON baseline_changes (case_id)",

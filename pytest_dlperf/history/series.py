@@ -10,24 +10,31 @@ from pytest_dlperf.history.rows import LOST
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_dlperf.model.metric import Better
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What is comparable: one case of one cluster, by one estimator, in one unit."""
+    """What is comparable: a metric of one case and cluster, in one unit and direction.
+
+    A metric that has changed its unit or its direction begins anew.
+    """
 
     case_id: str
+    metric: str
     unit: str
+    better: Better | None
     cluster: str
     estimator: str
 
 
 class Night(NamedTuple):
-    """What one session measured of a case: a tuple, as there are many of them.
+    """What one session measured of a case's metric: a tuple, as there are many of them.
 
     ``started`` is when the session began, ISO 8601 with its zone, and ``began`` the same in seconds
-    of the Unix epoch. ``median``, ``slowest`` and ``fastest`` run are in the unit per second,
-    ``runs`` is how many runs count, ``broken`` how many others there were. ``accepted`` is the
-    number that was accepted then, ``accepted_at`` and ``accepted_reason`` what is known of that.
+    of the Unix epoch. ``median``, ``lowest`` and ``highest`` run are in the metric's unit, ``runs``
+    is how many runs count, ``broken`` how many others there were. ``accepted`` is the number that
+    was accepted then, ``accepted_at`` and ``accepted_reason`` what is known of that.
     ``verdict_word`` is as the database has it, ``None`` where the gate was not asked.
     ``fingerprint`` is the digest of what it was taken on.
     """
@@ -35,8 +42,8 @@ class Night(NamedTuple):
     started: str
     began: float
     median: float
-    slowest: float
-    fastest: float
+    lowest: float
+    highest: float
     runs: int
     broken: int = 0
     accepted: float | None = None
@@ -76,7 +83,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedChange:
-    """A throughput that a session accepted, in the unit per second, and why."""
+    """A number that a session accepted, in the metric's unit, and why."""
 
     at: str
     old: float | None
@@ -88,7 +95,7 @@ class AcceptedChange:
 class ChangePoint:
     """The first session of a new level.
 
-    ``index`` counts all sessions of the case. ``before`` and ``after`` are the mean throughputs of
+    ``index`` counts all sessions of the case. ``before`` and ``after`` are the means of
     the levels on both sides, up to the change points next to it; ``p_value`` is that of a t-test
     between them.
     """
@@ -136,7 +143,7 @@ class OtherMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseHistory:
-    """All that the history says of one case, the oldest first.
+    """All that the history says of a metric of one case, the oldest first.
 
     ``nights`` are all sessions. Change points, drift and noise are those of the machine of the last
     one, by one point for each day; ``other_machines`` are what is left out.
@@ -148,7 +155,9 @@ class CaseHistory:
     """
 
     case_id: str
+    metric: str
     unit: str
+    better: Better | None
     nights: tuple[Night, ...]
     accepted: tuple[AcceptedChange, ...] = ()
     change_points: tuple[ChangePoint, ...] | None = None

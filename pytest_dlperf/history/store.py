@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.history.opening import HistoryError, named_errors, open_database, transaction
 from pytest_dlperf.history.rows import (
     Row,
+    arms_of,
     case_row,
     change_row,
     fingerprint_row,
     measurement_row,
+    metric_rows,
+    run_metric_rows,
     run_rows,
     session_row,
     whole_session_row,
@@ -21,7 +25,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.records import CaseResult, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pytest_dlperf.history.opening import Connection
@@ -98,7 +102,10 @@ class History(AbstractContextManager["History"]):
         for result in with_references(results):
             self._insert_measurement(session_id, session["began"], result)
         for change in results.baseline_changes:
-            keys = {"session_id": session_id, "case_id": self._case_id(Case.parse(change.case_id))}
+            keys = {
+                "session_id": session_id,
+                "case_id": self._case_id(Case.from_id(change.case_id)),
+            }
             self._insert("baseline_changes", {**keys, **change_row(change)}, or_ignore=True)
         return True
 
@@ -123,10 +130,15 @@ class History(AbstractContextManager["History"]):
         self._connection.execute(
             "DELETE FROM measurements WHERE session_id = :session_id AND case_id = :case_id", keys
         )
-        row = {"began": began, "fingerprint": digest, **measurement_row(result, measured)}
-        measurement_id = self._insert("measurements", {**keys, **row})
-        for run in run_rows(result, measured):
-            self._insert("runs", {"measurement_id": measurement_id, **run})
+        row = {"began": began, "fingerprint": digest, **measurement_row(measured)}
+        key = {"measurement_id": self._insert("measurements", {**keys, **row})}
+        arms = arms_of(result, measured)
+        for table, rows in (
+            ("metrics", metric_rows(result)),
+            ("runs", run_rows(arms)),
+            ("run_metrics", run_metric_rows(arms)),
+        ):
+            self._insert_all(table, [{**key, **row} for row in rows])
 
     def _case_id(self, case: Case) -> int:
         return self._id("cases", "name", case_row(case))
@@ -139,11 +151,14 @@ class History(AbstractContextManager["History"]):
         return found
 
     def _insert(self, table: str, row: Row, *, or_ignore: bool = False) -> int:
-        """Insert a row and give its id. The names are the code's own, the values are bound."""
-        columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
-        verb = "INSERT OR IGNORE" if or_ignore else "INSERT"
-        done = self._connection.execute(f"{verb} INTO {table} ({columns}) VALUES ({values})", row)
-        return done.lastrowid or 0
+        """Insert a row and give its id."""
+        statement = _insertion(table, tuple(row), or_ignore=or_ignore)
+        return self._connection.execute(statement, row).lastrowid or 0
+
+    def _insert_all(self, table: str, rows: Sequence[Row]) -> None:
+        """Insert rows that have the same columns."""
+        if rows:
+            self._connection.executemany(_insertion(table, tuple(rows[0])), rows)
 
     # ------------------------------------------------------------------------ reading
 
@@ -158,6 +173,14 @@ class History(AbstractContextManager["History"]):
             cursor = self._connection.cursor()
             cursor.row_factory = None
             return cursor.execute(query, values or {}).fetchall()
+
+
+@lru_cache
+def _insertion(table: str, columns: tuple[str, ...], *, or_ignore: bool = False) -> str:
+    """Write the statement that inserts a row. The names are the code's own, values are bound."""
+    verb = "INSERT OR IGNORE" if or_ignore else "INSERT"
+    values = ", ".join(f":{name}" for name in columns)
+    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({values})"
 
 
 class Recorder:
@@ -180,9 +203,9 @@ class Recorder:
         case = record.case
         result = merge(self._reported.get(case.id) or CaseResult(case=case), record)
         self._reported[case.id] = result
-        # Single devices that were measured because a speedup needed them.
+        # What was measured because a speedup is taken over it.
         others = [
-            CaseResult(case=Case.parse(case_id), measurement=measurement)
+            CaseResult(case=Case.from_id(case_id), measurement=measurement)
             for case_id, measurement in record.measurements.items()
             if case_id not in self._reported
         ]

@@ -77,8 +77,9 @@ class HistoryReport(Report):
 
         with History.open(self._file) as history:
             history.add(results)
-            for case_id, drift in drifts_of(history, results):
-                yield Note(f"history: {case_id} {history_words.drift(drift)}")
+            for series, drift in drifts_of(history, results):
+                name = f"{series.case_id}, {series.metric}"
+                yield Note(f"history: {name} {history_words.drift(drift)}")
 
 
 class MarkdownPage(FileReport):
@@ -102,7 +103,7 @@ class Page(FileReport):
         """Take the page's file, and the database of earlier sessions."""
         super().__init__(place)
         self._history_file = history_file
-        self._histories: Mapping[str, CaseHistory] = {}
+        self._histories: Mapping[str, Mapping[str, CaseHistory]] = {}
 
     def text(self, results: Results) -> str:
         """Return the page."""

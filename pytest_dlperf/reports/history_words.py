@@ -1,4 +1,4 @@
-"""Put what the history shows of a case into words, the same in terminal, page and command.
+"""Put what the history shows of a metric into words, the same in terminal, page and command.
 
 Texts may hold what results files say: who prints them makes them safe.
 """
@@ -32,18 +32,20 @@ def drift(known: Drift, percent: Callable[[float], str] = numbers.signed_percent
     )
 
 
-def change(known: ChangePoint, percent: Callable[[float], str] = numbers.signed_percent) -> str:
+def change(
+    known: ChangePoint, unit: str, percent: Callable[[float], str] = numbers.signed_percent
+) -> str:
     """Describe how far the level has changed; ``percent`` writes a difference."""
-    before, after = numbers.throughput(known.before), numbers.throughput(known.after)
+    before, after = numbers.written(known.before, unit), numbers.written(known.after, unit)
     return f"{percent(known.difference_percent)}, from {before} to {after}"
 
 
-def accepted(known: AcceptedChange) -> str:
+def accepted(known: AcceptedChange, unit: str) -> str:
     """Describe an accepted number, what it took the place of, and why."""
     is_first = known.old is None
-    old = _FIRST if is_first else f"instead of {numbers.throughput(known.old)}"
+    old = _FIRST if is_first else f"instead of {numbers.written(known.old, unit)}"
     why = "" if is_first and known.why == _FIRST else f": {known.why}"
-    return f"{numbers.throughput(known.new)}, {old}{why}"
+    return f"{numbers.written(known.new, unit)}, {old}{why}"
 
 
 def noise(known: CaseHistory) -> str | None:

@@ -72,7 +72,7 @@ def history_chart(
     xs = [along.at(time) for time in times]
     changes = [_seconds(change.at) for change in history.change_points or ()]
     changed = [along.at(time) for time in changes if along.holds(time)]
-    beyond = sum(not (up.holds(point.slowest) and up.holds(point.fastest)) for point in points)
+    beyond = sum(not (up.holds(point.lowest) and up.holds(point.highest)) for point in points)
     facts = tuple(_facts(history, drawn=len(points), beyond=beyond))
     chart = Chart(
         title=f"History of {history.case_id}: {metric.name} in {metric.unit}",
@@ -95,11 +95,13 @@ def history_chart(
         last=dots([(xs[-1], up.within(points[-1].median))]),
         facts=facts,
         changes=tuple(
-            f"{change.at[:10]}: {history_words.change(change)} (p = {change.p_value:.2g})"
+            f"{change.at[:10]}: {history_words.change(change, history.unit)} "
+            f"(p = {change.p_value:.2g})"
             for change in history.change_points or ()
         ),
         accepted_changes=tuple(
-            f"{change.at[:10]}: {history_words.accepted(change)}" for change in history.accepted
+            f"{change.at[:10]}: {history_words.accepted(change, history.unit)}"
+            for change in history.accepted
         ),
     )
 
@@ -107,11 +109,11 @@ def history_chart(
 def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) -> Iterator[Shape]:
     """Draw of each session its range, the accepted number of its day, and its median."""
     medians = [(x, up.at(point.median)) for x, point in zip(xs, points, strict=True)]
-    fastest = [(x, up.at(point.fastest)) for x, point in zip(xs, points, strict=True)]
-    slowest = [up.at(point.slowest) for point in points]
+    highest = [(x, up.at(point.highest)) for x, point in zip(xs, points, strict=True)]
+    lowest = [up.at(point.lowest) for point in points]
     levels = _steps(points, xs, up)
     yield Shape(
-        style="ranges", path=bars(fastest, slowest), key="lowest to highest run", is_clipped=True
+        style="ranges", path=bars(highest, lowest), key="lowest to highest run", is_clipped=True
     )
     yield Shape(
         style="accepted-line", path=levels, key="accepted" if levels else "", is_clipped=True
@@ -151,12 +153,12 @@ def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterato
 
 def _value_limits(points: Sequence[Night]) -> tuple[float, float]:
     """Find limits for all but a few outliers; tonight and the accepted numbers lie within."""
-    slowest = sorted(point.slowest for point in points)
-    fastest = sorted(point.fastest for point in points)
+    lowest = sorted(point.lowest for point in points)
+    highest = sorted(point.highest for point in points)
     medians = sorted(point.median for point in points)
     few = int(len(points) * OUTLIERS)
     accepted = {point.accepted for point in points if point.accepted is not None}
-    ends = (slowest[few], fastest[-1 - few], medians[few], medians[-1 - few], points[-1].median)
+    ends = (lowest[few], highest[-1 - few], medians[few], medians[-1 - few], points[-1].median)
     return limits([*ends, *accepted])
 
 
