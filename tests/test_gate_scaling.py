@@ -7,12 +7,14 @@ import pytest
 from pytest_dlperf.gate.scaling import oddities, where_lost
 from pytest_dlperf.gate.verdicts import ExpectedAlarms, expected_false_alarms
 from pytest_dlperf.model.case import Topology
-from pytest_dlperf.model.judgement import Decision, Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
+from pytest_dlperf.model.metric import RuleName, throughput
 
 
-def lost(**losses: float | None) -> str | None:
+def lost(over: str = "1n1g", /, **losses: float | None) -> str | None:
     """Topologies as ``t4n8g``: a keyword cannot begin with a digit."""
-    return where_lost({Topology.parse(name[1:]): loss for name, loss in losses.items()})
+    of = {Topology.parse(name[1:]): loss for name, loss in losses.items()}
+    return where_lost(of, smallest=Topology.parse(over))
 
 
 def test_a_loss_of_all_topologies_is_in_the_computing() -> None:
@@ -67,6 +69,31 @@ def test_what_was_not_measured_leaves_the_place_open(
     assert lost(**losses) == told
 
 
+@pytest.mark.parametrize(
+    ("over", "losses", "told"),
+    [
+        ("1n8g", {"t1n8g": 5.0, "t4n8g": 6.0},
+         "compute or inside the node (all topologies lost 5.0 to 6.0 %)"),
+        ("1n8g", {"t1n8g": None, "t2n8g": 5.0, "t4n8g": 9.0},
+         "between nodes (from 2 nodes on, lost 5.0 to 9.0 %)"),
+        ("1n8g", {"t2n8g": 5.0, "t4n8g": 5.0},
+         ("compute or inside the node or between nodes "
+         "(from 2 nodes on, lost 5.0 %; 1n8g not measured)")),
+        ("1n2g", {"t1n2g": None, "t1n4g": 5.0, "t1n8g": 5.0},
+         "inside the node (from 4 devices on, lost 5.0 %)"),
+        ("2n8g", {"t2n8g": 5.0, "t4n8g": 5.0},
+         "compute or inside the node or between nodes (all topologies lost 5.0 %)"),
+        ("2n8g", {"t4n8g": 5.0, "t8n8g": 5.0},
+         ("compute or inside the node or between nodes "
+         "(from 4 nodes on, lost 5.0 %; 2n8g not measured)")),
+    ],
+)  # fmt: skip
+def test_a_loss_has_a_place_from_any_reference_topology(
+    over: str, losses: dict[str, float | None], told: str
+) -> None:
+    assert lost(over, **losses) == told
+
+
 def test_one_lost_topology_says_nothing_of_the_place() -> None:
     assert lost(t1n1g=None, t1n8g=None, t4n8g=9.0) is None
     assert lost(t1n1g=9.0) is None
@@ -81,13 +108,13 @@ def test_odd_scaling_is_pointed_out() -> None:
     one, eight, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
     found = oddities({one: 100.0, eight: 850.0, many: 700.0}, {eight: 8.5, many: 7.0})
     assert len(found) == 2
-    assert found[0].startswith("1n8g: speedup 8.50 is above its 8 devices")
+    assert found[0].startswith("1n8g: speedup 8.50 over 1n1g is above the ideal 8 (super-linear)")
     assert found[1].startswith("4n8g: 700.00 is less than 1n8g reaches with fewer devices, 850.00")
 
 
 def test_odd_scaling_is_told_in_the_unit() -> None:
     one, two = Topology(1, 1), Topology(1, 2)
-    (found,) = oddities({one: 1132660.4, two: 9.87654}, {}, "images/s")
+    (found,) = oddities({one: 1132660.4, two: 9.87654}, {}, unit="images/s")
     assert found.startswith("1n2g: 9.877 images/s is less than 1n1g reaches")
     assert "1132660.40 images/s" in found
 
@@ -99,9 +126,19 @@ def test_usual_scaling_is_not_odd() -> None:
     assert oddities({Topology(1, 8): 800.0, Topology(4, 1): 380.0}, {}) == []
 
 
+def test_the_ideal_is_the_ratio_of_devices_to_those_of_the_reference() -> None:
+    one, node, many = Topology(1, 1), Topology(1, 8), Topology(4, 8)
+    throughputs = {one: 110.0, node: 800.0, many: 3300.0}
+    # One device reaches more than an eighth of a node: only what is larger can be super-linear.
+    (found,) = oddities(throughputs, {one: 0.1375, many: 4.125}, reference=node)
+    assert found.startswith("4n8g: speedup 4.12 over 1n8g is above the ideal 4 (super-linear)")
+    assert oddities(throughputs, {one: 0.1375, many: 3.9}, reference=node) == []
+    assert oddities(throughputs, {}, reference=None) == []
+
+
 def judged(false_alarm: float | None, rule: RuleName | None = RuleName.SEQUENTIAL) -> Judgement:
     return Judgement(
-        quantity=Quantity.THROUGHPUT,
+        metric=throughput("images/s"),
         verdict=Verdict.PASS if rule else Verdict.FAILED,
         decision=None
         if rule is None

@@ -1,4 +1,4 @@
-"""Looks over all topologies of a case: where a loss comes from, and what is odd in the scaling."""
+"""Look over all topologies of a training: where a loss comes from, what is odd in its scaling."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def where_lost(losses: Mapping[Topology, float | None]) -> str | None:
-    """Say where the loss of a case comes from: computing, inside the node or between nodes.
+def where_lost(
+    losses: Mapping[Topology, float | None], *, smallest: Topology = SINGLE_DEVICE
+) -> str | None:
+    """Say where the loss of a training comes from: computing, inside the node or between nodes.
 
     ``losses`` has every topology that was measured, with its loss in percent, or ``None`` where
-    nothing was lost. ``None`` when fewer than two topologies lost, and when a larger topology
-    did not lose what a smaller one did: then it does not follow from the scale.
+    nothing was lost. ``smallest`` is the least that the training is run on: its reference
+    topology. ``None`` when fewer than two topologies lost, and when a larger topology did not lose
+    what a smaller one did: then it does not follow from the scale.
     """
     measured = sorted(losses)
     lost = [topology for topology in measured if losses[topology] is not None]
@@ -26,23 +29,25 @@ def where_lost(losses: Mapping[Topology, float | None]) -> str | None:
     smaller = measured[: measured.index(first)]
     if measured != smaller + lost:
         return None
-    sizes = _range([loss for loss in losses.values() if loss is not None])
-    if first == SINGLE_DEVICE:
-        return f"compute (all topologies lost {sizes})"
-    inside = Topology(1, first.devices_per_node)
     suspects = [] if smaller else ["compute"]
-    if first.nodes == 1 or (inside != SINGLE_DEVICE and set(smaller) <= {SINGLE_DEVICE}):
+    joined = any(topology.devices_per_node > 1 for topology in smaller)
+    if first.devices_per_node > 1 and (first.nodes == 1 or not joined):
         suspects.append("inside the node")
     if first.nodes > 1:
         suspects.append("between nodes")
+    sizes = _range([loss for loss in losses.values() if loss is not None])
+    if first <= smallest:
+        return f"{' or '.join(suspects)} (all topologies lost {sizes})"
+    if first.nodes > 1:
         since = f"from {first.nodes} nodes on"
     else:
         since = f"from {first.devices_per_node} devices on"
     # What would tell one suspect from the next is the topology that has all but that one.
-    without = [] if smaller else [str(SINGLE_DEVICE)]
-    if suspects[-2:] == ["inside the node", "between nodes"]:
-        without.append(str(inside))
-    missing = f"; {' and '.join(without)} not measured" if len(suspects) > 1 else ""
+    without = [] if smaller else [smallest]
+    inside = Topology(1, first.devices_per_node)
+    if suspects[-2:] == ["inside the node", "between nodes"] and inside > smallest:
+        without.append(inside)
+    missing = f"; {' and '.join(map(str, without))} not measured" if without else ""
     return f"{' or '.join(suspects)} ({since}, lost {sizes}{missing})"
 
 
@@ -54,18 +59,22 @@ def _range(losses: Sequence[float]) -> str:
 def oddities(
     throughputs: Mapping[Topology, float],
     speedups: Mapping[Topology, float],
+    *,
+    reference: Topology | None = SINGLE_DEVICE,
     unit: str | None = None,
 ) -> list[str]:
-    """Find what is worth a look in the scaling of a case, and no fault.
+    """Find what is worth a look in the scaling of a training, and no fault.
 
-    A speedup above the number of devices, and a topology that is slower than one with fewer
-    devices. ``throughputs`` are medians in the unit, ``speedups`` are over one device.
+    A speedup above the ideal one, and a topology that is slower than one with fewer devices.
+    ``throughputs`` are medians in the unit, ``speedups`` are over the reference topology.
     """
     found = [
-        f"{topology}: speedup {speedup:.2f} is above its {topology.world_size} devices "
-        "(super-linear); is the single device slowed by something?"
+        f"{topology}: speedup {speedup:.2f} over {reference} is above the ideal {ideal:g} "
+        f"(super-linear); is {reference} slowed by something?"
         for topology, speedup in sorted(speedups.items())
-        if speedup > topology.world_size
+        if reference is not None
+        and topology > reference
+        and speedup > (ideal := topology.ideal_speedup(reference))
     ]
     for topology, throughput in sorted(throughputs.items()):
         faster = [

@@ -65,6 +65,10 @@ class Topology:
         """Devices in the whole run."""
         return self.nodes * self.devices_per_node
 
+    def ideal_speedup(self, over: Topology) -> float:
+        """Return how many times the devices of another topology it has: what no loss would give."""
+        return self.world_size / over.world_size
+
     def __str__(self) -> str:
         """Write the form that ``parse`` reads."""
         return f"{self.nodes}n{self.devices_per_node}g"
@@ -213,12 +217,12 @@ class Case:
 
     @property
     def ideal_speedup(self) -> float | None:
-        """How often the devices of its reference topology are in its own: what no loss would give.
+        """What its speedup would be without a loss; ``None`` without a reference topology.
 
-        ``None`` where there is no reference topology.
+        The ratio of devices, under weak scaling as under strong.
         """
         reference = self.reference_topology
-        return None if reference is None else self.topology.world_size / reference.world_size
+        return None if reference is None else self.topology.ideal_speedup(reference)
 
     def axes(self) -> dict[str, Any]:
         """Give what the id says by name: what the marker, the results file and others carry."""

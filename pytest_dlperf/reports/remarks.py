@@ -44,12 +44,14 @@ def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
                 loss = judged.loss_percent
                 is_lost = judged.verdict is Verdict.REGRESSED and not judged.recorded and loss > 0
                 losses.setdefault(metric, {})[topology] = loss if is_lost else None
+    reference = results[0].case.reference_topology
     for metric, lost in losses.items():
-        place = where_lost(lost)
+        place = where_lost(lost, smallest=reference or min(lost))
         if place is not None:
             yield f"{name}: the loss of {metric} is in {place}"
     work = medians.get(SPEEDUP_METRIC.ratio_of or "", {})
-    for oddity in oddities(work, medians.get(SPEEDUP_METRIC.name, {}), unit=unit):
+    ratios = medians.get(SPEEDUP_METRIC.name, {})
+    for oddity in oddities(work, ratios, reference=reference, unit=unit):
         yield f"{name}: {numbers.printable(oddity)}"
 
 
