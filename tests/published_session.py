@@ -8,14 +8,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gate_values import judge_speedup, judge_throughput
-
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
+from pytest_dlperf.gate.rules import Terms
+from pytest_dlperf.gate.verdicts import End, Question, decide
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import (
     Estimator,
     Fingerprint,
@@ -24,7 +24,16 @@ from pytest_dlperf.model.measurement import (
     Run,
     RunStatus,
 )
-from pytest_dlperf.model.records import AcceptedNumbers, CaseResult, with_measurements
+from pytest_dlperf.model.metric import (
+    SPEEDUP,
+    SPEEDUP_METRIC,
+    THROUGHPUT,
+    Better,
+    Metric,
+    Source,
+    throughput,
+)
+from pytest_dlperf.model.records import Accepted, CaseResult, with_measurements
 from pytest_dlperf.model.results import BaselineChange, IgnoredLog, Results
 
 if TYPE_CHECKING:
@@ -39,6 +48,13 @@ MACHINE: Final = {
     "interconnect": "nvlink",
     "network": "infiniband",
 }
+PEAK_MEMORY: Final = Metric(
+    name="peak_memory", unit="MB", better=Better.LOWER, source=Source.LOG, tolerance_percent=2.0
+)
+STEP_TIME: Final = Metric(
+    name="step_time_p50", unit="ms", better=Better.LOWER, source=Source.STEPS, is_judged=False
+)
+MEMORY_MB: Final = 14_212.0
 SOFTWARE: Final = {"driver": "535.161.08", "cuda": "12.2", "cudnn": "8.9.7", "nccl": "2.21.5"}
 
 
@@ -47,6 +63,7 @@ class Happening:
     """What is odd about one case tonight; by itself, nothing is."""
 
     factor: float = 1.0
+    memory: float = 1.0
     broken: RunStatus | None = None
     reason: str | None = None
     is_skipped: bool = False
@@ -76,25 +93,35 @@ PLENTY: Final = {
 
 
 def published(
-    happenings: Mapping[str, Happening], *, logs: Path = Path("/logs"), runs: int = 5
+    happenings: Mapping[str, Happening],
+    *,
+    logs: Path = Path("/logs"),
+    runs: int = 5,
+    declared: tuple[Metric, ...] = (),
 ) -> Results:
-    """A session of all published cases; the runs differ as those of the benchmark did."""
+    """A session of all published cases; the runs differ as those of the benchmark did.
+
+    ``declared`` are metrics beside throughput and speedup: ``PEAK_MEMORY`` and ``STEP_TIME``.
+    """
     cluster = find_cluster(ROOT / "baselines", "dlperf-v100", local="local")
     draw = random.Random(115)  # noqa: S311 - noise
     measured: dict[str, Measurement] = {}
-    baselines: dict[str, Baseline] = {}
-    units = {}
+    baselines: dict[str, dict[str, Baseline]] = {}
+    metrics = {}
     for system in sorted(cluster.systems or ()):
         for (variant, topology), entry in load_baselines(cluster, system).items():
-            case = Case.parse(f"{system}-{variant}-{topology}")
+            case = Case.from_id(f"{system}-{variant}-{topology}")
             happening = happenings.get(case.id, Happening())
-            units[system] = entry.unit
+            work = throughput(entry[THROUGHPUT].unit)
+            metrics[system] = (work, SPEEDUP_METRIC, *declared)
             noise = draw.choice((0.0015, 0.0025, 0.004, 0.004, 0.009))
             baselines[case.id] = _settled(entry, draw, noise)
             if not happening.is_skipped:
-                measured[case.id] = _measured(case, entry, draw, noise, happening, logs, runs)
+                level = entry[THROUGHPUT].accepted * happening.factor
+                numbers = [round(level * draw.gauss(1, noise), 2) for _ in range(runs)]
+                measured[case.id] = _measured(case, (work, *declared), numbers, happening, logs)
     results = [
-        _result(Case.parse(case_id), measured, baselines, happenings.get(case_id, Happening()))
+        _result(Case.from_id(case_id), measured, baselines, happenings.get(case_id, Happening()))
         for case_id in baselines
     ]
     return Results(
@@ -111,7 +138,7 @@ def published(
             "python": "3.11.7",
             "packages": {"pytest-dlperf": "0.1.0", "pytest": "8.3.4", "torch": None},
         },
-        units=units,
+        metrics=metrics,
         cases=tuple(results),
     )
 
@@ -128,7 +155,7 @@ def with_all_else(results: Results) -> Results:
         baseline_changes=(
             BaselineChange(
                 case_id="paddle-resnet50-fp16-b224-4n8g",
-                quantity="throughput",
+                metric="throughput",
                 unit="images/s",
                 old=10320.5,
                 new=10633.22,
@@ -138,57 +165,77 @@ def with_all_else(results: Results) -> Results:
     )
 
 
-def _settled(entry: Baseline, draw: random.Random, noise: float) -> Baseline:
-    """The published number with six accepted sessions behind it."""
+def _settled(
+    entry: Mapping[str, Baseline], draw: random.Random, noise: float
+) -> dict[str, Baseline]:
+    """The published numbers, that of the throughput with six accepted sessions behind it."""
+    work = entry[THROUGHPUT]
     sessions = [
-        tuple(round(entry.throughput * draw.gauss(1, noise), 2) for _ in range(5)) for _ in range(6)
+        tuple(round(work.accepted * draw.gauss(1, noise), 2) for _ in range(5)) for _ in range(6)
     ]
     accepted, *later = sessions
-    return replace(
-        entry,
+    acceptance = Acceptance(
+        at=(TONIGHT - timedelta(days=40)).isoformat(),
+        commit="9f2c4e1ab370",
+        reason="new driver 535.161.08",
+        software=SOFTWARE,
+    )
+    settled = {
+        name: replace(one, machine=MACHINE, acceptance=acceptance) for name, one in entry.items()
+    }
+    settled[THROUGHPUT] = replace(
+        settled[THROUGHPUT],
         runs=dict(enumerate(accepted, 1)),
         sessions=tuple(
             AcceptedSession(at=(TONIGHT - timedelta(days=10 - n)).isoformat(), runs=session)
             for n, session in enumerate(later)
         ),
-        machine=MACHINE,
-        accepted=Acceptance(
-            at=(TONIGHT - timedelta(days=40)).isoformat(),
-            commit="9f2c4e1ab370",
-            reason="new driver 535.161.08",
-            software=SOFTWARE,
-        ),
     )
+    settled[PEAK_MEMORY.name] = replace(
+        settled[THROUGHPUT],
+        metric=PEAK_MEMORY.name,
+        unit=PEAK_MEMORY.unit,
+        better=Better.LOWER,
+        accepted=MEMORY_MB,
+        runs=dict.fromkeys(range(1, 6), MEMORY_MB),
+        sessions=(),
+    )
+    return settled
 
 
-def _measured(  # noqa: PLR0913, PLR0917 - all that a measurement is drawn from
+def _measured(
     case: Case,
-    entry: Baseline,
-    draw: random.Random,
-    noise: float,
+    metrics: tuple[Metric, ...],
+    throughputs: list[float],
     happening: Happening,
     logs: Path,
-    runs: int,
 ) -> Measurement:
     folder = logs / case.system / str(case.topology)
-    found = [
-        Run(
-            run=number,
-            throughput=round(entry.throughput * happening.factor * draw.gauss(1, noise), 2),
-            status=RunStatus.OK,
-            log=str(folder / f"r50_b{case.batch_per_device}_{case.precision}_{number}.log"),
-            steps=100,
+    names = {metric.name for metric in metrics}
+    found = []
+    for number, value in enumerate(throughputs, 1):
+        known = {
+            THROUGHPUT: value,
+            PEAK_MEMORY.name: MEMORY_MB * happening.memory,
+            STEP_TIME.name: 1000 * case.global_batch / value,
+        }
+        found.append(
+            Run(
+                run=number,
+                metrics={name: one for name, one in known.items() if name in names},
+                status=RunStatus.OK,
+                log=str(folder / f"r50_b{case.batch_per_replica}_{case.precision}_{number}.log"),
+                steps=100,
+            )
         )
-        for number in range(1, runs + 1)
-    ]
     if happening.broken is not None:
         last = replace(
-            found[2], throughput=None, status=happening.broken, reason=happening.reason, steps=61
+            found[2], metrics={}, status=happening.broken, reason=happening.reason, steps=61
         )
         found = [*found[:2], last]
     return Measurement(
         case_id=case.id,
-        unit=entry.unit,
+        metrics=metrics,
         estimator=Estimator.PUBLISHED,
         runs=tuple(found),
         fingerprint=Fingerprint(
@@ -202,49 +249,53 @@ def _measured(  # noqa: PLR0913, PLR0917 - all that a measurement is drawn from
 def _result(
     case: Case,
     measured: Mapping[str, Measurement],
-    baselines: Mapping[str, Baseline],
+    baselines: Mapping[str, Mapping[str, Baseline]],
     happening: Happening,
 ) -> CaseResult:
-    measurement, single = measured.get(case.id), measured.get(case.single_device.id)
-    baseline = None if happening.without_baseline else baselines[case.id]
+    measurement = measured.get(case.id)
+    over = measured.get(case.reference.id) if case.reference else None
+    known = {} if happening.without_baseline else baselines[case.id]
     result = CaseResult(
         case=case,
         measurement=measurement,
-        single_device=single,
         is_whole=not happening.is_lost,
-        accepted=AcceptedNumbers.of(baseline) if baseline else None,
+        accepted={name: Accepted.of(baseline) for name, baseline in known.items()},
     )
     if measurement is None:
         skipped = Judgement(
-            quantity=Quantity.THROUGHPUT,
+            metric=throughput("samples/s"),
             verdict=Verdict.SKIPPED,
             reason="it needs 4 hosts of 8 devices, and 3 are there; --dlperf-hosts names more",
         )
-        return replace(result, judgements={Quantity.THROUGHPUT: skipped})
-    judged = judge_throughput(measurement, baseline, tolerance_percent=TOLERANCE)
+        return replace(result, judgements={THROUGHPUT: skipped})
+    end = End(measurement, known)
+    terms = Terms(tolerance_percent=TOLERANCE)
+    judgements = {
+        metric.name: decide(Question(metric, end, terms))
+        for metric in measurement.metrics
+        if metric.is_judged
+    }
     if happening.interleaved:
-        control = [
-            replace(run, throughput=(run.throughput or 0) * 1.003) for run in measurement.runs
-        ]
-        both = InterleavedRuns(
-            candidate=measurement, control=replace(measurement, runs=tuple(control))
-        )
+        both = InterleavedRuns(candidate=measurement, control=_slower(measurement))
         judged = replace(
-            judged,
+            judgements[THROUGHPUT],
             verdict=Verdict.ENVIRONMENT_SHIFT,
             reason="the accepted software is as slow tonight on the same hosts",
         )
+        judgements[THROUGHPUT] = judged
         result = replace(result, interleaved=both)
-    judgements = {Quantity.THROUGHPUT: judged}
-    if single is not None and not happening.interleaved:
-        judgements[Quantity.SPEEDUP] = judge_speedup(
-            measurement,
-            single,
-            baseline,
-            baselines[case.single_device.id],
-            tolerance_percent=TOLERANCE,
-        )
+    elif over is not None and case.is_scaled:
+        reference = End(over, baselines[over.case_id])
+        judgements[SPEEDUP] = decide(Question(SPEEDUP_METRIC, end, terms, reference))
     return with_measurements(replace(result, judgements=judgements), measured)
+
+
+def _slower(measurement: Measurement) -> Measurement:
+    runs = [
+        replace(run, metrics={THROUGHPUT: run.metrics.get(THROUGHPUT, 0) * 1.003})
+        for run in measurement.runs
+    ]
+    return replace(measurement, runs=tuple(runs))
 
 
 def year_of_nights(results: Results, nights: int = 365) -> dict[str, CaseHistory]:
@@ -253,7 +304,7 @@ def year_of_nights(results: Results, nights: int = 365) -> dict[str, CaseHistory
     found = {}
     for number, result in enumerate(results.cases):
         measured = result.measurement
-        if measured is None or measured.median is None or result.accepted is None:
+        if measured is None or not result.accepted or result.metrics()[THROUGHPUT].median is None:
             continue
         kind = ("level", "stepped", "drifting")[0 if number % 7 else 1 + number % 2]
         found[result.case.id] = _nights(result, measured, kind, nights, draw)
@@ -263,40 +314,40 @@ def year_of_nights(results: Results, nights: int = 365) -> dict[str, CaseHistory
 def _nights(
     result: CaseResult, measured: Measurement, kind: str, nights: int, draw: random.Random
 ) -> CaseHistory:
-    level = result.accepted.throughput if result.accepted else measured.median or 1.0
+    tonight = measured.samples(THROUGHPUT)
+    level = result.accepted[THROUGHPUT].number
     step = int(nights * 0.6)
     points = []
     for night in range(nights):
         at = TONIGHT - timedelta(days=nights - 1 - night)
         before = 0.955 if kind == "stepped" and night < step else 1.0
         crept = 1 - 0.00025 * max(0, night - step) if kind == "drifting" else 1.0
-        tonight = level * before * crept * draw.gauss(1, 0.003)
+        median = level * before * crept * draw.gauss(1, 0.003)
         deviation = abs(draw.gauss(0, 0.005))
         strays = draw.random() < 0.01
         points.append(
             Night(
                 started=at.isoformat(),
                 began=at.timestamp(),
-                median=tonight,
-                slowest=tonight * (1 - deviation) * (0.6 if strays else 1),
-                fastest=tonight * (1 + deviation),
+                median=median,
+                slowest=median * (1 - deviation) * (0.6 if strays else 1),
+                fastest=median * (1 + deviation),
                 runs=5,
                 accepted=level * before,
                 verdict_word="regressed" if draw.random() < 0.01 else "pass",
             )
         )
-    medians = measured.throughputs
-    judged = result.judgements[Quantity.THROUGHPUT]
+    judged = result.judgements[THROUGHPUT]
     points[-1] = points[-1]._replace(
-        median=measured.median or level,
-        slowest=min(medians),
-        fastest=max(medians),
+        median=tonight.median or level,
+        slowest=min(tonight.values),
+        fastest=max(tonight.values),
         verdict_word=judged.verdict.value,
     )
     at_step = points[step].started if kind == "stepped" else ""
     return CaseHistory(
         case_id=result.case.id,
-        unit=measured.unit,
+        unit=tonight.metric.unit,
         nights=tuple(points),
         accepted=(
             AcceptedChange(
