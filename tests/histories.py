@@ -8,14 +8,15 @@ from datetime import datetime, timedelta, timezone
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from results_makers import judged
+from results_makers import judged, metrics_of
 
 from pytest_dlperf.history.series import Day
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
-from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.metric import Metric, throughput
+from pytest_dlperf.model.records import Accepted, CaseResult
 from pytest_dlperf.model.results import Results
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 CASE = "tiny-mlp-fp32-b4-1n1g"
 UNIT = "samples/s"
+METRIC = throughput(UNIT)
 FIRST = datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=1)))
 """When the first night begins."""
 
@@ -34,43 +36,41 @@ def night(number: int) -> str:
 
 
 def measurement(
-    case_id: str, runs: Sequence[float | None], *, launched: bool = True, unit: str = UNIT
+    case_id: str, runs: Sequence[float | None], *, launched: bool = True, metric: Metric = METRIC
 ) -> Measurement:
     """A measurement with so many runs; ``None`` is one that failed."""
     return Measurement(
         case_id=case_id,
-        unit=unit,
+        metrics=(metric,),
         estimator=Estimator.STEADY,
         runs=tuple(
-            Run(
-                run=number,
-                throughput=throughput,
-                status=RunStatus.FAILED if throughput is None else RunStatus.OK,
-                reason="exit code 7" if throughput is None else None,
-            )
-            for number, throughput in enumerate(runs, 1)
+            Run(run=number, status=RunStatus.FAILED, reason="exit code 7")
+            if value is None
+            else Run(run=number, status=RunStatus.OK, metrics={metric.name: value})
+            for number, value in enumerate(runs, 1)
         ),
         fingerprint=Fingerprint(machine={"device": "H200"}, hosts=("a",)) if launched else None,
     )
 
 
-def case_result(
+def case_result(  # noqa: PLR0913 - what differs between tests, by name
     case_id: str,
     runs: Sequence[float | None],
     *,
     launched: bool = True,
     baseline: float | None = None,
     verdict: Verdict = Verdict.PASS,
+    metric: Metric = METRIC,
 ) -> CaseResult:
     """What a session came to of one case."""
-    judgement = judged(verdict, accepted=baseline, difference_percent=0.1)
+    judgement = judged(verdict, metric=metric, accepted=baseline, difference_percent=0.1)
     return CaseResult(
-        case=Case.parse(case_id),
-        measurement=measurement(case_id, runs, launched=launched),
-        accepted=AcceptedNumbers(throughput=baseline, speedup=None, estimator="steady")
-        if baseline is not None
-        else None,
-        judgements={Quantity.THROUGHPUT: judgement},
+        case=Case.from_id(case_id),
+        measurement=measurement(case_id, runs, launched=launched, metric=metric),
+        accepted={}
+        if baseline is None
+        else {metric.name: Accepted(number=baseline, estimator="steady")},
+        judgements={metric.name: judgement},
     )
 
 
@@ -90,6 +90,7 @@ def session(
         "started": night(number),
         "ended": night(number),
         "environment": {"host": "a"},
+        "metrics": metrics_of(results),
         "cases": tuple(results),
     }
     return Results(**{**fields, **more})

@@ -6,9 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Decision, Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
-from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.metric import (
+    SPEEDUP_METRIC,
+    Better,
+    Metric,
+    RuleName,
+    Source,
+    throughput,
+)
+from pytest_dlperf.model.records import Accepted, CaseResult
 from pytest_dlperf.model.results import Results
 
 if TYPE_CHECKING:
@@ -17,12 +25,17 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Fingerprint
 
 STARTED = "2026-11-20T22:00:00+01:00"
+MEMORY = Metric(name="peak_memory", unit="MB", better=Better.LOWER, source=Source.LOG)
+"""A metric of which less is better."""
+THROUGHPUT = throughput("images/s")
+NO_MORE: Mapping[Metric, Sequence[float]] = {}
 
 
 def measured_case(  # noqa: PLR0913 - what differs between tests, by name
     case_id: str,
     *throughputs: float,
     unit: str = "images/s",
+    more: Mapping[Metric, Sequence[float]] = NO_MORE,
     estimator: Estimator = Estimator.STEADY,
     speedup: float | None = None,
     broken: Sequence[RunStatus] = (),
@@ -30,35 +43,50 @@ def measured_case(  # noqa: PLR0913 - what differs between tests, by name
     fingerprint: Fingerprint | None = None,
     baseline: float | None = None,
 ) -> CaseResult:
-    """A case with runs of these throughputs, then broken ones; passed, unless told otherwise."""
-    runs = [
-        Run(run=number, throughput=value, status=RunStatus.OK, log=f"logs/{number}.log", steps=100)
-        for number, value in enumerate(throughputs, 1)
-    ]
-    runs += [
-        Run(run=number, throughput=None, status=status, reason="out of luck")
-        for number, status in enumerate(broken, len(runs) + 1)
-    ]
+    """A case with runs of these throughputs, then broken ones; passed, unless told otherwise.
+
+    ``more`` are the runs' numbers of other metrics. With a ``speedup`` its reference topology was
+    measured as well.
+    """
+    judged_by = throughput(unit)
     measurement = Measurement(
         case_id=case_id,
-        unit=unit,
         estimator=estimator,
-        runs=tuple(runs),
+        metrics=(judged_by, *more),
+        runs=(
+            *whole_runs({judged_by: throughputs, **more}),
+            *(
+                Run(run=number, status=status, reason="out of luck")
+                for number, status in enumerate(broken, len(throughputs) + 1)
+            ),
+        ),
         fingerprint=fingerprint,
     )
-    accepted = measurement.median if baseline is None else baseline
+    median = measurement.samples(judged_by.name).median
+    numbers = {judged_by.name: median if baseline is None else baseline, "speedup": speedup}
+    case = Case.from_id(case_id)
     return CaseResult(
-        case=Case.parse(case_id),
+        case=case,
         measurement=measurement,
-        speedup=speedup,
-        accepted=None
-        if accepted is None
-        else AcceptedNumbers(throughput=accepted, speedup=speedup, estimator=estimator.value),
+        reference=None
+        if speedup is None or case.reference is None
+        else replace(
+            measurement,
+            case_id=case.reference.id,
+            metrics=(judged_by,),
+            runs=whole_runs({judged_by: [value / speedup for value in throughputs]}),
+        ),
+        accepted={
+            name: Accepted(number=number, estimator=estimator.value)
+            for name, number in numbers.items()
+            if number is not None
+        },
         judgements={
-            Quantity.THROUGHPUT: judged(
+            judged_by.name: judged(
                 verdict,
-                measured=measurement.median,
-                accepted=accepted,
+                metric=judged_by,
+                measured=median,
+                accepted=numbers[judged_by.name],
                 difference_percent=0.1,
                 interval_percent=(-0.5, 0.7),
             )
@@ -66,22 +94,37 @@ def measured_case(  # noqa: PLR0913 - what differs between tests, by name
     )
 
 
+def whole_runs(numbers: Mapping[Metric, Sequence[float]]) -> tuple[Run, ...]:
+    """Runs that are ok, with their numbers of each metric."""
+    names = [metric.name for metric in numbers]
+    return tuple(
+        Run(
+            run=number,
+            status=RunStatus.OK,
+            metrics=dict(zip(names, values, strict=True)),
+            log=f"logs/{number}.log",
+            steps=100,
+        )
+        for number, values in enumerate(zip(*numbers.values(), strict=True), 1)
+    )
+
+
 def judged(
     verdict: Verdict,
     *,
-    quantity: Quantity = Quantity.THROUGHPUT,
+    metric: Metric = THROUGHPUT,
     measured: float | None = None,
     accepted: float | None = None,
     **decision: Any,
 ) -> Judgement:
     """A judgement by the tolerance, compared with the accepted number unless told otherwise."""
-    judgement = Judgement(quantity=quantity, verdict=verdict, measured=measured, accepted=accepted)
+    judgement = Judgement(metric=metric, verdict=verdict, measured=measured, accepted=accepted)
     return decided(judgement, **decision)
 
 
 def with_judgement(result: CaseResult, judgement: Judgement) -> CaseResult:
-    """The case with this judgement on its quantity."""
-    return replace(result, judgements={**result.judgements, judgement.quantity: judgement})
+    """The case with this judgement on its metric."""
+    return replace(result, judgements={**result.judgements, judgement.metric.name: judgement})
 
 
 def decided(judgement: Judgement, **decision: Any) -> Judgement:
@@ -107,8 +150,8 @@ def even_case(level: float, case_id: str, *, runs: int = 5, **more: object) -> C
 
 def unmeasured_case(case_id: str, verdict: Verdict, reason: str) -> CaseResult:
     """A case without any run."""
-    judgement = Judgement(quantity=Quantity.THROUGHPUT, verdict=verdict, reason=reason)
-    return CaseResult(case=Case.parse(case_id), judgements={Quantity.THROUGHPUT: judgement})
+    judgement = Judgement(metric=THROUGHPUT, verdict=verdict, reason=reason)
+    return CaseResult(case=Case.from_id(case_id), judgements={THROUGHPUT.name: judgement})
 
 
 def session(
@@ -127,6 +170,22 @@ def session(
         ended="2026-11-20T23:00:00+01:00",
         environment=environment
         or {"host": "pc", "python": "3.11.7", "packages": {"torch": "2.13"}},
-        units={"paddle-resnet50": "images/s"},
+        metrics=metrics_of(cases),
         cases=cases,
     )
+
+
+def metrics_of(cases: Sequence[CaseResult]) -> dict[str, tuple[Metric, ...]]:
+    """What the systems of these cases measure: what any of their cases has, and the speedup."""
+    known: dict[str, dict[str, Metric]] = {"paddle-resnet50": {}}
+    for result in cases:
+        names = known.setdefault(result.case.system, {})
+        for measurement in (result.measurement, result.reference):
+            for metric in measurement.metrics if measurement is not None else ():
+                names.setdefault(metric.name, metric)
+    return {
+        system: tuple(
+            ({THROUGHPUT.name: THROUGHPUT, SPEEDUP_METRIC.name: SPEEDUP_METRIC} | names).values()
+        )
+        for system, names in known.items()
+    }
