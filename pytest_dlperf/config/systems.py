@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.cases import CASES, FLOPS_KEYS, Flops, name_shape, named_cases
+from pytest_dlperf.config.metrics import METRICS, metrics_of, unit_shape
 from pytest_dlperf.files.shapes import (
     ByKind,
     Choice,
@@ -21,14 +22,15 @@ from pytest_dlperf.files.shapes import (
 from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
 from pytest_dlperf.logs.formats import LogFormat, custom_format
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric, throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
+    from pytest_dlperf.logs.declared import DeclaredMetric
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.metric import Metric
 
 # A whole system that is skipped or expected to fail would be a green that means nothing.
 _TAKEN_MARKS: Final = (
@@ -62,17 +64,16 @@ class System:
     tolerance_percent: float = DEFAULT_TOLERANCE_PERCENT
     marks: tuple[str, ...] = ()
     later_launch: Later[LaunchSpec] | None = None
+    metrics: tuple[Metric, ...]
+    """What a run of it may have: throughput and speedup, built-in and declared ones."""
+    declared: tuple[DeclaredMetric, ...] = ()
+    """Those of them that its logs print."""
     file: Path
 
     @property
     def id(self) -> str:
         """The name that cases, baselines and options know the system by."""
         return f"{self.framework}-{self.model}"
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """What a run of it may have: the throughput, what is derived from it, and all others."""
-        return throughput(self.unit), SPEEDUP_METRIC
 
     @property
     def launch(self) -> LaunchSpec | None:
@@ -144,12 +145,6 @@ class _Kept(Shape[YamlValue]):
         return {}
 
 
-def _unit(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError(f"the unit {text!r} is not one line of plain text")
-    return text
-
-
 def _log_name(text: str) -> str:
     if "/" in text or not text.isprintable() or text.startswith("."):
         raise ValueError(f"a log's name cannot begin with {text!r}")
@@ -194,7 +189,7 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
         Key("model", name_shape("model"), "The model, as in resnet50.", required=True),
         Key(
             "unit",
-            Text("a unit such as images/s").parsed(_unit),
+            unit_shape("images/s"),
             "What throughput counts, as in images/s.",
             required=True,
         ),
@@ -226,6 +221,7 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
             required=True,
         ),
         *FLOPS_KEYS,
+        Key("metrics", METRICS, "What is judged or recorded beside throughput and speedup."),
         Key("repeats", Integer(1), f"How often a case is run; default: {DEFAULT_REPEATS}."),
         Key(
             "tolerance_percent",
@@ -265,6 +261,12 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
         return None
     log_name, log_format = parts.pop("log")
     parts["cases"] = cases
+    parts["metrics"], parts["declared"] = metrics_of(
+        parts["unit"],
+        parts.get("metrics", {}),
+        is_launched=launch is not None,
+        has_flops=any(case.flops_per_sample is not None for case in cases),
+    )
     return System(
         log_name=log_name, log_format=log_format, later_launch=launch, file=root.file, **parts
     )

@@ -197,28 +197,38 @@ class Integer(Shape[int]):
 
 
 class Number(Shape[float]):
-    """A finite number above zero, or zero too where that is allowed."""
+    """A finite number above zero, or zero too where that is allowed, or any with ``any_sign``."""
 
-    def __init__(self, *, or_zero: bool = False, below: float = math.inf, unit: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        or_zero: bool = False,
+        any_sign: bool = False,
+        below: float = math.inf,
+        unit: str = "",
+    ) -> None:
         """Take numbers up to ``below``, which count ``unit``."""
         limit = f" and < {below:g}" if math.isfinite(below) else ""
-        self.allowed = f"a finite number {'≥' if or_zero else '>'} 0{limit}" + (
-            f", in {unit}" if unit else ""
-        )
+        least = "" if any_sign else f" {'≥' if or_zero else '>'} 0"
+        self.allowed = f"a finite number{least}{limit}" + (f", in {unit}" if unit else "")
         self._or_zero = or_zero
+        self._any_sign = any_sign
         self._below = below
 
     def _read(self, value: YamlValue) -> float | None:
         # Not the tag: YAML 1.1 takes 1e5 for text.
         if value.kind == "scalar" and not value.is_quoted and _NUMBER.fullmatch(value.scalar):
             number = float(value.scalar)
-            if 0 < number < self._below or (self._or_zero and number == 0):
+            least = -math.inf if self._any_sign else 0
+            if least < number < self._below or (self._or_zero and number == 0):
                 return number
         value.fault_found(self.allowed)
         return None
 
     def _schema(self) -> dict[str, Any]:
         lowest = {"minimum": 0} if self._or_zero else {"exclusiveMinimum": 0}
+        if self._any_sign:
+            lowest = {}
         limit = {"exclusiveMaximum": self._below} if math.isfinite(self._below) else {}
         return {"type": "number", **lowest, **limit}
 
@@ -328,7 +338,7 @@ class Record(Shape[T]):
 
     Keys that are absent are left to the builder's own defaults; after a mistake it is not called.
     Keys beyond the known ones are mistakes, or of the shape ``others``, and then given by their
-    names.
+    names, which an editor checks against ``other_names``.
     """
 
     def __init__(
@@ -337,6 +347,7 @@ class Record(Shape[T]):
         *keys: Key,
         allowed: str = "",
         others: Shape[Any] | None = None,
+        other_names: str = "",
     ) -> None:
         """Take mappings with these keys."""
         names = [key.name for key in keys]
@@ -344,6 +355,7 @@ class Record(Shape[T]):
         self._build = build
         self._keys = {key.name: key for key in keys}
         self._others = others
+        self._other_names = other_names
 
     def _read(self, value: YamlValue) -> T | None:
         faults = value.faults
@@ -375,9 +387,11 @@ class Record(Shape[T]):
 
     def _schema(self) -> dict[str, Any]:
         required = [key.name for key in self._keys.values() if key.is_required]
+        names = self._other_names
         return {
             "type": "object",
             **({"required": required} if required else {}),
+            **({"propertyNames": {"pattern": f"^({names})$"}} if names else {}),
             "properties": {
                 key.name: {"description": key.description, **key.shape.json_schema()}
                 for key in self._keys.values()

@@ -12,12 +12,13 @@ number counts only with the text that follows it.
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.expressions import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -379,24 +380,9 @@ def custom_format(
         ValueError: The expression or another value cannot be used; the message says why.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            pattern = re.compile(record.encode(), re.MULTILINE)
-    except Warning as warning:
-        raise ValueError(
-            f"log format {name!r}: {record!r} will not mean the same everywhere: {warning}"
-        ) from warning
-    except (re.error, RecursionError, OverflowError, UnicodeEncodeError) as error:
-        raise ValueError(
-            f"log format {name!r}: {record!r} is no regular expression: {error}"
-        ) from error
-    if pattern.search(b"") is not None:
-        raise ValueError(
-            f"log format {name!r}: {record!r} matches the empty text; "
-            "it must name some text of a record"
-        )
-    if re.search(r"(?<!\\)(?:\\\\)*\\A", record):
-        raise ValueError(f"log format {name!r}: write ^ for the begin of a line, not \\A")
+        pattern = compiled(record)
+    except ValueError as error:
+        raise ValueError(f"log format {name!r}: {error}") from error
     if first_step is not None and first_step < 0:
         raise ValueError(f"log format {name!r}: first_step is 0 or above, not {first_step}")
     try:

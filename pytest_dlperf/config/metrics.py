@@ -1,0 +1,226 @@
+"""The ``metrics`` of a system file: what is judged or recorded beside throughput and speedup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.files.shapes import (
+    ByKind,
+    Choice,
+    Key,
+    Number,
+    Record,
+    Shape,
+    Text,
+    YesNo,
+    one_of,
+)
+from pytest_dlperf.logs.builtin import (
+    FIRST_STEP_TIME,
+    MFU,
+    PER_DEVICE,
+    STEP_TIMES,
+    builtin_metrics,
+)
+from pytest_dlperf.logs.declared import DeclaredMetric, Over, WhichNode, declared_metric
+from pytest_dlperf.model.case import NAME_PATTERN, check_name
+from pytest_dlperf.model.metric import (
+    SPEEDUP,
+    THROUGHPUT,
+    Better,
+    Metric,
+    RuleName,
+    Sanity,
+    Source,
+    Statistic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.files.yamlfile import YamlValue
+
+_AXES: Final = (
+    "batch",
+    "batch_per_device",
+    "batch_per_replica",
+    "case",
+    "devices_per_node",
+    "framework",
+    "global_batch",
+    "layout",
+    "metric",
+    "model",
+    "nodes",
+    "option",
+    "options",
+    "parallel",
+    "precision",
+    "reference",
+    "reference_topology",
+    "sequence_length",
+    "system",
+    "topology",
+)
+"""What names a case; a metric of that name could not be told from it where tests are chosen."""
+
+_ALWAYS_JUDGED: Final = (THROUGHPUT, SPEEDUP)
+_MEANINGS: Final = {
+    THROUGHPUT: "Work per second over all devices.",
+    SPEEDUP: "How many times the throughput of the reference topology is reached.",
+    PER_DEVICE: "Work per second and device.",
+    **dict.fromkeys(STEP_TIMES, "Time of single steps, of the slowest rank."),
+    FIRST_STEP_TIME: "From the launch to the end of the first step.",
+    MFU: "Model FLOPs utilisation: what the model needs, over the devices' peak.",
+}
+
+
+def unit_shape(example: str) -> Shape[str]:
+    """Give the shape of a unit."""
+
+    def parse(text: str) -> str:
+        if not text.isprintable():
+            raise ValueError(f"the unit {text!r} is not one line of plain text")
+        return text
+
+    return Text(f"a unit such as {example}").parsed(parse)
+
+
+_JUDGING: Final = (
+    Key(
+        "tolerance_percent",
+        Number(below=100, unit="percent"),
+        "How much worse the median may be than an accepted number that has no tolerance of its "
+        "own; default: the system's.",
+    ),
+    Key("rule", one_of(RuleName), "The rule that decides; default: what the baseline allows."),
+)
+_JUDGED: Final = Key(
+    "judged", YesNo(), "false: record and show it, without a test.", argument="is_judged"
+)
+_BOUND: Final = Number(any_sign=True)
+_SANITY: Final[Shape[Sanity]] = ByKind(
+    scalar=Choice(("finite", "falls"), otherwise="a mapping").parsed(
+        lambda word: Sanity(falls=word == "falls")
+    ),
+    mapping=Record(
+        Sanity,
+        Key("finite", YesNo(), "Whether no number may be NaN or infinite; default: true."),
+        Key("falls", YesNo(), "Whether the window's second half has a lower median."),
+        Key("below", _BOUND, "What each number of the window lies below."),
+        Key("above", _BOUND, "What each number of the window lies above."),
+    ),
+)
+_UNIT: Final = unit_shape("MB")
+_DECLARED: Final = Record(
+    dict[str, Any],
+    Key(
+        "record",
+        Text("a regular expression"),
+        "A Python regular expression for one printed number, with the named group value, and "
+        "optionally step, rank and unit.",
+        required=True,
+    ),
+    Key("unit", _UNIT, "The unit that the number is kept and shown in."),
+    Key("printed_in", _UNIT, "The unit that the log prints it in, where it is another."),
+    Key("better", one_of(Better), "Which direction is better; with it, a baseline is held."),
+    Key("statistic", one_of(Statistic), "What makes one number of all; default: median."),
+    Key("node", one_of(WhichNode), "The nodes whose logs have it; default: first."),
+    Key("over", one_of(Over), "The part of the run whose numbers count; default: window."),
+    *_JUDGING,
+    Key("sanity", _SANITY, "What each run has to fulfil, whatever was accepted."),
+    _JUDGED,
+)
+
+
+def _checked(entries: dict[str, dict[str, Any]], place: YamlValue) -> dict[str, dict[str, Any]]:
+    """Take what depends on a metric's name."""
+    for name, entry in entries.items():
+        if name not in _MEANINGS:
+            try:
+                _check_entry(name, entry)
+                entry["declared"] = _declared(name, entry)
+            except ValueError as error:
+                place.at(name).fault(str(error))
+    return entries
+
+
+def _check_entry(name: str, entry: dict[str, Any]) -> None:
+    check_name("metric", name)
+    if name in _AXES:
+        raise ValueError(
+            f"{name!r} is what cases are chosen by; give the metric another name, such as "
+            f"'measured_{name}'"
+        )
+    if name == "loss":
+        entry.setdefault("sanity", Sanity())
+    if not (entry.keys() & {"better", "sanity"} or entry.get("is_judged") is False):
+        raise ValueError(
+            "nothing says how it is judged; give 'better' (higher or lower) to hold it against "
+            "a baseline, 'sanity' to check each run, or 'judged: false' to record it only"
+        )
+    if "better" not in entry and entry.keys() & {"tolerance_percent", "rule"}:
+        raise ValueError(
+            "a tolerance or a rule needs 'better' (higher or lower): without it, no baseline is "
+            "held"
+        )
+
+
+def _declared(name: str, entry: Mapping[str, Any]) -> DeclaredMetric:
+    given = {key: entry[key] for key in ("record", "printed_in", "node", "over") if key in entry}
+    whole_run = entry.get("over") is Over.RUN
+    metric = Metric(
+        name=name,
+        unit=entry.get("unit", ""),
+        better=entry.get("better"),
+        source=Source.LOG,
+        statistic=entry.get("statistic", Statistic.LAST if whole_run else Statistic.MEDIAN),
+        **{
+            key: entry[key]
+            for key in ("tolerance_percent", "rule", "sanity", "is_judged")
+            if key in entry
+        },
+    )
+    return declared_metric(metric, **given)
+
+
+METRICS: Final[Shape[dict[str, dict[str, Any]]]] = Record(
+    dict[str, Any],
+    *(
+        Key(
+            name,
+            Record(dict[str, Any], *_JUDGING, *(() if name in _ALWAYS_JUDGED else (_JUDGED,))),
+            meaning,
+        )
+        for name, meaning in _MEANINGS.items()
+    ),
+    allowed="a mapping of names to metrics",
+    others=_DECLARED,
+    other_names=NAME_PATTERN,
+).placed(_checked)
+
+
+def metrics_of(
+    unit: str,
+    entries: Mapping[str, Mapping[str, Any]],
+    *,
+    is_launched: bool,
+    has_flops: bool,
+) -> tuple[tuple[Metric, ...], tuple[DeclaredMetric, ...]]:
+    """Give the metrics of a system, throughput and speedup first, and those of its logs.
+
+    Built-in ones are judged where ``entries`` name them, and else recorded as far as they cost
+    nothing: step times need to be named.
+    """
+    metrics = []
+    for name, metric in builtin_metrics(unit).items():
+        entry = entries.get(name)
+        if entry is not None:
+            metrics.append(replace(metric, **{"is_judged": True, **entry}))
+        elif name not in STEP_TIMES and (
+            {FIRST_STEP_TIME: is_launched, MFU: has_flops}.get(name, True)
+        ):
+            metrics.append(metric)
+    declared = tuple(entry["declared"] for entry in entries.values() if "declared" in entry)
+    return (*metrics, *(each.metric for each in declared)), declared

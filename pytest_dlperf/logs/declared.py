@@ -1,0 +1,106 @@
+"""Metrics that a system declares: which numbers of its logs they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.expressions import compiled, literal_of
+from pytest_dlperf.logs.units import worth
+
+if TYPE_CHECKING:
+    import re
+
+    from pytest_dlperf.model.metric import Metric
+
+_GROUPS: Final = ("value", "step", "rank", "unit")
+
+
+class WhichNode(str, Enum):
+    """The nodes whose logs hold a metric."""
+
+    FIRST = "first"
+    LAST = "last"
+    ANY = "any"
+    """At least one of them; the numbers of all that do are taken."""
+    EACH = "each"
+
+
+class Over(str, Enum):
+    """The part of a run whose numbers are taken."""
+
+    WINDOW = "window"
+    """The steps that are measured."""
+    RUN = "run"
+    """All of the log: numbers that are printed once, at the begin or at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredMetric:
+    """A metric whose numbers the log prints, and how to find them.
+
+    ``record`` has the group ``value``, and may have ``step``, ``rank`` and ``unit``. It is matched
+    within single lines. ``literal`` stands in each of its matches, unless it is empty.
+    """
+
+    metric: Metric
+    record: re.Pattern[bytes]
+    literal: bytes
+    printed_in: str
+    """The unit of the printed numbers, where they do not say it themselves."""
+    node: WhichNode
+    over: Over
+
+    @property
+    def has_step(self) -> bool:
+        """Whether each number says which step it is of."""
+        return "step" in self.record.groupindex
+
+    def worth(self, unit: bytes | None) -> float:
+        """Return what a printed number is multiplied by; ``unit`` is what the group took.
+
+        Raises:
+            ValueError: The unit is not known.
+        """
+        return _worth(self.printed_in if unit is None else unit.decode(), self.metric.unit)
+
+
+@lru_cache(maxsize=256)
+def _worth(printed: str, kept: str) -> float:
+    return worth(printed, kept)
+
+
+def declared_metric(
+    metric: Metric,
+    *,
+    record: str,
+    printed_in: str | None = None,
+    node: WhichNode = WhichNode.FIRST,
+    over: Over = Over.WINDOW,
+) -> DeclaredMetric:
+    """Say how a log shows a metric, as a system file declares it.
+
+    Raises:
+        ValueError: The expression or the unit cannot be used; the message says why.
+    """
+    pattern = compiled(record)
+    unknown = sorted(pattern.groupindex.keys() - set(_GROUPS))
+    if unknown:
+        raise ValueError(f"{record!r} has the group {unknown[0]}; known are {', '.join(_GROUPS)}")
+    if "value" not in pattern.groupindex:
+        raise ValueError(
+            f"{record!r} has no group 'value'; write (?P<value>[-+.0-9eE]+) where the number stands"
+        )
+    if printed_in is None:
+        printed_in = metric.unit
+    worth(printed_in, metric.unit)
+    return DeclaredMetric(
+        metric=metric,
+        record=pattern,
+        literal=literal_of(record),
+        printed_in=printed_in,
+        node=node,
+        over=over,
+    )
