@@ -95,7 +95,7 @@ def run(launcher: Launcher, hosts: Sequence[Host], system: System, folder: Path)
     watch = RunWatch(
         readings,
         folders=[log.parent for log in logs],
-        global_batch=case.global_batch,
+        work_of_step=case.global_batch,
         first_step_limit_s=spec.first_step_limit_s,
         step_limit_s=spec.step_limit_s,
         end_early=True,

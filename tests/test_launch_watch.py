@@ -68,7 +68,7 @@ class Watched:
             readings,
             **{
                 "folders": [log.parent for log in self.logs],
-                "global_batch": self.case.global_batch,
+                "work_of_step": self.case.global_batch,
                 "first_step_limit_s": FIRST_LIMIT,
                 "step_limit_s": LIMIT,
                 "end_early": True,

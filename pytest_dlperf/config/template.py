@@ -28,9 +28,9 @@ _CASE_FIELDS: Final[Mapping[str, tuple[type, Callable[[Case], str | int | None]]
     "devices_per_node": (int, attrgetter("topology.devices_per_node")),
     "world_size": (int, attrgetter("topology.world_size")),
     "replicas": (int, attrgetter("replicas")),
-    "batch_per_device": (int, lambda case: _batch_per(case, case.topology.world_size)),
+    "batch_per_device": (int, lambda case: case.batch_per(case.topology.world_size)),
     "batch_per_replica": (int, attrgetter("batch_per_replica")),
-    "batch_per_node": (int, lambda case: _batch_per(case, case.topology.nodes)),
+    "batch_per_node": (int, lambda case: case.batch_per(case.topology.nodes)),
     "global_batch": (int, attrgetter("global_batch")),
     "sequence_length": (int, attrgetter("sequence_length")),
     "tp": (int, attrgetter("layout.tp")),
@@ -152,9 +152,3 @@ def _reckon(arithmetic: re.Match[str], values: Mapping[str, object]) -> str:
     number, operation, other = arithmetic.groups()
     result = _OPERATORS[operation](Fraction(str(values[number])), Fraction(other))
     return str(result) if result.denominator == 1 else repr(float(result))
-
-
-def _batch_per(case: Case, parts: int) -> int | None:
-    """Give the samples of each device or node; ``None`` where a replica takes more than one."""
-    replicas, rest = divmod(case.replicas, parts)
-    return None if rest else replicas * case.batch_per_replica

@@ -71,8 +71,8 @@ class Progress:
 class _Pace:
     """The rate at which steps are seen: for the reader, never a measurement."""
 
-    def __init__(self, batch: int) -> None:
-        self._batch = batch
+    def __init__(self, work_of_step: int) -> None:
+        self._work_of_step = work_of_step
         self._mark: tuple[int, float] | None = None
         self._last = (0, 0.0)
         self._warm = False
@@ -91,7 +91,7 @@ class _Pace:
     @property
     def throughput(self) -> float | None:
         duration = self.seconds(1)
-        return self._batch / duration if self._warm and duration else None
+        return self._work_of_step / duration if self._warm and duration else None
 
     def seconds(self, steps: int) -> float | None:
         """Estimate the time for so many steps; during the warm-up, by the steps of the warm-up."""
@@ -112,7 +112,7 @@ class RunWatch:
         readings: Sequence[LogReading],
         *,
         folders: Iterable[Path],
-        global_batch: int,
+        work_of_step: int,
         first_step_limit_s: float,
         step_limit_s: float,
         end_early: bool,
@@ -137,7 +137,7 @@ class RunWatch:
         self._free_bytes = free_bytes
         self._folders = frozenset(folders)
         self._next_disk_check: float | None = None
-        self._pace = _Pace(global_batch)
+        self._pace = _Pace(work_of_step)
         self._on_progress = on_progress
         self._progress: Progress | None = None
         self._reported_at: float | None = None

@@ -80,7 +80,10 @@ class FactCheck:
         """Find the first thing that the log's header says otherwise than the case."""
         broken: tuple[int, Fact, str] | None = None
         for fact in self._facts:
-            declared = str(fact.declared(self._case))
+            known = fact.declared(self._case)
+            if known is None:
+                continue
+            declared = str(known)
             for match in fact.pattern.finditer(region.buffer, 0, end):
                 found = match[1].decode(errors="replace")
                 if found != declared and (broken is None or match.start(1) < broken[0]):

@@ -183,11 +183,11 @@ def _timing_names() -> str:
 
 
 _WORLD_SIZE: Final = attrgetter("topology.world_size")
-_BATCH_PER_DEVICE: Final = attrgetter("batch_per_replica")
+_BATCH_PER_REPLICA: Final = attrgetter("batch_per_replica")
 
 
-def _batch_per_node(case: Case) -> int:
-    return case.batch_per_replica * case.topology.devices_per_node
+def _batch_per_node(case: Case) -> int | None:
+    return case.batch_per(case.topology.nodes)
 
 
 def _fact(name: str, pattern: bytes, declared: Callable[[Case], object]) -> Fact:
@@ -242,7 +242,7 @@ _DLLOGGER: Final = LogFormat(
     stamps_sort=True,
     even_epochs=True,
     facts=(
-        _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_DEVICE),
+        _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
         _fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _WORLD_SIZE),
     ),
     # NVIDIADeepLearningExamples/PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
@@ -279,7 +279,7 @@ _PLSC: Final = LogFormat(
     rate_scope=RateScope.GLOBAL,
     settling_steps=1,
     facts=(
-        _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_DEVICE),
+        _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
         _fact("num_trainers", rb"num_trainers: " + _COUNT, _WORLD_SIZE),
     ),
     # The extraction script of the arcface benchmark: means over the lines of all ranks.
@@ -326,7 +326,7 @@ _DLPERF: Final = LogFormat(
             ("world_size", _WORLD_SIZE),
             ("nodes", attrgetter("topology.nodes")),
             ("devices_per_node", attrgetter("topology.devices_per_node")),
-            ("batch_per_device", _BATCH_PER_DEVICE),
+            ("batch_per_device", _BATCH_PER_REPLICA),
             ("precision", attrgetter("precision")),
         )
     ),

@@ -231,12 +231,12 @@ def check_epochs(turned_inside: bool, interval: int) -> None:
 
 
 def global_rate(log_format: LogFormat, rate: float, case: Case) -> float:
-    """Scale a printed speed to all devices."""
+    """Scale a printed speed to all replicas: the ranks of one share its samples."""
     if log_format.rate_scope is RateScope.GLOBAL:
         return rate
     if log_format.rate_scope is RateScope.NODE:
-        return rate * case.topology.nodes
-    return rate * case.topology.world_size
+        return rate * min(case.topology.nodes, case.replicas)
+    return rate * case.replicas
 
 
 def step_seconds(log_format: LogFormat, text: bytes, offset: int) -> float:

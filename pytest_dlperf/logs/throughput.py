@@ -68,6 +68,8 @@ class LogReading:
     log_format: LogFormat
     window: Window
     estimator: Estimator
+    unit: str = "samples/s"
+    """What throughput counts: tokens, or else samples of whatever name."""
     buffer_size: int = BUFFER_SIZE
     """Bytes to read at once; the result does not depend on it."""
 
@@ -210,6 +212,8 @@ class LogReading:
         if self._in_header:
             raise _no_steps(file, self.log_format, self._contradiction, empty=not reader.position)
         estimate = self._collector.estimate()
+        sample = self.case.worth_of_sample(self.unit)
+        estimate = replace(estimate, throughput=estimate.throughput * sample)
         self._facts.check_devices()
         if not (math.isfinite(estimate.throughput) and estimate.throughput > 0):
             raise BrokenContractError(

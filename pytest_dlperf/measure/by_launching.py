@@ -265,13 +265,14 @@ class LaunchMeasurer:
                 log_format=system.log_format,
                 window=system.window,
                 estimator=self.estimator,
+                unit=system.unit,
             )
             for path in (logs[:1] if head_only else logs)
         ]
         watch = RunWatch(
             readings,
             folders=[path.parent for path in logs],
-            global_batch=case.global_batch,
+            work_of_step=case.work_of_step(system.unit),
             first_step_limit_s=spec.first_step_limit_s,
             step_limit_s=spec.step_limit_s,
             end_early=not spec.run_to_end,

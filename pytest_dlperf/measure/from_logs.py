@@ -83,6 +83,7 @@ class LogMeasurer:
             log_format=system.log_format,
             window=system.window,
             estimator=self.estimator,
+            unit=system.unit,
         ).finish()
         return with_last_line(read, path)
 

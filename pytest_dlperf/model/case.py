@@ -191,17 +191,33 @@ class Case:
         """Weak or strong: what stays the same over the topologies of this training."""
         return self.work.scaling
 
+    def batch_per(self, parts: int) -> int | None:
+        """Samples that each of so many equal parts of the devices takes in one step.
+
+        ``None`` where a replica is spread over several of them.
+        """
+        replicas, rest = divmod(self.replicas, parts)
+        return None if rest else replicas * self.batch_per_replica
+
+    def worth_of_sample(self, unit: str) -> int:
+        """Count what a sample is in what a throughput's unit counts: its tokens, else 1.
+
+        Raises:
+            ValueError: The unit counts tokens, and the case has no sequence length.
+        """
+        if not counts_tokens(unit):
+            return 1
+        if self.sequence_length is None:
+            raise ValueError(f"{self.id} has no sequence_length, so that {unit} cannot be counted")
+        return self.sequence_length
+
     def work_of_step(self, unit: str) -> int:
         """Count what a step does, in what a throughput's unit counts: tokens, else samples.
 
         Raises:
             ValueError: The unit counts tokens, and the case has no sequence length.
         """
-        if not counts_tokens(unit):
-            return self.global_batch
-        if self.sequence_length is None:
-            raise ValueError(f"{self.id} has no sequence_length, so that {unit} cannot be counted")
-        return self.global_batch * self.sequence_length
+        return self.global_batch * self.worth_of_sample(unit)
 
     @property
     def reference(self) -> Case | None:
