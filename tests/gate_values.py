@@ -10,6 +10,7 @@ from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.verdicts import End, Question, decide
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source, throughput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,79 +19,100 @@ if TYPE_CHECKING:
 
 CASE = "paddle-resnet50-fp32-b128-1n8g"
 SINGLE = "paddle-resnet50-fp32-b128-1n1g"
-UNIT = "images/s"
+METRIC = throughput("images/s")
+TIME = Metric(name="step_time", unit="ms", better=Better.LOWER, source=Source.STEPS)
+"""A metric that is better the lower it is."""
 PLACE = "baselines/x/y.yaml:7"
 EVEN = (985.0, 992.0, 1000.0, 1008.0, 1015.0)
 """Five runs that differ by 1 %."""
 
 
-def measured(*throughputs: float, name: str = CASE) -> Measurement:
-    """Sound runs of these throughputs."""
+def measured(*values: float, name: str = CASE, metric: Metric = METRIC) -> Measurement:
+    """Sound runs with these numbers."""
     return Measurement(
         case_id=name,
-        unit=UNIT,
+        metrics=(metric,),
         estimator=Estimator.STEADY,
-        runs=tuple(
-            Run(run=number, throughput=throughput, status=RunStatus.OK)
-            for number, throughput in enumerate(throughputs, 1)
-        ),
+        runs=tuple(sound_run(number, value, metric) for number, value in enumerate(values, 1)),
     )
 
 
-def judge_throughput(
-    measurement: Measurement, baseline: Baseline | None, **terms: Any
-) -> Judgement:
-    """The verdict on a throughput by these terms."""
-    return decide(Question(End(measurement, baseline), Terms(**terms)))
+def sound_run(number: int, value: float, metric: Metric = METRIC) -> Run:
+    """One run with this number."""
+    return Run(run=number, metrics={metric.name: value}, status=RunStatus.OK)
 
 
-def judge_speedup(
+def end(measurement: Measurement, *baselines: Baseline | None) -> End:
+    """A measurement, and what is accepted of its case."""
+    return End(measurement, {known.metric: known for known in baselines if known is not None})
+
+
+def judge(measurement: Measurement, baseline: Baseline | None, **terms: Any) -> Judgement:
+    """The verdict on what was measured by these terms."""
+    (metric,) = measurement.metrics
+    return decide(Question(metric, end(measurement, baseline), Terms(**terms)))
+
+
+def judge_speedup(  # noqa: PLR0913 - both ends, and what is accepted of them
     measurement: Measurement,
-    single_device: Measurement,
+    reference: Measurement,
     baseline: Baseline | None,
-    single_baseline: Baseline | None = None,
+    reference_baseline: Baseline | None = None,
+    *,
+    speedup: Baseline | float | None = 8.0,
     **terms: Any,
 ) -> Judgement:
     """The verdict on a speedup by these terms."""
-    single = End(single_device, single_baseline)
-    return decide(Question(End(measurement, baseline), Terms(**terms), single))
+    if isinstance(speedup, float):
+        speedup = accepted_speedup(speedup)
+    case = end(measurement, baseline, speedup)
+    over = end(reference, reference_baseline)
+    return decide(Question(SPEEDUP_METRIC, case, Terms(**terms), over))
 
 
 def interleaved(
-    candidate: float, control: float, *, runs: int = 7, name: str = CASE
+    candidate: float, control: float, *, runs: int = 7, name: str = CASE, metric: Metric = METRIC
 ) -> InterleavedRuns:
     """So many runs of either arm, all of an arm equal."""
     return InterleavedRuns(
-        candidate=measured(*[candidate] * runs, name=name),
-        control=measured(*[control] * runs, name=name),
+        candidate=measured(*[candidate] * runs, name=name, metric=metric),
+        control=measured(*[control] * runs, name=name, metric=metric),
     )
 
 
 def accepted(
     *sessions: Sequence[float],
-    throughput: float | None = None,
-    speedup: float | None = None,
+    number: float | None = None,
     own: float | None = None,
+    metric: Metric = METRIC,
 ) -> Baseline:
     """A baseline that was accepted from the first session, and to which the others were added.
 
-    ``throughput`` is the accepted number if it is not the median of the first session, ``own`` the
+    ``number`` is the accepted one if it is not the median of the first session, ``own`` the
     tolerance in percent that the entry has itself.
     """
     accepted, *later = sessions
     return Baseline(
-        throughput=median(accepted) if throughput is None else throughput,
-        speedup=speedup,
-        unit=UNIT,
+        metric=metric.name,
+        unit=metric.unit,
+        better=metric.better or Better.HIGHER,
         estimator=Estimator.STEADY,
+        accepted=median(accepted) if number is None else number,
         tolerance_percent=own,
-        mean=None,
         runs=dict(enumerate(accepted, 1)),
-        strays={},
-        note=None,
         place=PLACE,
         sessions=tuple(AcceptedSession(at="", runs=tuple(runs)) for runs in later),
     )
+
+
+def accepted_speedup(number: float, *, own: float | None = None) -> Baseline:
+    """What is accepted of a speedup."""
+    return accepted((), number=number, own=own, metric=SPEEDUP_METRIC)
+
+
+def mirrored(values: Sequence[float], level: float = 1000.0) -> list[float]:
+    """The numbers of a metric that is better the lower it is, and as much better or worse."""
+    return [2 * level - value for value in values]
 
 
 def drawn(

@@ -181,8 +181,8 @@ def decide(question: Question) -> Judgement:
     if metric.better is None:
         note = _checked(metric.sanity)
         return Judgement(metric=metric, verdict=Verdict.PASS, measured=measured, notes=(note,))
-    asked_of = [(question.case, metric), *((end, of) for end in question.ends)]
-    problem = next(filter(None, (end.why_incomparable(about) for end, about in asked_of)), None)
+    compared = [(question.case, metric), *((end, of) for end in question.ends)]
+    problem = next(filter(None, (end.why_incomparable(about) for end, about in compared)), None)
     if problem is None and baseline is not None and of.name not in question.case.baselines:
         problem = f"{baseline.place} has no {of.name}, by which its {metric.name} is judged"
     if baseline is None or problem is not None or measured is None:
