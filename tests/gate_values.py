@@ -53,7 +53,7 @@ def judge(measurement: Measurement, baseline: Baseline | None, **terms: Any) -> 
     return decide(Question(metric, end(measurement, baseline), Terms(**terms)))
 
 
-def judge_speedup(  # noqa: PLR0913 - both ends, and what is accepted of them
+def judge_speedup(
     measurement: Measurement,
     reference: Measurement,
     baseline: Baseline | None,

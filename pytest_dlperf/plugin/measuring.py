@@ -65,16 +65,15 @@ class Selection:
         if adds_runs and settings.log_sources:
             return FixedRepeats(None)
         names = self._metrics.get(case.id, {THROUGHPUT})
-        terms = {name: suite.terms(case, suite.metric(case, name)) for name in names}
+        metrics = [suite.metric(case, name) for name in names]
+        terms = {metric: suite.terms(case, metric) for metric in metrics}
         # Where tolerances are the rule for good, more runs would be for nothing.
         may_extend = any(
-            terms[name].tolerance_of(accepted.get(name)) <= MAX_TOLERANCE_PERCENT for name in names
+            own.tolerance_of(accepted.get(metric.name)) <= MAX_TOLERANCE_PERCENT
+            for metric, own in terms.items()
         )
-        return repeats_for(
-            {name: accepted[name] for name in names & accepted.keys()},
-            terms,
-            at_least=ADDED_RUNS if adds_runs and may_extend else None,
-        )
+        at_least = ADDED_RUNS if adds_runs and may_extend else None
+        return repeats_for(accepted, terms, at_least=at_least)
 
 
 class Measuring:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.config.cluster import find_cluster, undeclared_systems
 from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.metric import Metric
-
-
-MIN_LOSS_PERCENT: Final = 2.0
-"""The smallest loss that counts: nights differ by less."""
-MIN_LOSS_WITH_CONTROL: Final = 1.2
-"""The same where the accepted software can be run beside, which takes such alarms away again."""
 
 
 def load_suite(
@@ -143,6 +137,7 @@ class Suite:
     def terms(self, case: Case, metric: Metric) -> Terms:
         """Return what a metric of a case is judged by beside its baseline."""
         from pytest_dlperf.gate.rules import Terms
+        from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
 
         system = self.systems[case.system]
         from_logs = bool(self.settings.log_sources)
@@ -150,7 +145,7 @@ class Suite:
         has_control = self.control is not ControlArm.NEVER
         return Terms(
             tolerance_percent=system.tolerance_percent if own is None else own,
-            min_loss_percent=MIN_LOSS_WITH_CONTROL if has_control else MIN_LOSS_PERCENT,
+            min_loss_percent=CONFIRMED_LOSS_PERCENT if has_control else MIN_LOSS_PERCENT,
             default_repeats=None if from_logs else system.repeats,
             repeats=None if from_logs else self.settings.repeats,
             forced=self.settings.gate,
