@@ -101,12 +101,12 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
 
 
 def _decisive(views: Sequence[MetricView]) -> MetricView | None:
-    """Find the metric that has the verdict of the case; of equals the one that lost the most."""
+    """Find the metric that has the verdict of the case; of bad ones the one that lost the most."""
     return min(views, key=_badness, default=None)
 
 
 def _badness(view: MetricView) -> tuple[int, float]:
-    return view.badge.rank, view.gain_percent or 0.0
+    return view.badge.rank, (view.gain_percent or 0.0) if view.badge.is_bad else 0.0
 
 
 def _in_short(result: CaseResult) -> str:

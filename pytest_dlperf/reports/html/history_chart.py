@@ -36,7 +36,8 @@ FEW: Final = 60
 """Up to so many sessions each has a dot of its own."""
 OUTLIERS: Final = 0.02
 """The part of the sessions, at either end, whose ranges may lie beyond the chart."""
-MAX_TICKS: Final = 6
+MAX_TICKS: Final = 4
+"""Dates along the axis: more run into each other on a telephone."""
 _DAY: Final = 86400.0
 
 

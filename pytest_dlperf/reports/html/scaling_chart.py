@@ -142,7 +142,8 @@ def _chart(name: str, points: Sequence[_Point], views: Mapping[str, CaseView]) -
     )
     return ScalingChart(
         name=name,
-        terms=f"{case.scaling.value} scaling, " + (f"over {over}" if over else "over nothing"),
+        terms=f"{case.scaling.value} scaling, "
+        + (f"speedups over {over}" if over else "no speedups"),
         unit=unit,
         is_scaled=over is not None,
         chart=Chart(
