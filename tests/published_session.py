@@ -33,7 +33,7 @@ from pytest_dlperf.model.metric import (
     Source,
     throughput,
 )
-from pytest_dlperf.model.records import Accepted, CaseResult, with_measurements
+from pytest_dlperf.model.records import Accepted, CaseResult, MetricResult, with_measurements
 from pytest_dlperf.model.results import BaselineChange, IgnoredLog, Results
 
 if TYPE_CHECKING:
@@ -298,31 +298,34 @@ def _slower(measurement: Measurement) -> Measurement:
     return replace(measurement, runs=tuple(runs))
 
 
-def year_of_nights(results: Results, nights: int = 365) -> dict[str, CaseHistory]:
-    """The nights of each measured case until this session, with all that a history can hold."""
+def year_of_nights(results: Results, nights: int = 365) -> dict[str, dict[str, CaseHistory]]:
+    """The nights of each judged metric until this session, with all that a history can hold."""
     draw = random.Random(365)  # noqa: S311 - noise
-    found = {}
+    found: dict[str, dict[str, CaseHistory]] = {}
     for number, result in enumerate(results.cases):
-        measured = result.measurement
-        if measured is None or not result.accepted or result.metrics()[THROUGHPUT].median is None:
-            continue
         kind = ("level", "stepped", "drifting")[0 if number % 7 else 1 + number % 2]
-        found[result.case.id] = _nights(result, measured, kind, nights, draw)
+        for name, known in result.metrics().items():
+            if known.metric.is_judged and known.accepted is not None and known.median is not None:
+                history = _nights(result, known, kind, nights, draw)
+                found.setdefault(result.case.id, {})[name] = history
     return found
 
 
 def _nights(
-    result: CaseResult, measured: Measurement, kind: str, nights: int, draw: random.Random
+    result: CaseResult, known: MetricResult, kind: str, nights: int, draw: random.Random
 ) -> CaseHistory:
-    tonight = measured.samples(THROUGHPUT)
-    level = result.accepted[THROUGHPUT].number
+    metric, accepted, tonight = known.metric, known.accepted, known.median
+    assert metric.better is not None
+    assert accepted is not None
+    assert tonight is not None
+    level = accepted.number
     step = int(nights * 0.6)
     points = []
     for night in range(nights):
         at = TONIGHT - timedelta(days=nights - 1 - night)
-        before = 0.955 if kind == "stepped" and night < step else 1.0
-        crept = 1 - 0.00025 * max(0, night - step) if kind == "drifting" else 1.0
-        median = level * before * crept * draw.gauss(1, 0.003)
+        before = 1 - 0.045 * metric.better.sign if kind == "stepped" and night < step else 1.0
+        crept = 0.00025 * max(0, night - step) if kind == "drifting" else 0.0
+        median = level * before * (1 - crept * metric.better.sign) * draw.gauss(1, 0.003)
         deviation = abs(draw.gauss(0, 0.005))
         strays = draw.random() < 0.01
         points.append(
@@ -330,42 +333,42 @@ def _nights(
                 started=at.isoformat(),
                 began=at.timestamp(),
                 median=median,
-                slowest=median * (1 - deviation) * (0.6 if strays else 1),
-                fastest=median * (1 + deviation),
+                lowest=median * (1 - deviation) * (0.6 if strays else 1),
+                highest=median * (1 + deviation),
                 runs=5,
                 accepted=level * before,
                 verdict_word="regressed" if draw.random() < 0.01 else "pass",
             )
         )
-    judged = result.judgements[THROUGHPUT]
+    runs = result.measurement.runs if result.measurement is not None else ()
+    values = [run.metrics[metric.name] for run in runs if metric.name in run.metrics]
     points[-1] = points[-1]._replace(
-        median=tonight.median or level,
-        slowest=min(tonight.values),
-        fastest=max(tonight.values),
-        verdict_word=judged.verdict.value,
+        median=tonight,
+        lowest=min(values, default=tonight),
+        highest=max(values, default=tonight),
+        verdict_word=known.judgement.verdict.value if known.judgement else None,
     )
-    at_step = points[step].started if kind == "stepped" else ""
+    at_step, before = (points[step].started, level * (1 - 0.045 * metric.better.sign))
+    is_stepped, is_drifting = kind == "stepped", kind == "drifting"
+    accepted_then = AcceptedChange(
+        at=at_step, old=before, new=level, why="cuDNN 8.9 <fused> kernels"
+    )
+    change = ChangePoint(index=step, at=at_step, before=before, after=level, p_value=3.2e-9)
+    drift = Drift(
+        since=at_step,
+        nights=nights - step,
+        percent=-3.4 * metric.better.sign,
+        percent_per_week=-0.17 * metric.better.sign,
+    )
     return CaseHistory(
         case_id=result.case.id,
-        unit=tonight.metric.unit,
+        metric=metric.name,
+        unit=metric.unit,
+        better=metric.better,
         nights=tuple(points),
-        accepted=(
-            AcceptedChange(
-                at=at_step, old=level * 0.955, new=level, why="cuDNN 8.9 <fused> kernels"
-            ),
-        )
-        if at_step
-        else (),
-        change_points=(
-            ChangePoint(index=step, at=at_step, before=level * 0.955, after=level, p_value=3.2e-9),
-        )
-        if at_step
-        else (),
-        drift=Drift(
-            since=points[step].started, nights=nights - step, percent=-3.4, percent_per_week=-0.17
-        )
-        if kind == "drifting"
-        else None,
+        accepted=(accepted_then,) if is_stepped else (),
+        change_points=(change,) if is_stepped else (),
+        drift=drift if is_drifting else None,
         run_noise_percent=0.42,
         night_noise_percent=0.31,
     )

@@ -8,6 +8,7 @@ import pytest
 from histories import CASE
 
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night, OtherMachine
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.reports.html.history_chart import HistoryChart, history_chart
 
 if TYPE_CHECKING:
@@ -19,15 +20,26 @@ def point(started: str, word: str = "pass") -> Night:
         began=0.0,
         started=started,
         median=400.0,
-        slowest=399.0,
-        fastest=401.0,
+        lowest=399.0,
+        highest=401.0,
         runs=5,
         verdict_word=word,
     )
 
 
+def history(points: Sequence[Night], **more: object) -> CaseHistory:
+    return CaseHistory(
+        case_id=CASE,
+        metric="throughput",
+        unit="images/s",
+        better=Better.HIGHER,
+        nights=tuple(points),
+        **more,  # type: ignore[arg-type]
+    )
+
+
 def chart(points: Sequence[Night], **more: object) -> HistoryChart:
-    drawn = history_chart(CaseHistory(case_id=CASE, unit="images/s", nights=tuple(points), **more))  # type: ignore[arg-type]
+    drawn = history_chart(history(points, **more))
     assert drawn is not None
     return drawn
 
@@ -85,8 +97,8 @@ def nights(*medians: float) -> tuple[Night, ...]:
             began=0.0,
             started=f"2026-01-{day:02d}T02:00:00+00:00",
             median=median,
-            slowest=median - 1,
-            fastest=median + 1,
+            lowest=median - 1,
+            highest=median + 1,
             runs=3,
             verdict_word="regressed" if median < 90 else "pass",
         )
@@ -102,4 +114,4 @@ def test_short_histories_have_a_chart(count: int) -> None:
 
 
 def test_no_night_is_no_chart() -> None:
-    assert history_chart(CaseHistory(case_id=CASE, unit="images/s", nights=())) is None
+    assert history_chart(history(())) is None

@@ -12,8 +12,9 @@ import results_makers as make
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
 from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Night
-from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
 
@@ -184,8 +185,8 @@ def test_a_name_stands_for_one_element_only(whole: Page) -> None:
 
 def test_history_shows_what_happened_when(plenty: Results, whole: Page) -> None:
     histories = year_of_nights(plenty)
-    stepped = next(name for name, history in histories.items() if history.accepted)
-    drifting = next(name for name, history in histories.items() if history.drift)
+    stepped = next(name for name, known in histories.items() if known[THROUGHPUT].accepted)
+    drifting = next(name for name, known in histories.items() if known[THROUGHPUT].drift)
     text = whole.case(stepped).text
     assert "2026-06-28: +4.7 %" in text
     assert "cuDNN 8.9 <fused> kernels" in text
@@ -233,7 +234,7 @@ def test_what_was_not_measured_or_judged_never_looks_good(happening: Happening) 
 
 def test_a_verdict_without_a_measurement_does_not_look_good() -> None:
     results = only(published({}), SLOWER)
-    lone = replace(results.cases[0], measurement=None, speedup=None)
+    lone = replace(results.cases[0], measurement=None, reference=None)
     page = page_of(replace(results, cases=(lone,)))
     assert page.one("h1").text == "Nothing was measured: 1 case: 1 not measured"
 
@@ -247,9 +248,16 @@ def test_a_session_of_skipped_and_good_cases_is_not_all_good() -> None:
 def changed(case_id: str, on: str, percent: float = -4.9) -> CaseHistory:
     """A history whose level changed on a day."""
     at = f"{on}T02:00:00+00:00"
-    point = Night(started=at, began=0.0, median=100.0, slowest=99.0, fastest=101.0, runs=5)
+    point = Night(started=at, began=0.0, median=100.0, lowest=99.0, highest=101.0, runs=5)
     change = ChangePoint(index=0, at=at, before=100.0, after=100.0 + percent, p_value=1e-9)
-    return CaseHistory(case_id=case_id, unit="images/s", nights=(point,), change_points=(change,))
+    return CaseHistory(
+        case_id=case_id,
+        metric=THROUGHPUT,
+        unit="images/s",
+        better=Better.HIGHER,
+        nights=(point,),
+        change_points=(change,),
+    )
 
 
 def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
@@ -257,16 +265,16 @@ def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
     other, *_ = ids = [result.case.id for result in results.cases]
 
     def told(*histories: CaseHistory) -> str:
-        page = Page(html_page(results, {history.case_id: history for history in histories}))
+        page = Page(html_page(results, {one.case_id: {one.metric: one} for one in histories}))
         return page.one("ul", class_="remarks").text
 
     head = told(changed(SLOWER, "2026-11-04"), changed(other, "2026-09-04"))
-    assert f"{SLOWER}: level changed on 2026-11-04 by -4.9 %" in head
+    assert f"{SLOWER}: level changed on 2026-11-04: throughput -4.9 %" in head
     assert other not in head
     drift = Drift(since="2026-09-01T02:00:00+00:00", nights=80, percent=-3.4, percent_per_week=-0.3)
     crept = replace(changed(other, "2026-09-04"), drift=drift)
     slowly = told(crept)
-    assert f"{other} drifts " in slowly
+    assert f"{other}: throughput drifts " in slowly
     assert " since 2026-09-01 " in slowly
 
     many = told(*(changed(case_id, "2026-11-04") for case_id in ids))
@@ -377,15 +385,14 @@ def test_of_three_years_of_nights_the_last_are_drawn(plenty: Results) -> None:
 
 def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty: Results) -> None:
     result = of(plenty, SLOWER)
-    judged = result.judgements[Quantity.THROUGHPUT]
-    assert result.measurement is not None
-    assert result.measurement.median is not None
-    held = judged.reference
+    judged = result.judgements[THROUGHPUT]
+    held, measured = judged.reference, judged.measured
     assert held is not None
+    assert measured is not None
     judged = make.decided(judged, difference_percent=-9.9)
-    told = replace(result, judgements={Quantity.THROUGHPUT: judged})
+    told = replace(result, judgements={THROUGHPUT: judged})
     page = page_of(replace(plenty, cases=(told,)))
-    difference = 100 * (result.measurement.median / held - 1)
+    difference = 100 * (measured / held - 1)
     case = page.case(SLOWER).text
     assert f"{difference:+.1f} %" in case
     assert f"the runs that count lie at {held * 0.901:.2f}: -9.9 % (95 %: " in case
@@ -421,7 +428,7 @@ def test_a_reference_of_another_size_does_not_hide_the_runs(plenty: Results) -> 
     page = page_of(
         replace(
             plenty,
-            cases=(replace(result, judgements={Quantity.THROUGHPUT: judgement}),),
+            cases=(replace(result, judgements={THROUGHPUT: judgement}),),
         )
     )
     dots = {dot.attributes["d"] for dot in page.all("path", class_="run")}

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
-    from pytest_dlperf.model.metric import Metric
 
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
@@ -58,7 +57,7 @@ class HistoryChart:
 
 
 def history_chart(
-    history: CaseHistory, metric: Metric, *, name: str = "h1", max_points: int = 1000
+    history: CaseHistory, *, name: str = "h1", max_points: int = 1000
 ) -> HistoryChart | None:
     """Draw the last sessions, the line of medians under this ``name``; ``None`` without any."""
     points = history.nights[-max_points:]
@@ -76,7 +75,7 @@ def history_chart(
     beyond = sum(not (up.holds(point.lowest) and up.holds(point.highest)) for point in points)
     facts = tuple(_facts(history, drawn=len(points), beyond=beyond))
     chart = Chart(
-        title=f"History of {history.case_id}: {metric.name} in {metric.unit}",
+        title=f"History of {history.case_id}: {history.metric} in {history.unit}",
         description=". ".join(facts),
         frame=FRAME,
         style="nights",

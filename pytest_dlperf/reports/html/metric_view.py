@@ -93,9 +93,7 @@ def metric_views(
             facts=tuple(_facts(known, result)),
             notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
             chart=runs_chart(result, known),
-            history=history_chart(
-                past, known.metric, name=f"{name}m{number}", max_points=max_points
-            )
+            history=history_chart(past, name=f"{name}m{number}", max_points=max_points)
             if past is not None
             else None,
         )
