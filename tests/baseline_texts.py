@@ -10,14 +10,24 @@ from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.model.baseline import Acceptance, Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source, throughput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.baselines.reading import Baselines
 SYSTEM = "paddle-resnet50"
 NIGHT = "2026-11-21T03:00:00+00:00"
 RUNS = {1: 360.0, 2: 361.5, 3: 359.25, 4: 360.5}
+METRICS = {
+    metric.name: metric
+    for metric in (
+        throughput("images/s"),
+        SPEEDUP_METRIC,
+        Metric(name="peak_memory", unit="MB", better=Better.LOWER, source=Source.LOG),
+    )
+}
 MACHINE = {"device": "Tesla V100-SXM2-16GB", "devices_per_node": "8", "interconnect": "nvlink"}
 ACCEPTANCE = Acceptance(
     at=NIGHT,
@@ -33,7 +43,10 @@ TEXT = """\
 # yaml-language-server: $schema=../.schema/baselines.json
 # Numbers of the old cluster.
 system: paddle-resnet50
-unit:   images/s
+metrics:   # what is judged
+  throughput: {unit:   images/s, better: higher}
+  speedup: {unit: x, better: higher}
+  peak_memory: {better: lower, unit: MB}  # allocated
 estimator: steady
 
 entries:
@@ -41,39 +54,41 @@ entries:
   fp32-b128:   # the batch of the paper
     # one
     1n1g:
-      throughput: 352.72   # measured on a Sunday
-      speedup: 1.0
+      throughput:
+        accepted: 352.72   # measured on a Sunday
 
-      runs: {1: 352.0, 2: 353.44}  # two of them
-      note: >-
-        Slower
-        # than it looks
+        runs: {1: 352.0, 2: 353.44}  # two of them
+        note: >-
+          Slower
+          # than it looks
+      speedup: 1.0   # by definition
 
     # two nodes were never run
     1n8g:  # a node
-      runs:
-        1: 2625.0   # first
-        2: 2626.0
-        3: 2700.0
-      throughput: 2626
-      mean:   2650.33
-      strays: {9: 26.0}
-      sessions:
-        - {at: "2026-11-01T03:00:00+00:00", runs: [2620.0, 2630.0]}
-        # the night of the storm
-        - at: "2026-11-02T03:00:00+00:00"
-          runs: [2621.0,
-                 2631.0]
-      tolerance_percent: 3
+      peak_memory: {accepted: 13000, runs: {1: 12990, 2: 13010}}
+      throughput:
+        runs:
+          1: 2625.0   # first
+          2: 2626.0
+          3: 2700.0
+        accepted: 2626
+        mean:   2650.33
+        strays: {9: 26.0}
+        sessions:
+          - {at: "2026-11-01T03:00:00+00:00", runs: [2620.0, 2630.0]}
+          # the night of the storm
+          - at: "2026-11-02T03:00:00+00:00"
+            runs: [2621.0,
+                   2631.0]
+        tolerance_percent: 3
       recorded: 2026-10-01
     # after it
     4n8g:
         throughput: 9348.17
-        speedup: 26.5
-        accepted:
+        speedup: {accepted: 26.5, over: 352.72}
+        acceptance:
             at: "2026-10-01T03:00:00+00:00"
             reason: first
-            single_device: 352.72
         machine: {device: old}
   # the other one
   fp16-b224:
@@ -93,39 +108,58 @@ def write(cluster: Cluster, text: str = TEXT) -> Path:
     return file
 
 
-def read(cluster: Cluster) -> dict[tuple[str, str], Baseline]:
+def read(cluster: Cluster) -> Baselines:
     return load_baselines(cluster, SYSTEM)
 
 
 def case(name: str) -> Case:
-    return Case.parse(f"{SYSTEM}-{name}")
+    return Case.from_id(f"{SYSTEM}-{name}")
 
 
-def known(cluster: Cluster, name: str) -> Baseline | None:
+def known(cluster: Cluster, name: str, metric: str = "throughput") -> Baseline | None:
     one = case(name)
-    return read(cluster).get((one.variant, str(one.topology)))
+    return read(cluster).get((one.variant, str(one.topology)), {}).get(metric)
 
 
-def create(name: str, throughput: float = 1000.0, **more: Any) -> Change:
-    more = {"runs": {1: throughput}, "at": NIGHT, **more}
-    return Change(kind=ChangeKind.CREATE, case=case(name), throughput=throughput, **more)
-
-
-def accept(cluster: Cluster, name: str, **more: Any) -> Change:
-    if "throughput" in more:
-        more = {"runs": RUNS, **more}
+def create(name: str, number: float = 1000.0, metric: str = "throughput", **more: Any) -> Change:
+    runs = {} if METRICS[metric].ratio_of else {1: number}
+    more = {"runs": runs, "at": NIGHT, "acceptance": ACCEPTANCE, **more}
     return Change(
-        kind=ChangeKind.ACCEPT, case=case(name), known=known(cluster, name), at=NIGHT, **more
+        kind=ChangeKind.CREATE, case=case(name), metric=METRICS[metric], number=number, **more
+    )
+
+
+def accept(
+    cluster: Cluster, name: str, number: float, metric: str = "throughput", **more: Any
+) -> Change:
+    runs = {} if METRICS[metric].ratio_of else RUNS
+    more = {"runs": runs, "at": NIGHT, "acceptance": ACCEPTANCE, **more}
+    return Change(
+        kind=ChangeKind.ACCEPT,
+        case=case(name),
+        metric=METRICS[metric],
+        known=known(cluster, name, metric),
+        number=number,
+        **more,
     )
 
 
 def extend(
-    cluster: Cluster, name: str, runs: Mapping[int, float] = RUNS, at: str = NIGHT
+    cluster: Cluster,
+    name: str,
+    runs: Mapping[int, float] = RUNS,
+    at: str = NIGHT,
+    metric: str = "throughput",
 ) -> Change:
     return Change(
-        kind=ChangeKind.EXTEND, case=case(name), known=known(cluster, name), runs=runs, at=at
+        kind=ChangeKind.EXTEND,
+        case=case(name),
+        metric=METRICS[metric],
+        known=known(cluster, name, metric),
+        runs=runs,
+        at=at,
     )
 
 
 def do(cluster: Cluster, changes: Sequence[Change]) -> Recorded:
-    return record(cluster, SYSTEM, "images/s", changes, provenance={"source": "a test"})
+    return record(cluster, SYSTEM, changes, provenance={"source": "a test"})

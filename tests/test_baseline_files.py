@@ -14,20 +14,25 @@ from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, throughput
 
+SPEED = throughput("images/s")
 BASELINES = Path(__file__).parent.parent / "baselines"
 
 GOOD = """\
 # Numbers of the old cluster.
 system: paddle-resnet50
-unit: images/s
+metrics:
+  throughput: {unit: images/s, better: higher}
+  speedup: {unit: x, better: higher}
 estimator: steady
 entries:
   fp32-b128:   # the batch of the paper
     1n1g:
-      throughput: 352.72
+      throughput:
+        accepted: 352.72
+        runs: {1: 352.0, 2: 353.44}
       speedup: 1.0
-      runs: {1: 352.0, 2: 353.44}
     # 2n8g was never run
     4n8g:
       throughput: 9348.17
@@ -49,22 +54,20 @@ def write(cluster: Cluster, text: str) -> Path:
     return file
 
 
-def new(case_id: str, throughput: float = 1000.0, speedup: float | None = 3.5) -> Change:
+def new(case_id: str, number: float = 1000.0, metric: Metric = SPEED) -> Change:
     return Change(
         kind=ChangeKind.CREATE,
-        case=Case.parse(case_id),
-        throughput=throughput,
-        speedup=speedup,
-        runs={1: throughput},
+        case=Case.from_id(case_id),
+        metric=metric,
+        number=number,
+        runs={} if metric.ratio_of else {1: number},
         at="2026-11-21T03:00:00+00:00",
     )
 
 
 def record(cluster: Cluster, *changes: Change) -> tuple[Change, ...]:
     provenance = {"host": 'a "host": b'}
-    return record_changes(
-        cluster, "paddle-resnet50", "images/s", changes, provenance=provenance
-    ).done
+    return record_changes(cluster, "paddle-resnet50", changes, provenance=provenance).done
 
 
 def test_baselines_are_read_by_variant_and_topology(cluster: Cluster) -> None:
@@ -73,9 +76,33 @@ def test_baselines_are_read_by_variant_and_topology(cluster: Cluster) -> None:
 
     assert set(baselines) == {("fp32-b128", "1n1g"), ("fp32-b128", "4n8g"), ("fp16-b224", "1n1g")}
     one = baselines["fp32-b128", "1n1g"]
-    assert (one.throughput, one.speedup, dict(one.runs)) == (352.72, 1.0, {1: 352.0, 2: 353.44})
-    assert baselines["fp16-b224", "1n1g"].speedup is None
-    assert one.place.endswith("paddle-resnet50.yaml:7")
+    speed, speedup = one["throughput"], one["speedup"]
+    assert (speed.accepted, dict(speed.runs)) == (352.72, {1: 352.0, 2: 353.44})
+    assert (speed.unit, speed.better, speed.estimator) == (
+        "images/s",
+        Better.HIGHER,
+        Estimator.STEADY,
+    )
+    assert (speedup.accepted, speedup.unit, dict(speedup.runs)) == (1.0, "x", {})
+    assert set(baselines["fp16-b224", "1n1g"]) == {"throughput"}
+    assert speed.place.endswith("paddle-resnet50.yaml:10")
+    assert speedup.place.endswith("paddle-resnet50.yaml:13")
+
+
+def test_what_an_entry_says_holds_for_metrics_that_say_nothing_else(cluster: Cluster) -> None:
+    shared = "      acceptance: {at: '2026-11-21T03:00:00+00:00', reason: first}\n"
+    own = "      throughput:\n        accepted: 352.72\n        machine: {device: new}\n"
+    text = GOOD.replace("      speedup: 1.0\n", f"      speedup: 1.0\n{shared}", 1)
+    text = text.replace("    # 2n8g", "      machine: {device: old}\n    # 2n8g", 1)
+    write(cluster, text.replace("      throughput:\n        accepted: 352.72\n", own))
+
+    one = load_baselines(cluster, "paddle-resnet50")["fp32-b128", "1n1g"]
+
+    assert {name: number.machine["device"] for name, number in one.items()} == {
+        "throughput": "new",
+        "speedup": "old",
+    }
+    assert all(number.acceptance and number.acceptance.reason for number in one.values())
 
 
 def test_the_shipped_cluster_has_every_published_case() -> None:
@@ -88,20 +115,33 @@ def test_the_shipped_cluster_has_every_published_case() -> None:
 @pytest.mark.parametrize(
     ("old", "new_text", "expected"),
     [
-        ("throughput: 352.72", "throughput: -1", "8: $.entries.fp32-b128.1n1g.throughput: found"),
-        ("throughput: 352.72", "throughput: 0", "8: $.entries.fp32-b128.1n1g.throughput: found"),
-        ("throughput: 352.72", "throughput: .nan", "8: $.entries.fp32-b128.1n1g.throughput: f"),
-        ("throughput: 352.72", "throughput: fast", "8: $.entries.fp32-b128.1n1g.throughput: fo"),
-        ("speedup: 26.5", "speedup: .inf", "14: $.entries.fp32-b128.4n8g.speedup: found"),
-        ("speedup: 26.5", "speedupp: 26.5", "14: $.entries.fp32-b128.4n8g.speedupp: unknown key"),
-        ("{1: 352.0, 2: 353.44}", "{1: 352.0, 1: 353.44}", "10: $.entries.fp32-b128.1n1g.runs.1:"),
-        ("{1: 352.0, 2: 353.44}", "{1: 352.0, x: 353.44}", "10: $.entries.fp32-b128.1n1g.runs.x:"),
-        ("4n8g:", "1n1g:", "12: $.entries.fp32-b128.1n1g: the key stands twice; the first is on"),
-        ("4n8g:", "4n8:", "13: $.entries.fp32-b128.4n8: '4n8' is not a topology"),
-        ("fp16-b224:", "fp16-224:", "16: $.entries.fp16-224: 'fp16-224' names no case"),
+        ("accepted: 352.72", "accepted: -1", "11: $.entries.fp32-b128.1n1g.throughput.accepted: f"),
+        ("accepted: 352.72", "accepted: 0", "11: $.entries.fp32-b128.1n1g.throughput.accepted: fo"),
+        ("accepted: 352.72", "accepted: .nan", "11: $.entries.fp32-b128.1n1g.throughput.accepted:"),
+        ("accepted: 352.72", "accepted: 3,5", "11: $.entries.fp32-b128.1n1g.throughput.accepted: "),
+        ("runs: {1", "ruins: {1", "12: $.entries.fp32-b128.1n1g.throughput.ruins: unknown key"),
+        ("throughput: 9348.17", "throughput: fast", "16: $.entries.fp32-b128.4n8g.throughput: fou"),
+        ("speedup: 26.5", "speedup: .inf", "17: $.entries.fp32-b128.4n8g.speedup: found"),
+        ("speedup: 26.5", "speedupp: 26.5", "17: $.entries.fp32-b128.4n8g.speedupp: 'speedupp' is"),
+        (
+            "{throughput: 1034.64}",
+            "{recorded: 1}",
+            "19: $.entries.fp16-b224.1n1g: no metric is acc",
+        ),
+        ("{1: 352.0, 2: 353.44}", "{1: 352.0, 1: 353.44}", "12: $.entries.fp32-b128.1n1g.throughp"),
+        ("{1: 352.0, 2: 353.44}", "{1: 352.0, x: 353.44}", "12: $.entries.fp32-b128.1n1g.throughp"),
+        ("4n8g:", "1n1g:", "15: $.entries.fp32-b128.1n1g: the key stands twice; the first is on"),
+        ("4n8g:", "4n8:", "16: $.entries.fp32-b128.4n8: '4n8' is not a topology"),
+        ("fp16-b224:", "fp16-224:", "19: $.entries.fp16-224: 'fp16-224' names no case"),
         ("paddle-resnet50\n", "paddle-resnet\n", "2: $.system: found 'paddle-resnet'; the file"),
-        ("estimator: steady", "estimator: steedy", "4: $.estimator: found 'steedy', text; allow"),
-        ("unit: images/s\n", "", "2: $: the key 'unit' is missing"),
+        ("estimator: steady", "estimator: steedy", "6: $.estimator: found 'steedy', text; allow"),
+        ("{unit: images/s, better: h", "{better: h", "4: $.metrics.throughput: the key 'unit' is"),
+        (
+            "s, better: higher",
+            "s, better: larger",
+            "4: $.metrics.throughput.better: found 'larger'",
+        ),
+        ("  speedup: {", "  machine: {", "5: $.metrics.machine: 'machine' is not a metric's name"),
     ],
 )
 def test_a_mistake_is_told_by_line_and_key_path(
@@ -201,16 +241,18 @@ def test_a_mistake_of_a_cluster_is_told_by_line_and_key_path(
 def test_the_first_baselines_make_the_files(cluster: Cluster) -> None:
     added = record(
         cluster,
-        new("paddle-resnet50-fp32-b128-1n1g", 352.7251, 1.0),
+        new("paddle-resnet50-fp32-b128-1n1g", 352.7251),
         new("paddle-resnet50-fp32-b128-4n8g", 9348.17),
-        new("paddle-resnet50-fp16-b196-dali-1n1g", 0.00123456789, None),
+        new("paddle-resnet50-fp32-b128-4n8g", 3.5, SPEEDUP_METRIC),
+        new("paddle-resnet50-bf16-gb196-s4096-tp2_pp4-dali-1n8g", 0.00123456789),
     )
 
-    assert len(added) == 3
+    assert len(added) == 4
     baselines = load_baselines(cluster, "paddle-resnet50")
-    assert baselines["fp32-b128", "1n1g"].throughput == 352.725
-    assert baselines["fp32-b128", "4n8g"].speedup == 3.5
-    assert baselines["fp16-b196-dali", "1n1g"].throughput == 0.00123457
+    assert baselines["fp32-b128", "1n1g"]["throughput"].accepted == 352.725
+    assert baselines["fp32-b128", "4n8g"]["speedup"].accepted == 3.5
+    [large] = baselines["bf16-gb196-s4096-tp2_pp4-dali", "1n8g"].values()
+    assert large.accepted == 0.00123457
     found = find_cluster(cluster.directory.parent, "mine", local="local")
     assert found.estimator is Estimator.STEADY
 
@@ -242,17 +284,17 @@ def test_recording_never_changes_a_number_that_stands(cluster: Cluster) -> None:
     assert file.read_text(encoding="utf-8") == GOOD
 
 
-def test_a_missing_speedup_is_added_to_its_entry(cluster: Cluster) -> None:
+def test_a_missing_metric_is_added_to_its_entry(cluster: Cluster) -> None:
     without = GOOD.replace("      speedup: 26.5\n", "")
     file = write(cluster, without)
 
-    known = load_baselines(cluster, "paddle-resnet50")["fp32-b128", "4n8g"]
-    case = Case.parse("paddle-resnet50-fp32-b128-4n8g")
-    at = "2026-11-21T03:00:00+00:00"
-    record(cluster, Change(kind=ChangeKind.SPEEDUP, case=case, known=known, speedup=26.4, at=at))
+    record(cluster, new("paddle-resnet50-fp32-b128-4n8g", 26.4, SPEEDUP_METRIC))
 
-    baseline = load_baselines(cluster, "paddle-resnet50")["fp32-b128", "4n8g"]
-    assert (baseline.throughput, baseline.speedup) == (9348.17, 26.4)
+    entry = load_baselines(cluster, "paddle-resnet50")["fp32-b128", "4n8g"]
+    assert {name: one.accepted for name, one in entry.items()} == {
+        "throughput": 9348.17,
+        "speedup": 26.4,
+    }
     kept = iter(file.read_text(encoding="utf-8").splitlines())
     assert all(line in kept for line in without.splitlines())
 

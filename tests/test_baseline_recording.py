@@ -14,11 +14,10 @@ import pytest
 from baseline_texts import (
     ACCEPTANCE,
     MACHINE,
-    NIGHT,
+    METRICS,
     SYSTEM,
     TEXT,
     accept,
-    case,
     cluster_in,
     create,
     do,
@@ -28,11 +27,13 @@ from baseline_texts import (
     write,
 )
 
-from pytest_dlperf.baselines.recording import Change, ChangeKind, record
+from pytest_dlperf.baselines.recording import delete
 from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.metric import Better, Metric
 
+MEMORY = METRICS["peak_memory"]
 TESTS = Path(__file__).parent
 
 
@@ -46,11 +47,11 @@ def cluster(tmp_path: Path) -> Cluster:
 
 def test_a_number_lives_through_its_changes(cluster: Cluster) -> None:
     name = "fp32-b128-4n8g"
-    do(cluster, [create(name, 100.0, speedup=3.9, acceptance=ACCEPTANCE, machine=MACHINE)])
+    do(cluster, [create(name, 100.0, machine=MACHINE)])
     first = known(cluster, name)
     assert first is not None
     assert first.rolling == ((100.0,),)
-    assert (first.accepted, first.machine) == (ACCEPTANCE, MACHINE)
+    assert (first.acceptance, first.machine) == (ACCEPTANCE, MACHINE)
 
     do(cluster, [extend(cluster, name)])
     extended = known(cluster, name)
@@ -58,14 +59,21 @@ def test_a_number_lives_through_its_changes(cluster: Cluster) -> None:
     assert replace(extended, sessions=()) == first
     assert extended.rolling == ((100.0,), (360.0, 361.5, 359.25, 360.5))
 
-    later = replace(ACCEPTANCE, at="2026-12-01T03:00:00+00:00", single_device=90.1234567)
-    do(cluster, [accept(cluster, name, throughput=360.25, speedup=3.99723, acceptance=later)])
+    later = replace(ACCEPTANCE, at="2026-12-01T03:00:00+00:00")
+    do(cluster, [accept(cluster, name, 360.25, acceptance=later)])
     accepted = known(cluster, name)
     assert accepted is not None
-    assert (accepted.throughput, accepted.speedup, accepted.sessions) == (360.25, 3.99723, ())
-    assert accepted.accepted == replace(later, single_device=90.1235)
+    assert (accepted.accepted, accepted.sessions, accepted.acceptance) == (360.25, (), later)
     # Nobody could look at the machine of this session.
     assert accepted.machine == {}
+
+
+def test_a_ratio_keeps_what_it_was_taken_over(cluster: Cluster) -> None:
+    do(cluster, [create("fp32-b128-4n8g", 3.997234, "speedup", over=90.1234567)])
+
+    now = known(cluster, "fp32-b128-4n8g", "speedup")
+    assert now is not None
+    assert (now.accepted, now.over, now.runs) == (3.99723, 90.1235, {})
 
 
 def test_a_seventh_session_takes_the_place_of_the_oldest(cluster: Cluster) -> None:
@@ -86,44 +94,20 @@ def test_a_seventh_session_takes_the_place_of_the_oldest(cluster: Cluster) -> No
     assert replace(seven, sessions=six.sessions) == six
 
 
-def test_a_speedup_joins_an_entry_that_has_none(cluster: Cluster) -> None:
-    do(cluster, [create("fp32-b128-4n8g")])
-    before = known(cluster, "fp32-b128-4n8g")
-    assert before is not None
-
-    change = Change(
-        kind=ChangeKind.SPEEDUP, case=case("fp32-b128-4n8g"), known=before, speedup=3.9, at=NIGHT
-    )
-    do(cluster, [change])
-
-    now = known(cluster, "fp32-b128-4n8g")
-    assert now == replace(before, speedup=3.9)
-
-
-def test_one_session_may_change_a_case_twice(cluster: Cluster) -> None:
+def test_metrics_of_a_case_change_on_their_own(cluster: Cluster) -> None:
     write(cluster)
+    before = known(cluster, "fp32-b128-1n8g", "peak_memory")
     changes = [
-        accept(cluster, "fp32-b128-1n1g", speedup=1.5),
-        extend(cluster, "fp32-b128-1n1g"),
+        extend(cluster, "fp32-b128-1n8g"),
+        create("fp32-b128-1n8g", 7.4, "speedup"),
     ]
 
     assert do(cluster, changes).done == tuple(changes)
 
-    now = known(cluster, "fp32-b128-1n1g")
-    assert now is not None
-    assert (now.speedup, len(now.sessions)) == (1.5, 1)
-
-
-def test_a_single_device_is_kept_only_beside_what_was_taken_over_it(cluster: Cluster) -> None:
-    write(cluster)
-    taken = replace(ACCEPTANCE, single_device=352.0)
-
-    do(cluster, [accept(cluster, "fp32-b128-4n8g", throughput=9000.0, acceptance=taken)])
-
-    now = known(cluster, "fp32-b128-4n8g")
-    assert now is not None
-    assert now.speedup == 26.5
-    assert now.accepted == ACCEPTANCE
+    now = read(cluster)["fp32-b128", "1n8g"]
+    assert (now["speedup"].accepted, len(now["throughput"].sessions)) == (7.4, 3)
+    assert before is not None
+    assert replace(now["peak_memory"], place="") == replace(before, place="")
 
 
 def test_what_the_cluster_says_of_its_machine_is_not_said_again(tmp_path: Path) -> None:
@@ -139,7 +123,7 @@ def test_what_the_cluster_says_of_its_machine_is_not_said_again(tmp_path: Path) 
 
     text = (cluster.directory / f"{SYSTEM}.yaml").read_text(encoding="utf-8")
     assert text.count("machine:") == 1
-    machines = {key[1]: baseline.machine for key, baseline in read(cluster).items()}
+    machines = {key[1]: entry["throughput"].machine for key, entry in read(cluster).items()}
     assert machines["1n1g"]["network"] == "infiniband"
     assert machines["4n8g"]["network"] == "ethernet"
 
@@ -175,12 +159,12 @@ def test_schemas_are_brought_up_to_date_and_never_laid_where_nobody_asks(cluster
 def test_a_session_that_was_judged_against_other_numbers_changes_nothing(cluster: Cluster) -> None:
     file = write(cluster)
     late = [
-        accept(cluster, "fp32-b128-1n1g", throughput=1.0),
+        accept(cluster, "fp32-b128-1n1g", 1.0),
         extend(cluster, "fp32-b128-1n8g"),
         extend(cluster, "fp32-b128-4n8g"),
         create("fp64-b1-1n1g"),
     ]
-    do(cluster, [accept(cluster, "fp32-b128-1n1g", throughput=360.0)])
+    do(cluster, [accept(cluster, "fp32-b128-1n1g", 360.0)])
     do(cluster, [extend(cluster, "fp32-b128-1n8g")])
     do(cluster, [create("fp64-b1-1n1g", 5.0)])
     text = file.read_text(encoding="utf-8")
@@ -194,7 +178,9 @@ def test_a_session_that_was_judged_against_other_numbers_changes_nothing(cluster
     reasons = [reason.replace(str(file), "FILE") for _, reason in result.refused]
     for reason in reasons[:2]:
         assert reason.endswith(" was changed meanwhile; run again to be held against it")
-    assert reasons[2].startswith("the entry that this session was judged against is gone from FILE")
+    assert reasons[2].startswith(
+        "the number that this session was judged against is gone from FILE"
+    )
     assert reasons[3].startswith("another session has recorded 5 at FILE:")
     assert file.read_bytes() == before
 
@@ -207,26 +193,64 @@ def test_lines_that_moved_are_no_change(cluster: Cluster) -> None:
     assert do(cluster, [change]).done == (change,)
 
 
-def test_a_file_of_another_unit_or_estimator_is_left_alone(cluster: Cluster) -> None:
+def test_another_session_may_change_another_metric_meanwhile(cluster: Cluster) -> None:
+    write(cluster)
+    change = extend(cluster, "fp32-b128-1n8g")
+    do(cluster, [accept(cluster, "fp32-b128-1n8g", 12000.0, "peak_memory")])
+
+    assert do(cluster, [change]).done == (change,)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (replace(MEMORY, unit="GiB"), "in 'MB', better lower, and this session measured 'GiB'"),
+        (replace(MEMORY, better=Better.HIGHER), "this session measured 'MB', better higher"),
+    ],
+    ids=["unit", "direction"],
+)
+def test_a_metric_of_another_kind_is_never_recorded(
+    cluster: Cluster, other: Metric, told: str
+) -> None:
+    file = write(cluster)
+    change = replace(create("fp32-b128-1n1g", 13.0, "peak_memory"), metric=other)
+
+    [(_, reason)] = do(cluster, [change]).refused
+
+    assert reason.startswith(f"{file}:7 has peak_memory")
+    assert told in reason
+    assert "pytest-dlperf baselines delete 'paddle-resnet50-*' --metric peak_memory" in reason
+    assert file.read_bytes().decode() == TEXT
+
+    delete(cluster, SYSTEM, list(read(cluster)), ["peak_memory"])
+    assert "  peak_memory: " not in file.read_text(encoding="utf-8")
+    do(cluster, [change])
+    now = known(cluster, "fp32-b128-1n1g", "peak_memory")
+    assert now is not None
+    assert (now.unit, now.better) == (other.unit, other.better)
+
+
+def test_a_file_of_another_estimator_is_left_alone(cluster: Cluster) -> None:
     file = write(cluster)
     change = extend(cluster, "fp32-b128-1n1g")
 
-    [(_, reason)] = record(cluster, SYSTEM, "tokens/s", [change], provenance={}).refused
-    assert reason.endswith("is steady in images/s, this session measured steady in tokens/s")
-    other = replace(cluster, estimator=Estimator.PUBLISHED)
-    [(_, reason)] = record(other, SYSTEM, "images/s", [change], provenance={}).refused
-    assert reason.endswith("this session measured published in images/s")
+    [(_, reason)] = do(replace(cluster, estimator=Estimator.PUBLISHED), [change]).refused
+
+    assert reason == f"{file} is steady, this session measured published"
     assert file.read_bytes().decode() == TEXT
 
 
 def test_a_text_that_would_be_read_otherwise_is_not_kept(cluster: Cluster) -> None:
     # Without its line end the text ends otherwise, which shows once something stands behind it.
     text = TEXT[: TEXT.index("entries:")] + (
-        "entries:\n  fp32-b128:\n    1n1g:\n      throughput: 1.0\n      note: |\n        a"
+        "entries:\n  fp32-b128:\n    1n1g:\n"
+        "      throughput:\n        accepted: 1.0\n        note: |\n          a"
     )
     file = write(cluster, text)
 
-    with pytest.raises(YamlError, match="it would change what is read of fp32-b128-1n1g"):
+    with pytest.raises(
+        YamlError, match="it would change what is read of fp32-b128-1n1g throughput"
+    ):
         do(cluster, [create("fp32-b128-1n2g")])
 
     assert file.read_bytes().decode() == text
@@ -280,7 +304,7 @@ def test_of_sessions_at_once_one_extends_and_all_create(tmp_path: Path) -> None:
     assert sorted(counts) == [11] * 7 + [20]
     now = read(cluster_in(tmp_path))
     assert len(now) == 9
-    assert len(now["fp32-b128", "1n1g"].sessions) == 1
+    assert len(now["fp32-b128", "1n1g"]["throughput"].sessions) == 1
 
 
 KILLED = """
@@ -295,7 +319,8 @@ def attempt(at):
             os.kill(os.getpid(), signal.SIGKILL)
     changes = [create("fp32-b128-2n8g")]
     if before:
-        changes += [extend(cluster, "fp32-b128-1n1g"), accept(cluster, "fp32-b128-4n8g", speedup=2)]
+        changes.append(extend(cluster, "fp32-b128-1n1g"))
+        changes.append(accept(cluster, "fp32-b128-4n8g", 2, "speedup"))
     def watched(*arguments):
         sys.setprofile(perhaps_die)
         write_whole(*arguments)

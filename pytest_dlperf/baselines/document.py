@@ -153,10 +153,11 @@ class Document:
 
         if not isinstance(entry.get(name), dict):
             made = CommentedMap({"accepted": entry[name]} if name in entry else {})
-            if not any(isinstance(value, (dict, list)) for value in values.values()):
-                made.fa.set_flow_style()
+            made.fa.set_flow_style()
             order = self._entry_order()
             _insert(entry, name, made, [order.index(one) < order.index(name) for one in entry])
+        if any(isinstance(value, (dict, list)) for value in values.values()):
+            entry[name].fa.set_block_style()
         return entry[name]
 
     def _entry_order(self) -> Sequence[str]:

@@ -75,12 +75,19 @@ class BaselineFile:
         """
         try:
             document = Document(self._text)
-            self._define(document, wanted)
+            used = {name: one for entry in wanted.values() for name, one in entry.items()}
+            for name, one in used.items():
+                known = self._contents.metrics.get(name)
+                if known is None or (known.unit, known.better) != (one.unit, one.better):
+                    document.define(name, {"unit": one.unit, "better": one.better.value})
             for key in self.standing.keys() - wanted.keys():
                 document.delete(key)
             for key, now in wanted.items():
                 if now != self.standing.get(key):
                     self._change(document, key, now, recorded)
+            # Of what kind the next number of a metric is, the last one that goes does not say.
+            for name in {name for entry in self.standing.values() for name in entry} - used.keys():
+                document.define(name, None)
             text = document.text()
         except LayoutError as error:
             raise self._cannot_be_changed(str(error)) from error
@@ -90,20 +97,6 @@ class BaselineFile:
         if not (folder / CLUSTER_FILE).exists():
             write_whole(folder / CLUSTER_FILE, _new_cluster_file(self._cluster))
         write_whole(self.file, text)
-
-    def _define(self, document: Document, wanted: Baselines) -> None:
-        """Declare the metrics that are wanted, and no longer those whose last number goes."""
-        known = self._contents.metrics
-        before = {name for entry in self.standing.values() for name in entry}
-        used = {name: one for entry in wanted.values() for name, one in entry.items()}
-        for name in before - used.keys():
-            document.define(name, None)
-        for name, one in used.items():
-            if name not in known or (known[name].unit, known[name].better) != (
-                one.unit,
-                one.better,
-            ):
-                document.define(name, {"unit": one.unit, "better": one.better.value})
 
     def _change(
         self, document: Document, key: CaseKey, now: Mapping[str, Baseline], recorded: str
