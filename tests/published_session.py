@@ -263,7 +263,7 @@ def _result(
     )
     if measurement is None:
         skipped = Judgement(
-            metric=throughput("samples/s"),
+            metric=throughput(known[THROUGHPUT].unit),
             verdict=Verdict.SKIPPED,
             reason="it needs 4 hosts of 8 devices, and 3 are there; --dlperf-hosts names more",
         )
@@ -271,7 +271,7 @@ def _result(
     end = End(measurement, known)
     terms = Terms(tolerance_percent=TOLERANCE)
     judgements = {
-        metric.name: decide(Question(metric, end, terms))
+        metric.name: decide(Question(metric, end, _terms(metric)))
         for metric in measurement.metrics
         if metric.is_judged
     }
@@ -288,6 +288,10 @@ def _result(
         reference = End(over, baselines[over.case_id])
         judgements[SPEEDUP] = decide(Question(SPEEDUP_METRIC, end, terms, reference))
     return with_measurements(replace(result, judgements=judgements), measured)
+
+
+def _terms(metric: Metric) -> Terms:
+    return Terms(tolerance_percent=metric.tolerance_percent or TOLERANCE)
 
 
 def _slower(measurement: Measurement) -> Measurement:

@@ -24,7 +24,8 @@ def digits(value: float, unit: str | None = None) -> str:
         return f"{value:.2f}" if size >= 10 else f"{value:.4g}"  # noqa: PLR2004
     if unit == "%":
         return f"{value:.3g}"
-    return f"{value:.0f}" if size >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2  # noqa: PLR2004 - four digits
+    return f"{value:.{decimals}f}" if size >= 10 else f"{value:.4g}"  # noqa: PLR2004
 
 
 def number(value: float, unit: str | None = None) -> str:

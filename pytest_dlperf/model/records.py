@@ -81,6 +81,8 @@ class MetricResult:
     """What it was held against; ``None`` where it could not be."""
     judgement: Judgement | None = None
     """``None`` where no test of it has finished, or none judges it."""
+    efficiency_percent: float | None = None
+    """Of a ratio over a reference topology, how much of the ideal it is."""
 
     @property
     def reference(self) -> float | None:
@@ -120,6 +122,11 @@ class CaseResult:
             return None
         return own.ratio(SPEEDUP_METRIC, over)
 
+    def efficiency_percent(self, speedup: float | None) -> float | None:
+        """Return the scaling efficiency: how much of the ideal a speedup is."""
+        ideal = self.case.ideal_speedup
+        return None if speedup is None or ideal is None else 100 * speedup / ideal
+
     def verdict(self, metric: str) -> Verdict | None:
         """Return the verdict on a metric; ``None`` where no test of it has finished."""
         judgement = self.judgements.get(metric)
@@ -148,7 +155,8 @@ class CaseResult:
             metric=metric, accepted=self.accepted.get(name), judgement=self.judgements.get(name)
         )
         if metric.ratio_of is not None:
-            return replace(given, median=self.speedup)
+            efficiency = self.efficiency_percent(self.speedup)
+            return replace(given, median=self.speedup, efficiency_percent=efficiency)
         try:
             samples = self.measurement.samples(name) if self.measurement is not None else None
         except KeyError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import (
@@ -19,7 +20,7 @@ from pytest_dlperf.reports.figures import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.gate.verdicts import End, Settled
+    from pytest_dlperf.gate.verdicts import End, Question, Settled
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
@@ -67,6 +68,7 @@ def failure_message(settled: Settled, *, cluster: str) -> str:
     if judgement.reason:
         lines.append(f"  reason     {numbers.in_full(judgement.reason, 15)}")
     lines += _comparison(judgement, measurement, cluster)
+    lines += _scaling(judgement, question)
     lines += [f"  {metric.ratio_of:10} {numbers.in_full(end, 13)}" for end in judgement.ends]
     lines += _beside(metric, question.case)
     lines += [f"  note       {numbers.in_full(note, 13)}" for note in judgement.notes]
@@ -119,6 +121,19 @@ def _judged(judgement: Judgement, cluster: str) -> Iterator[str]:
         yield f"  gate       {judgement.rule.value}: {sees(judgement)}"
 
 
+def _scaling(judgement: Judgement, question: Question) -> Iterator[str]:
+    """Say how much of the ideal a ratio is, and over which topology."""
+    if question.reference is None or judgement.measured is None:
+        return
+    case, over = (Case.from_id(end.measurement.case_id) for end in question.ends)
+    ideal = case.topology.ideal_speedup(over.topology)
+    efficiency = numbers.percent(100 * judgement.measured / ideal)
+    yield (
+        f"  scaling    {efficiency} of the ideal {ideal:g} over {over.topology}, "
+        f"{case.scaling.value} scaling"
+    )
+
+
 def _how_far(judgement: Judgement, held: float) -> str:
     """Say how far the measured number lies from another, and which way that is."""
     if judgement.measured is None or not held:
@@ -128,7 +143,7 @@ def _how_far(judgement: Judgement, held: float) -> str:
     if told == "+0.0 %" or better is None:
         return told
     word = "better" if percent * better.sign > 0 else "worse"
-    return f"{told}, {word} by {numbers.percent(abs(percent))}"
+    return f"{word} by {numbers.percent(abs(percent))}"
 
 
 def sees(judgement: Judgement) -> str:

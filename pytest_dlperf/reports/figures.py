@@ -114,12 +114,6 @@ def detectable_losses(results: Iterable[CaseResult]) -> str | None:
     return f"{told}, {unseen}" if unseen else told
 
 
-def efficiency_percent(result: CaseResult, ratio: float | None) -> float | None:
-    """Return the scaling efficiency: how much of the ideal a ratio over the reference is."""
-    ideal = result.case.ideal_speedup
-    return None if ratio is None or ideal is None else 100 * ratio / ideal
-
-
 def scaling_of(case: Case) -> str:
     """Name the kind of scaling, and the reference topology where it is not a single device."""
     over = case.reference_topology
@@ -145,8 +139,8 @@ def metric_cells(
         "sees": numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
         "spread": numbers.spread(known.spread),
         "mean": numbers.written(known.mean, unit),
-        "runs": numbers.ABSENT if is_ratio else run_count(result.measurement, known.metric.name),
-        "of ideal": numbers.percent(efficiency_percent(result, known.median) if is_ratio else None),
+        "runs": numbers.ABSENT if is_ratio else run_count(result.measurement, name),
+        "of ideal": numbers.percent(known.efficiency_percent),
     }
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.records import CaseResult, MetricResult
     from pytest_dlperf.model.results import Results
 
 SUMMARY_BYTES: Final = 1_000_000
@@ -120,16 +120,16 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
 def _of_case(result: CaseResult) -> tuple[str, str]:
     """Return title and message of a case: a line for each metric that is not good."""
     lines = [
-        _line(judgement)
-        for judgement in result.judgements.values()
-        if not of_judgement(judgement).is_good
+        _line(known.judgement, known)
+        for known in result.metrics().values()
+        if known.judgement is not None and not of_judgement(known.judgement).is_good
     ]
     if not result.is_whole:
         lines.append("a test of the case was lost with its worker")
     return f"{status_of(result).value}: {result.case.id}", "\n".join(dict.fromkeys(lines))
 
 
-def _line(judgement: Judgement) -> str:
+def _line(judgement: Judgement, known: MetricResult) -> str:
     metric = judgement.metric
     said = f"{metric.name} {word_of(judgement)}"
     if judgement.measured is not None:
@@ -139,6 +139,8 @@ def _line(judgement: Judgement) -> str:
             difference = numbers.signed_percent(difference_percent(judgement))
             said += f", reference {numbers.written(held, metric.unit)} ({difference})"
             said += "; lower is better" if metric.better is Better.LOWER else ""
+        if known.efficiency_percent is not None:
+            said += f"; {numbers.percent(known.efficiency_percent)} of the ideal"
         view = rule_view(judgement)
         if view is not None:
             said += f"; {view}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.model.records import CaseResult, merge
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import decisive, difference_percent, efficiency_percent
+from pytest_dlperf.reports.figures import decisive, difference_percent
 from pytest_dlperf.reports.report import Report
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
     if metric.ratio_of is not None:
         base = over.samples(metric.ratio_of).median if over is not None else None
         runs: dict[str, Any] = {
-            "efficiency_percent": efficiency_percent(result, known.median),
+            "efficiency_percent": known.efficiency_percent,
             "reference_median": base,
         }
     else:

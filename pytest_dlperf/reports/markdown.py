@@ -208,7 +208,8 @@ def _some(lines: Sequence[str]) -> str:
 
 def _alarm(result: CaseResult, section: str) -> Iterator[Part]:
     """Make two parts: what is wrong, and the runs with the places of their logs."""
-    judgements = list(result.judgements.values())
+    known = result.metrics().values()
+    judgements = [one.judgement for one in known if one.judgement is not None]
     rows = [
         _alarm_row(judgement)
         for judgement in judgements
@@ -369,7 +370,8 @@ def _reference(members: Sequence[CaseResult]) -> Iterator[CaseResult]:
 
 def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells]]:
     """Make the rows metric by metric, each over all topologies: with a verdict, and without."""
-    judged: dict[str, list[Cells]] = {}
+    names = max((list(result.metrics()) for result in members), key=len)
+    judged: dict[str, list[Cells]] = {name: [] for name in names}
     recorded: dict[str, list[Cells]] = {}
     for result in members:
         known, verdicts, topology = result.metrics(), _verdicts_of(result), result.case.topology

@@ -30,7 +30,7 @@ from pytest_dlperf.reports.figures import (
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
 from pytest_dlperf.reports.tables import aligned, listed, wrapped
-from pytest_dlperf.reports.terminal_table import case_rows, case_table, scaling_lines
+from pytest_dlperf.reports.terminal_table import Row, case_rows, case_table, scaling_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -187,8 +187,7 @@ def _table(
         if verbosity >= 0:
             has_broken = result.measurement is not None and result.measurement.broken_runs
             with_runs = verbosity > 0 or bool(has_broken)
-            told = {row.metric for row in rows if with_runs or not row.status.is_good}
-            for text in _details(result, width, told):
+            for text in _details(result, rows, width, with_runs=with_runs):
                 yield from map(Line, wrapped(text, width, indent=6))
     if legend and verbosity >= 0:
         yield Line(legend, ("light",))
@@ -200,11 +199,15 @@ def _colour(status: CaseStatus, *, strict: bool) -> str:
     return "green" if status.is_good else "yellow"
 
 
-def _details(result: CaseResult, width: int, told: Collection[str]) -> Iterator[str]:
-    """Yield what stands below a case; of the metrics that are told, the runs and the rule."""
+def _details(
+    result: CaseResult, rows: Sequence[Row], width: int, *, with_runs: bool
+) -> Iterator[str]:
+    """Yield what stands below a case: the runs of what is not good or of all rows, and notes."""
     measurement = result.measurement
+    told = {row.metric for row in rows}
     if measurement is not None:
-        for name in _run_metrics(measurement, result, told):
+        shown = {row.metric for row in rows if with_runs or not row.status.is_good}
+        for name in _run_metrics(measurement, result, shown):
             metric = measurement.metric(name)
             runs = (f" {run.run}: {run_number(run, metric)}" for run in measurement.runs)
             yield from listed(f"    {name} in {metric.unit}", runs, width)
@@ -214,17 +217,30 @@ def _details(result: CaseResult, width: int, told: Collection[str]) -> Iterator[
         read, available = len(measurement.runs), measurement.available_runs
         if available is not None and read < available:
             yield f"    {read} of {available} logs were read: they decide"
-    for judgement in result.judgements.values():
-        name = judgement.metric.name
-        if name in told:
+    judgements = [
+        known.judgement
+        for name, known in result.metrics().items()
+        if name in told and known.judgement is not None
+    ]
+    for judgement in judgements:
+        if with_runs or not of_judgement(judgement).is_good:
             yield from _rule(judgement)
+    yield from _notes(judgements)
+
+
+def _notes(judgements: Iterable[Judgement]) -> Iterator[str]:
+    """Yield each note once, behind the metrics that have it."""
+    notes: dict[str, list[str]] = {}
+    for judgement in judgements:
         # Of a ratio that passes, the rows of both ends tell enough.
         ends = () if judgement.verdict is Verdict.PASS else judgement.ends
         # What fails says its reason above, in full; what passes in spite of one says it here.
         is_shift = judgement.verdict is Verdict.ENVIRONMENT_SHIFT
         shifted = [judgement.reason] if is_shift and judgement.reason else []
         for note in (*shifted, *ends, *judgement.notes):
-            yield f"    {name}: {numbers.in_short(note)}"
+            notes.setdefault(numbers.in_short(note), []).append(judgement.metric.name)
+    for note, names in notes.items():
+        yield f"    {', '.join(names)}: {note}"
 
 
 def _run_metrics(measurement: Measurement, result: CaseResult, told: Collection[str]) -> list[str]:

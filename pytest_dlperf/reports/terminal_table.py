@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, metric_words, status_of
-from pytest_dlperf.reports.figures import (
-    FIGURES,
-    by_training,
-    efficiency_percent,
-    metric_cells,
-    scaling_of,
-)
+from pytest_dlperf.reports.figures import FIGURES, by_training, metric_cells, scaling_of
 from pytest_dlperf.reports.tables import listed, stacked
 
 if TYPE_CHECKING:
@@ -34,7 +28,7 @@ class Row:
     """A row of the summary: a metric of a case, or several at once, and the status of it."""
 
     metric: str
-    """Its name; empty where the case has none, ``all 3`` where all broke alike."""
+    """Its name; empty where the case has none."""
     status: CaseStatus
     cells: dict[str, str]
 
@@ -42,31 +36,25 @@ class Row:
 def case_rows(result: CaseResult, *, every: bool) -> list[Row]:
     """Choose the metrics of a case that are worth a row, the worst first; or ``every`` judged one.
 
-    Worth a row is what does not simply pass; of a case in order, the first metric. The verdict of
-    the last row counts the others.
+    Worth a row is what does not simply pass. Where all metrics share a verdict, and no number says
+    why, the first one stands for all. The verdict of the last row counts the others.
     """
     known, words, status = result.metrics(), metric_words(result), status_of(result)
     names = [*(name for name in known if name in words), *(words.keys() - known.keys())]
     if not names or status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED):
         return [_row(result, next(iter(known), ""), status.value, status)]
-    agree = len(set(words.values())) == 1
-    has_numbers = any(known[name].median is not None for name in names if name in known)
-    if agree and len(names) > 1 and not has_numbers:
-        return [_row(result, f"all {len(names)}", *words[names[0]])]
-    if not every:
-        worth = [name for name in names if words[name][1] is not CaseStatus.PASS]
-        shown = names[:1] if agree and status.is_good else worth
-    else:
-        shown = names
-    shown = sorted(shown, key=lambda name: words[name][1].rank)
+    judgements = result.judgements.values()
+    # One cause has no number of any of them to show.
+    alike = status.is_good or all(judgement.measured is None for judgement in judgements)
+    if len(set(words.values())) == 1 and alike and not every:
+        count = f"{len(names)} " if len(names) > 1 else ""
+        return [_row(result, names[0], f"{count}{words[names[0]][0]}", status)]
+    shown = [name for name in names if every or words[name][1] is not CaseStatus.PASS]
+    shown.sort(key=lambda name: words[name][1].rank)
     rows = [_row(result, name, *words[name]) for name in shown]
     others = Counter(words[name][0] for name in names if name not in shown)
-    told = words[shown[-1]][0]
-    if [*others] == [told]:
-        rows[-1].cells["verdict"] += f", {others[told]} more"
-    elif others:
-        counted = ", ".join(f"{count} {word}" for word, count in others.items())
-        rows[-1].cells["verdict"] += f"; {counted}"
+    counted = ", ".join(f"{count} {word}" for word, count in others.items())
+    rows[-1].cells["verdict"] += f"; {counted}" if others else ""
     return rows
 
 
@@ -88,11 +76,17 @@ def case_table(
         for number, row in enumerate(of_case)
     ]
     shown = [name for name in FIGURES if any(row[name] != numbers.ABSENT for row in rows)]
-    same = {name: {row[name] for row in rows} - {numbers.ABSENT} for name in ("metric", "unit")}
-    if len(same["unit"]) == 1:
+    units: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["unit"] != numbers.ABSENT:
+            units.setdefault(row["metric"], {})[row["unit"]] = None
+    if len({unit for of_metric in units.values() for unit in of_metric}) == 1:
         shown.remove("unit")
     lines, kept = _fitting(rows, shown, width)
-    legend = [f"in {unit}" for unit in same["unit"] if len(same["unit"]) == 1]
+    legend = []
+    if "unit" not in kept:
+        told = (f"{metric} in {' or '.join(of_metric)}" for metric, of_metric in units.items())
+        legend.append(", ".join(told))
     legend += [_LEGEND] * ("sees" in kept)
     return lines, "; ".join(legend)
 
@@ -129,7 +123,7 @@ def scaling_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]
             for known in result.metrics().values():
                 if known.metric.ratio_of is None or known.median is None:
                     continue
-                percent = efficiency_percent(result, known.median)
+                percent = known.efficiency_percent
                 reached = numbers.written(known.median, known.metric.unit)
                 of = f" of {case.ideal_speedup:g} ({percent:.0f} %)" if percent is not None else ""
                 head = f"{known.metric.name}{scaling_of(case)}"

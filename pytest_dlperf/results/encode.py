@@ -126,6 +126,7 @@ def metric_entry(found: MetricResult) -> dict[str, Any]:
         "difference_percent": judgement.difference_percent if judgement else None,
         "verdict": judgement.verdict.value if judgement else None,
         "reason": judgement.reason if judgement else None,
+        "efficiency_percent": found.efficiency_percent,
     }
 
 

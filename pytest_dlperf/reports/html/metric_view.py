@@ -12,7 +12,6 @@ from pytest_dlperf.reports.failure import sees
 from pytest_dlperf.reports.figures import (
     accepted,
     difference_percent,
-    efficiency_percent,
     rule_view,
 )
 from pytest_dlperf.reports.html.drawing import Badge, Chart, badge_of
@@ -117,7 +116,7 @@ def _facts(known: MetricResult, result: CaseResult) -> Iterator[tuple[str, str]]
         yield "mean", numbers.amount(known.mean, unit)
         yield "spread of the runs", numbers.spread(known.spread)
     if known.metric.ratio_of is not None and known.median is not None:
-        yield "of the ideal", numbers.percent(efficiency_percent(result, known.median))
+        yield "of the ideal", numbers.percent(result.efficiency_percent(known.median))
     if judgement is None:
         return
     agreed = accepted(judgement)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import by_training, efficiency_percent
+from pytest_dlperf.reports.figures import by_training
 from pytest_dlperf.reports.html.drawing import (
     Badge,
     Chart,
@@ -191,8 +191,8 @@ def _row(point: _Point, badge: Badge) -> ScalingRow:
         if point.base is None
         else numbers.written(point.base.median, point.base.metric.unit),
         speedup=numbers.written(speedup, "x"),
-        efficiency=efficiency_percent(result, speedup),
-        reference=efficiency_percent(result, ratio.reference if ratio is not None else None),
+        efficiency=result.efficiency_percent(speedup),
+        reference=result.efficiency_percent(ratio.reference if ratio is not None else None),
     )
 
 
