@@ -19,7 +19,7 @@ from baseline_texts import TEXT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.baselines.reading import BASELINES, read_baselines
+from pytest_dlperf.baselines.reading import BASELINES, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_KEYS, Cluster, find_cluster
 from pytest_dlperf.config.launch_spec import LAUNCH
 from pytest_dlperf.config.systems import system_shape
@@ -40,8 +40,8 @@ TEXTS = {
     "baselines": schema_text(
         BASELINES,
         title="Baselines of one system on one cluster (pytest-dlperf)",
-        description="Accepted numbers by variant (<precision>-b<batch>[-<options>]) and topology "
-        "(<N>n<D>g).",
+        description="Accepted numbers by variant (as in fp32-b128), topology (<N>n<D>g) and "
+        "metric.",
     ),
     "cluster": schema_text(
         CLUSTER,
@@ -172,8 +172,8 @@ SCALARS: list[Any] = [
     None, True, 0, -1, 1, 8, 99, 100, 101, 0.5, 1e-9, "", " ", "x", "steady", "published",
     "1n8g", "fp32-b128", "2026-11-21T03:00:00Z", "2026-11-21", "sha256:00", "sha256:" + "f" * 64,
 ]  # fmt: skip
-KEYS = ["throughput", "speedup", "env", "A=B", "vars", "1", "0", "x", "at", "runs", "1n1g", "1n0g",
-        "fp32-b1", "fp32", "device", "note", "machine", "when", "option", "launch"]  # fmt: skip
+KEYS = ["throughput", "speedup", "accepted", "acceptance", "env", "A=B", "vars", "1", "0", "x", "at",
+        "runs", "1n1g", "1n0g", "fp32-b1", "fp32", "device", "note", "machine", "when", "option", "launch"]  # fmt: skip
 STRUCTURE = ("found ", "unknown key ", "the key ")
 values = st.recursive(
     st.sampled_from(SCALARS),
@@ -222,13 +222,16 @@ def test_both_say_the_same_of_any_document(name: str, data: st.DataObject) -> No
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
-        ("baselines", "throughput: 2626\n", "throughput: [1]\n", "found a list; allowed: a "),
+        ("baselines", "accepted: 2626\n", "accepted: [1]\n", "found a list; allowed: a "),
+        ("baselines", "throughput: 9348.17", "throughput: [1]", "found a list; allowed: a "),
+        ("baselines", "better: lower", "better: less",
+         "found 'less', text; allowed: higher, lower"),
         ("baselines", "tolerance_percent: 3", "tolerance_percent: 100",
          "found '100', a number; allowed: a finite number > 0 and < 100, in percent"),
         ("baselines", "tolerance_percent: 3", "tolerance: 3",
-         "unknown key 'tolerance'; allowed: throughput, speedup, mean, runs, strays, sessions, to"),
+         "unknown key 'tolerance'; allowed: accepted, mean, over, runs, strays, sessions, toleran"),
         ("baselines", "runs: [2620.0, 2630.0]", "runs: []",
-         "found an empty list; allowed: a list of throughputs"),
+         "found an empty list; allowed: a list of numbers"),
         ("baselines", "runs: [2620.0, 2630.0]", "run: [1]", "unknown key 'run'; allowed: at"),
         ("baselines", '"2026-11-01T03:00:00+00:00"', "yesterday",
          "found 'yesterday', text; allowed: a time with its zone, such as 2026-11-21T03:00:00+00"),
@@ -264,7 +267,7 @@ def test_what_is_left_when_entries_are_deleted_is_no_mistake() -> None:
     for rest in (
         "entries:\n",
         "entries:\n  fp32-b1:\n",
-        "entries: {a-b1: {1n1g: {throughput: 1, sessions: }}}",
+        "entries: {a-b1: {1n1g: {throughput: {accepted: 1, sessions: }}}}",
     ):
         assert mistakes(head + rest, "baselines") == []
         assert oracle(head + rest, "baselines") == []
@@ -277,7 +280,7 @@ def test_structure_and_meaning_are_both_checked(tmp_path: Path) -> None:
     with pytest.raises(
         YamlError, match=r"sessions\[0\]\.at: '2026-02-31T03:00:00\+00:00' is not a t"
     ):
-        read_baselines(FILE, "paddle-resnet50", {}, text=text)
+        read_contents(FILE, "paddle-resnet50", text=text)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "cluster.yaml").write_text(
         CLUSTER_TEXT.replace("bin/python}", 'bin/python, extra_args: "\'"}'), encoding="utf-8"
