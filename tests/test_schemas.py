@@ -172,8 +172,9 @@ SCALARS: list[Any] = [
     None, True, 0, -1, 1, 8, 99, 100, 101, 0.5, 1e-9, "", " ", "x", "steady", "published",
     "1n8g", "fp32-b128", "2026-11-21T03:00:00Z", "2026-11-21", "sha256:00", "sha256:" + "f" * 64,
 ]  # fmt: skip
-KEYS = ["throughput", "speedup", "accepted", "acceptance", "env", "A=B", "vars", "1", "0", "x", "at",
-        "runs", "1n1g", "1n0g", "fp32-b1", "fp32", "device", "note", "machine", "when", "option", "launch"]  # fmt: skip
+KEYS = ["throughput", "speedup", "accepted", "acceptance", "env", "A=B", "vars", "1", "0", "x",
+        "at", "runs", "1n1g", "1n0g", "fp32-b1", "fp32", "device", "note", "machine", "when",
+        "option", "launch"]  # fmt: skip
 STRUCTURE = ("found ", "unknown key ", "the key ")
 values = st.recursive(
     st.sampled_from(SCALARS),
