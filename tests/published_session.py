@@ -330,8 +330,9 @@ def _nights(
         before = 1 - 0.045 * metric.better.sign if kind == "stepped" and night < step else 1.0
         crept = 0.00025 * max(0, night - step) if kind == "drifting" else 0.0
         median = level * before * (1 - crept * metric.better.sign) * draw.gauss(1, 0.003)
-        deviation = abs(draw.gauss(0, 0.005))
-        strays = draw.random() < 0.01
+        # A ratio has no runs of its own.
+        deviation = abs(draw.gauss(0, 0.005)) if metric.ratio_of is None else 0.0
+        strays = metric.ratio_of is None and draw.random() < 0.01
         points.append(
             Night(
                 started=at.isoformat(),

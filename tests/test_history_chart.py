@@ -65,7 +65,7 @@ def test_sessions_at_one_place_keep_their_own_words() -> None:
 def test_the_axis_has_the_dates_that_the_sessions_wrote() -> None:
     """In UTC each of these began the day before."""
     drawn = chart([point(f"2026-03-{day:02}T00:30:00+09:00") for day in range(1, 8)])
-    assert drawn.chart.data["days"] == "2026-03-01 1 1 1 1 1 1"
+    assert drawn.chart.data["days"] == "2026-03-01 1*6"
     labels = {tick.label: tick.at for tick in drawn.chart.along}
     first = int(path(drawn, "medians").removeprefix("m").split(" ")[0])
     assert labels["2026-03-01"] <= first < labels["2026-03-03"]

@@ -112,9 +112,11 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
     highest = [(x, up.at(point.highest)) for x, point in zip(xs, points, strict=True)]
     lowest = [up.at(point.lowest) for point in points]
     levels = _steps(points, xs, up)
-    yield Shape(
-        style="ranges", path=bars(highest, lowest), key="lowest to highest run", is_clipped=True
-    )
+    # A ratio has no runs, and some metrics are alike in all of them.
+    if any(point.lowest != point.highest for point in points):
+        yield Shape(
+            style="ranges", path=bars(highest, lowest), key="lowest to highest run", is_clipped=True
+        )
     yield Shape(
         style="accepted-line", path=levels, key="accepted" if levels else "", is_clipped=True
     )
@@ -205,10 +207,12 @@ def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Sh
 
 
 def _days(points: Iterable[Night]) -> str:
-    """Write the date of the first point, then how many days later each of the next is."""
+    """Write the date of the first point, then how many days later the next are: ``1*6 2 1``."""
     dates = [datetime.fromisoformat(point.started[:10]) for point in points]
-    gaps = [str((later - date).days) for date, later in pairwise(dates)]
-    return " ".join([f"{dates[0]:%Y-%m-%d}", *gaps])
+    gaps = ((later - date).days for date, later in pairwise(dates))
+    counted = ((gap, len(list(same))) for gap, same in groupby(gaps))
+    pieces = [str(gap) if count == 1 else f"{gap}*{count}" for gap, count in counted]
+    return " ".join([f"{dates[0]:%Y-%m-%d}", *pieces])
 
 
 def _facts(history: CaseHistory, *, drawn: int, beyond: int) -> Iterator[str]:

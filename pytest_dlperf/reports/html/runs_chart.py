@@ -182,12 +182,12 @@ def _dots(measured: Measurement, metric: Metric, y: int, scale: Scale) -> Iterat
         lane = next(free, y)
         taken.append((x, lane))
         title = f"run {run.run}: {numbers.amount(value, metric.unit)}"
-        yield Shape(style="run", path=_dot(x, lane, value, scale), title=title)
+        style = "run" if scale.holds(value) else "far-run"
+        yield Shape(style=style, path=_dot(x, lane, value, scale), title=title)
 
 
 def _dot(x: int, y: int, value: float, scale: Scale) -> str:
     if scale.holds(value):
-        arc = f"a{RADIUS} {RADIUS} 0 1 0"
-        return f"M{x - RADIUS} {y}{arc} {2 * RADIUS} 0{arc}-{2 * RADIUS} 0z"
+        return f"M{x} {y}h0"
     inwards = RADIUS if value < scale.low else -RADIUS
     return f"M{x} {y}l{inwards} {-RADIUS}v{2 * RADIUS}z"

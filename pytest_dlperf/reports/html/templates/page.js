@@ -192,9 +192,11 @@
     const [first, ...gaps] = days.split(" ");
     const date = new Date(`${first}T00:00:00Z`);
     const dates = [first];
-    for (const gap of gaps) {
-      date.setUTCDate(date.getUTCDate() + Number(gap));
-      dates.push(date.toISOString().slice(0, 10));
+    for (const [gap, count = 1] of gaps.map((piece) => piece.split("*").map(Number))) {
+      for (let night = 0; night < count; night += 1) {
+        date.setUTCDate(date.getUTCDate() + gap);
+        dates.push(date.toISOString().slice(0, 10));
+      }
     }
     return dates;
   };
@@ -215,7 +217,8 @@
       const value = (y) => low + (bottom - y) / (bottom - top) * (high - low);
       const medians = pointsOf(svg.querySelector(".medians").getAttribute("d"));
       let end = 0;
-      const ranges = svg.querySelector(".ranges").getAttribute("d").split("m").slice(1).map((piece) => {
+      const drawn = svg.querySelector(".ranges")?.getAttribute("d") ?? "";
+      const ranges = drawn.split("m").slice(1).map((piece) => {
         const [, down, length] = numbersOf(piece);
         const start = end + down;
         end = start + length;
@@ -227,8 +230,7 @@
         for (const night of numbersOf(mark.dataset.nights)) words.set(night, mark.dataset.word);
       }
       nights = medians.map(([x, y], index) => ({
-        x, y, date: dates[index], median: value(y), fastest: value(ranges[index][0]),
-        slowest: value(ranges[index][1]), word: words.get(index),
+        x, y, date: dates[index], median: value(y), range: ranges[index]?.map(value), word: words.get(index),
       }));
     };
     const digits = (number) => String(Number(number.toPrecision(4)));
@@ -237,8 +239,8 @@
       const night = nights[at];
       cursor.setAttribute("d", `M${night.x} ${top}V${bottom}`);
       svg.append(cursor);
-      tip.textContent = `${night.date}${night.word ? `: ${night.word}` : ""}\nmedian about ${digits(night.median)}\n`
-        + `runs ${digits(night.slowest)} to ${digits(night.fastest)}`;
+      tip.textContent = `${night.date}${night.word ? `: ${night.word}` : ""}\nmedian about ${digits(night.median)}`
+        + (night.range ? `\nruns ${digits(night.range[1])} to ${digits(night.range[0])}` : "");
       tip.hidden = false;
       const box = svg.getBoundingClientRect();
       const x = box.left + night.x / width * box.width;
