@@ -1,4 +1,4 @@
-"""The table of what the gate sees: one row per case, in a narrow terminal two lines."""
+"""The table of what the gate sees: one row per metric of a case, two lines if it is narrow."""
 
 from __future__ import annotations
 
@@ -39,17 +39,18 @@ _INDENT: Final = "    "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One qualified case, with its tolerance in percent."""
+    """One qualified metric of a case, with its tolerance in percent."""
 
     case_id: str
+    metric: str
     tolerance_percent: float
     qualification: Qualification
 
 
 def table_lines(rows: Sequence[Row], style: Style) -> Iterator[str]:
     """Lay out the cases in their order, below each refused one the reason."""
-    cells = [("case", "rule", *_HEADINGS), *map(_cells, rows)]
-    head, *below = stacked(cells, "llr", names=2, width=style.width)
+    cells = [("case", "metric", "rule", *_HEADINGS), *map(_cells, rows)]
+    head, *below = stacked(cells, "lllr", names=3, width=style.width)
     yield from (style(line, "bold") for line in head)
     for row, lines in zip(rows, below, strict=True):
         fault = row.qualification.fault
@@ -65,8 +66,8 @@ def legend_lines(rows: Sequence[Row], *, trials: int, seed: int) -> Iterator[str
     untried = sum(not row.qualification.nights for row in rows)
     if untried:
         # With them, alarms would be more: it takes several nights to know how nights differ.
-        cases = "case" if untried == 1 else "cases"
-        yield f"Differences between nights not tried in {untried} {cases}: too few sessions."
+        rows_of = "row" if untried == 1 else "rows"
+        yield f"Differences between nights not tried in {untried} {rows_of}: too few sessions."
     yield f"From noise on, all in percent; {trials} trials of each loss, seed {seed}."
 
 
@@ -75,6 +76,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     half, once, twice = found.power
     return (
         row.case_id,
+        row.metric,
         found.rule.value,
         str(found.runs),
         str(found.sessions),

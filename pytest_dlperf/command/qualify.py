@@ -1,4 +1,4 @@
-"""``pytest-dlperf qualify``: what the gate sees of a cluster's cases, by their recorded runs."""
+"""``pytest-dlperf qualify``: what the gate sees of a cluster's metrics, by their recorded runs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from pytest_dlperf.command.shell import (
     text_argument,
 )
 from pytest_dlperf.config.values import ControlArm
+from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.gate.qualification import MIN_RUNS, qualify
-from pytest_dlperf.gate.rules import rule_maker
+from pytest_dlperf.gate.rules import rule_maker, why_unusable
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.judgement import RuleName
+from pytest_dlperf.model.metric import RuleName
 from pytest_dlperf.plugin.suite import Suite, load_suite
 from pytest_dlperf.reports.numbers import counted
 from pytest_dlperf.reports.tables import wrapped
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.metric import Metric
 
 _DEFAULT_TRIALS: Final = 500
 _MIN_TRIALS: Final = 100
@@ -48,9 +50,10 @@ _WATCH_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One case to qualify; each loss is judged ``trials`` times."""
+    """One metric of a case to qualify; each loss is judged ``trials`` times."""
 
     case: Case
+    metric: Metric
     baseline: Baseline
     terms: Terms
     trials: int
@@ -60,10 +63,10 @@ class Task:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the subcommand takes."""
     parser.description = (
-        "Show what the gate can do on a cluster's own noise. The recorded runs of each "
-        "case are split into a baseline and a candidate, by nights where there are enough; losses "
-        "of nothing, 1/2, 1 and 2 tolerances are put into the candidate, and the gate judges. A "
-        "tolerance below what the noise allows is refused."
+        "Show what the gate can do on a cluster's own noise. The recorded runs of each case's "
+        "metrics are split into a baseline and a candidate, by nights where there are enough; "
+        "losses of nothing, 1/2, 1 and 2 tolerances are put into the candidate, and the gate "
+        "judges, without a control arm. A tolerance below what the noise allows is refused."
     )
     parser.epilog = PYTEST_ARGUMENTS
     parser.add_argument(
@@ -72,6 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=text_argument,
         metavar="CASE",
         help="cases to qualify: ids, in which * stands for anything (default: all)",
+    )
+    parser.add_argument(
+        "--metric",
+        type=text_argument,
+        metavar="NAME",
+        help="qualify this metric alone (default: all that are judged by runs of their own; "
+        "a ratio, as speedup is, has none)",
     )
     parser.add_argument(
         "--cluster",
@@ -108,32 +118,65 @@ def run(options: argparse.Namespace) -> int:
     nothing = f"no case of cluster {suite.cluster.name} has the id"
     ids = chosen_cases((case.id for case in suite.cases), options.cases, nothing)
     cases = [case for case in suite.cases if case.id in ids]
-    baselines = [(case, baseline) for case in cases if (baseline := suite.baseline(case))]
+    judged = [(case, metric) for case in cases for metric in _judged(suite, case)]
+    if options.metric is not None:
+        judged = _of_metric(judged, options.metric)
+    baselines = [
+        (case, metric, baseline)
+        for case, metric in judged
+        if (baseline := suite.baselines(case).get(metric.name))
+    ]
     tasks = [
         Task(
             case=case,
+            metric=metric,
             baseline=baseline,
-            terms=suite.terms(case),
+            terms=suite.terms(case, metric),
             trials=options.trials,
             # Of its own for each case: a case qualified alone comes out as it does among others.
-            seed=crc32(f"{options.seed} {case.id}".encode()),
+            seed=crc32(f"{options.seed} {case.id} {metric.name}".encode()),
         )
-        for case, baseline in baselines
-        if sum(map(len, baseline.rolling)) >= MIN_RUNS
+        for case, metric, baseline in baselines
+        if sum(map(len, baseline.rolling)) >= MIN_RUNS and _is_comparable(metric, baseline)
     ]
     style = Style(sys.stdout)
     rows = _qualified(tasks)
     if rows:
         legend = legend_lines(rows, trials=options.trials, seed=options.seed)
         print(*table_lines(rows, style), "", *legend, "", sep="\n")  # noqa: T201 - a command prints
+    comparable = sum(_is_comparable(metric, baseline) for _, metric, baseline in baselines)
     left_out = {
+        "of another unit or direction than accepted, or not above 0; 'pytest-dlperf check' tells "
+        "of them": len(baselines) - comparable,
         f"with fewer than {MIN_RUNS} recorded runs; --dlperf-extend-baselines adds those of "
-        "sessions that pass": len(baselines) - len(tasks),
-        "without baseline; --dlperf-create-baselines records what is measured": len(cases)
+        "sessions that pass": comparable - len(tasks),
+        "without baseline; --dlperf-create-baselines records what is measured": len(judged)
         - len(baselines),
     }
     print(*_summary(suite.cluster.name, rows, left_out, style), sep="\n")  # noqa: T201 - as above
     return FINE if rows and not any(row.qualification.fault for row in rows) else FAULTS
+
+
+def _judged(suite: Suite, case: Case) -> Iterator[Metric]:
+    """Give the metrics of a case that a test judges by runs of their own."""
+    for metric in suite.systems[case.system].metrics:
+        if metric.is_judged and metric.better is not None and metric.ratio_of is None:
+            yield metric
+
+
+def _of_metric(judged: Sequence[tuple[Case, Metric]], name: str) -> list[tuple[Case, Metric]]:
+    known = dict.fromkeys(metric.name for _, metric in judged)
+    if name not in known:
+        raise UsageError(
+            f"--metric {name}: no such metric is judged by runs of its own; there are: "
+            f"{', '.join(known)}{nearest(name, known)}"
+        )
+    return [(case, metric) for case, metric in judged if metric.name == name]
+
+
+def _is_comparable(metric: Metric, baseline: Baseline) -> bool:
+    same = (metric.unit, metric.better) == (baseline.unit, baseline.better)
+    return same and why_unusable(baseline) is None
 
 
 def _suite(options: argparse.Namespace) -> Suite:
@@ -180,10 +223,11 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _qualify(task: Task) -> Row:
-    make_rule = rule_maker(task.baseline, task.terms)
+    make_rule = rule_maker(task.metric, task.baseline, task.terms)
     tolerance = task.terms.tolerance_of(task.baseline)
     return Row(
         case_id=task.case.id,
+        metric=task.metric.name,
         tolerance_percent=tolerance,
         qualification=qualify(
             task.baseline.rolling, make_rule, tolerance, trials=task.trials, seed=task.seed
@@ -201,9 +245,10 @@ def _summary(
         refused = sum(row.qualification.fault is not None for row in rows)
         markup = ("bold", "red" if refused else "green")
         found = style(f"{refused or 'none'} refused", *markup)
-        yield f"cluster {cluster}: {counted(len(rows), 'case')} qualified, {found}"
+        cases = counted(len({row.case_id for row in rows}), "case")
+        yield f"cluster {cluster}: {counted(len(rows), 'metric')} of {cases} qualified, {found}"
     else:
-        yield f"cluster {cluster}: {style('no case can be qualified', 'bold', 'red')}"
+        yield f"cluster {cluster}: {style('nothing can be qualified', 'bold', 'red')}"
     for why, count in left_out.items():
         if count:
-            yield from wrapped(f"{counted(count, 'case')} left out {why}", style.width)
+            yield from wrapped(f"{counted(count, 'metric')} left out {why}", style.width)
