@@ -19,13 +19,13 @@ from pytest_dlperf.config.launch_spec import (
     Variable,
     VariableKind,
 )
-from pytest_dlperf.config.template import FIELDS
+from pytest_dlperf.config.template import FIELDS, case_fields
 from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.launch.plan import Node, NodeCommand, endpoint, plan_run
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
-CASE: Final = Case.from_id("pytorch-resnet18-fp32-b8-2n4g")
+CASE: Final = Case.from_id("pytorch-resnet18-fp32-b8-s128-2n4g")
 WINDOW: Final = Window(warmup_steps=5, measured_steps=15)
 LOG: Final = Path("/runs/pytorch-resnet18/2n4g/r18_b8_fp32_3.log")
 NOBODY_SET_ANYTHING: Final = LaunchVariables()
@@ -120,7 +120,14 @@ def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
         "host_slots": "10.0.0.1:4,10.0.0.2:4",
         "device_ids": "4,5,6,7",
         "scratch_directory": "/scratch/1",
+        "replicas": "8",
         "batch_per_device": "8",
+        "batch_per_replica": "8",
+        "sequence_length": "128",
+        "tp": "1",
+        "pp": "1",
+        "cp": "1",
+        "ep": "1",
         "batch_per_node": "32",
         "global_batch": "64",
         "warmup_steps": "5",
@@ -143,6 +150,28 @@ def test_a_field_becomes_its_value_wherever_it_may_stand(field: str, value: str)
     assert node.arguments == ("trainer", f"--x={value}")
     assert node.environment == {"X": f"<{value}>"}
     assert node.working_directory == f"/folder/{value}"
+
+
+def test_a_layout_fills_in_what_each_of_its_replicas_takes() -> None:
+    entry = spec("{tp}x{pp}x{cp}/{ep}", "{replicas}*{batch_per_replica}={global_batch}")
+    layout = "pytorch-llama-bf16-gb64-s4096-tp2_pp2_ep2-2n4g"
+    assert planned(entry, case=Case.from_id(layout))[0].arguments[1:] == ("2x2x1/2", "2*32=64")
+
+
+@pytest.mark.parametrize(
+    ("case_id", "has"),
+    [
+        ("pytorch-llama-bf16-gb64-2n4g", {"batch_per_device": 8, "batch_per_node": 32}),
+        ("pytorch-llama-bf16-b8-tp2_pp2-2n4g", {"batch_per_device": None, "batch_per_node": 8}),
+        ("pytorch-llama-bf16-b8-pp8-2n4g", {"batch_per_device": None, "batch_per_node": None}),
+        ("pytorch-llama-bf16-b8-ep4-2n4g", {"batch_per_device": 8, "batch_per_node": 32}),
+    ],
+)
+def test_a_device_and_a_node_have_a_batch_where_replicas_are_whole(
+    case_id: str, has: dict[str, int | None]
+) -> None:
+    fields = case_fields(Case.from_id(case_id))
+    assert {name: fields[name] for name in has} == has
 
 
 def test_no_field_is_left_out_of_plans() -> None:

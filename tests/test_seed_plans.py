@@ -16,7 +16,7 @@ from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
-from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.errors import CannotMeasureError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def plan(
 
 def cases_of(system: System) -> list[Case]:
     """Every training of a system at every topology, published or not."""
-    variants = dict.fromkeys(case.reference for case in system.cases)
+    variants = dict.fromkeys(replace(case, topology=SINGLE_DEVICE) for case in system.cases)
     topologies = [Topology.parse(text) for text in TOPOLOGIES]
     return [replace(one, topology=topology) for one in variants for topology in topologies]
 

@@ -84,7 +84,8 @@ def test_the_shipped_files_are_sound() -> None:
             "unit: images/s\nrepeat: 3\n",
             (
                 "4: $.repeat: unknown key 'repeat'; allowed: framework, model, unit, log, window, "
-                "cases, repeats, tolerance_percent, marks, launch; did you mean 'repeats'?"
+                "cases, flops_per_token, flops_per_sample, metrics, repeats, tolerance_percent, "
+                "marks, launch; did you mean 'repeats'?"
             ),
         ),
         (
@@ -238,6 +239,149 @@ launch:
 """
 
 
+LAYOUTS = """\
+framework: megatron
+model: llama3
+unit: tokens/s
+flops_per_token: 48.2e9
+log: {name: gpt, format: dlperf}
+window: {warmup_steps: 20, measured_steps: 100}
+cases:
+  - precision: bf16
+    global_batch: 256
+    sequence_length: 4096
+    parallel: {tp: 2, pp: 4, cp: 1}
+    options: [fp8_comm]
+    topologies: [1n8g, 64n8g]
+    reference: 1n8g
+  - precision: bf16
+    batch_per_replica: 2
+    sequence_length: 8192
+    parallel: {tp: 8}
+    topologies: [2n8g]
+    reference: none
+    flops_per_sample: 5e14
+"""
+
+
+def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path: Path) -> None:
+    file = tmp_path / "megatron.yaml"
+    file.write_text(LAYOUTS, encoding="utf-8")
+    one, many, other = load_systems([file], BUILTIN_FORMATS)["megatron-llama3"].cases
+
+    assert one.id == "megatron-llama3-bf16-gb256-s4096-tp2_pp4-fp8_comm-1n8g"
+    assert many.id == "megatron-llama3-bf16-gb256-s4096-tp2_pp4-fp8_comm-64n8g"
+    assert (many.replicas, many.batch_per_replica, many.global_batch) == (64, 4, 256)
+    assert many.reference == one
+    assert not one.is_scaled
+    assert many.is_scaled
+    assert many.ideal_speedup == 64
+    assert many.flops_per_sample == 48.2e9 * 4096
+    assert other.id == "megatron-llama3-bf16-b2-s8192-tp8-2n8g"
+    assert other.reference is None
+    assert other.flops_per_sample == 5e14
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("topologies: [1n8g, 64n8g]", "topologies: [1n8g, 1n4g]",
+         ("13: $.cases[0].topologies[1]: the layout tp2_pp4 takes 8 devices for a replica, which "
+         "does not divide the 4 there are")),
+        ("parallel: {tp: 2, pp: 4, cp: 1}", "parallel: {ep: 3, pp: 4}",
+         ("13: $.cases[0].topologies[0]: the layout pp4_ep3 spreads experts over 3 devices, which "
+         "does not divide the 2 of a pipeline stage")),
+        ("global_batch: 256", "global_batch: 96",
+         "13: $.cases[0].topologies[1]: the global batch 96 does not divide by the 64 data-"),
+        ("    parallel: {tp: 2, pp: 4, cp: 1}\n", "",
+         "12: $.cases[0].topologies[1]: the global batch 256 does not divide by the 512 data-"),
+        ("    reference: 1n8g\n", "",
+         ("13: $.cases[0].topologies[0]: speedups cannot be taken over 1n1g: the layout tp2_pp4 "
+         "takes 8 devices for a replica, which does not divide the 1 there are; name another "
+         "reference topology, as in 'reference: 1n8g', or 'reference: none'")),
+        ("reference: none", "reference: never", "20: $.cases[1].reference: 'never' is not a topo"),
+        ("global_batch: 256", "global_batch: 256\n    batch_per_replica: 4",
+         ("8: $.cases[0]: a case has one of batch_per_device (batch_per_replica with 'parallel') "
+         "and global_batch; found batch_per_replica and global_batch")),
+        ("    global_batch: 256\n", "",
+         ("8: $.cases[0]: a case has one of batch_per_device (batch_per_replica with 'parallel') "
+         "and global_batch; found none of them")),
+        ("batch_per_replica: 2", "batch_per_device: 2",
+         ("16: $.cases[1].batch_per_device: with 'parallel' a replica takes more than one device; "
+         "write batch_per_replica: 2, or all of it as global_batch")),
+        ("    sequence_length: 8192\n", "",
+         "15: $.cases[1]: throughput in tokens/s needs 'sequence_length' here"),
+        ("flops_per_sample: 5e14", "flops_per_sample: 5e14\n    flops_per_token: 1e9",
+         "15: $.cases[1]: flops_per_token and flops_per_sample say the same; give one"),
+        ("tp: 2, pp: 4, cp: 1", "tp: 2, pq: 4",
+         "11: $.cases[0].parallel.pq: unknown key 'pq'; allowed: tp, pp, cp, ep"),
+        ("tp: 2, pp: 4, cp: 1", "tp: 0", "11: $.cases[0].parallel.tp: found '0', a number"),
+        ("[fp8_comm]", "[tp2]", "12: $.cases[0].options[0]: option 'tp2' would be read as a batch"),
+        ("[fp8_comm]", "[s4096]", "12: $.cases[0].options[0]: option 's4096' would be read as"),
+        ("[fp8_comm]", "[gb256]", "12: $.cases[0].options[0]: option 'gb256' would be read as"),
+        ("[fp8_comm]", "[tp2_pp4]", "12: $.cases[0].options[0]: option 'tp2_pp4' would be read"),
+    ],
+)  # fmt: skip
+def test_work_that_cannot_be_is_told_by_line(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    assert LAYOUTS.count(old) == 1
+    assert mistakes(tmp_path, LAYOUTS.replace(old, new))[0].startswith(expected)
+
+
+def test_tokens_need_a_sequence_length_for_their_flops_as_well(tmp_path: Path) -> None:
+    text = GOOD.replace("unit: images/s\n", "unit: images/s\nflops_per_token: 1e9\n")
+    told = mistakes(tmp_path, text)
+    assert [one.split(": ")[1] for one in told] == ["$.cases[0]", "$.cases[1]"]
+    assert all("flops_per_token needs 'sequence_length'" in one for one in told)
+
+
+def test_a_launch_fills_in_and_chooses_by_length_and_layout(tmp_path: Path) -> None:
+    launch = """\
+launch:
+  command:
+    - train
+    - --length={sequence_length}
+    - --layout={tp},{pp},{cp},{ep}
+    - --batch={batch_per_replica}/{global_batch}
+    - {when: {pp: 2+, sequence_length: [2048, 4096]}, arguments: ["--interleave={replicas}"]}
+    - {when: {tp: 8}, arguments: [--wide]}
+"""
+    file = tmp_path / "megatron.yaml"
+    file.write_text(LAYOUTS + launch, encoding="utf-8")
+    system = load_systems([file], BUILTIN_FORMATS)["megatron-llama3"]
+    assert system.launch is not None
+    _, many, other = system.cases
+    assert system.launch.arguments(many)[4:] == ("--interleave={replicas}",)
+    assert system.launch.arguments(other)[4:] == ("--wide",)
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("{batch_per_device}", ("uses {batch_per_device}, and megatron-llama3-bf16-gb256-s4096-tp2_"
+         "pp4-fp8_comm-1n8g spreads a replica over several devices; use {batch_per_replica}")),
+        ("{batch_per_node}", ("uses {batch_per_node}, and megatron-llama3-bf16-b2-s8192-tp16-2n8g "
+         "spreads a replica over several nodes; use {batch_per_replica}")),
+    ],
+)  # fmt: skip
+def test_a_batch_that_a_layout_does_not_leave_whole_is_told(
+    tmp_path: Path, argument: str, expected: str
+) -> None:
+    launch = f"launch: {{command: [train, '--batch={argument}']}}\n"
+    text = LAYOUTS.replace("{tp: 8}", "{tp: 16}") + launch
+    [mistake] = mistakes(tmp_path, text)
+    assert mistake == f"22: $.launch.command: {expected}"
+
+
+def test_a_length_that_a_case_does_not_have_is_told(tmp_path: Path) -> None:
+    launch = "launch: {command: [train, '--length={sequence_length}']}\n"
+    mistake = mistakes(tmp_path, GOOD + launch)[0]
+    assert mistake.endswith(
+        "uses {sequence_length}, and paddle-resnet50-fp32-b128-1n1g has no sequence_length"
+    )
+
+
 def test_a_launch_is_read(tmp_path: Path) -> None:
     system = load(tmp_path, GOOD.replace("cases:\n", f"{LAUNCH}cases:\n"))
     assert system.launch == LaunchSpec(
@@ -345,7 +489,7 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
             (
                 "21: $.launch.values.threads[1].when.worldsize: unknown key 'worldsize'; allowed: "
                 "precision, without_precision, option, without_option, nodes, devices_per_node, "
-                "world_size; did you mean 'world_size'?"
+                "world_size, sequence_length, tp, pp, cp, ep; did you mean 'world_size'?"
             ),
         ),
         (

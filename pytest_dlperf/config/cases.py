@@ -194,11 +194,12 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
     model: str,
     unit: str,
     flops: Flops,
-) -> tuple[Case, ...]:
-    """Make the cases that entries name, one for each topology; mistakes are told of their places.
+) -> tuple[Case, ...] | None:
+    """Make the cases that entries name, one for each topology; ``None`` after a mistake.
 
     ``unit`` is what throughput counts, ``flops`` hold where an entry says none.
     """
+    faults = place.faults
     first: dict[str, str] = {}
     cases: list[Case] = []
     for index, entry in enumerate(entries):
@@ -230,7 +231,7 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
             else:
                 first[case.id] = path
                 cases.append(case)
-    return tuple(cases)
+    return tuple(cases) if place.faults == faults else None
 
 
 def _token_problem(entry: Entry, unit: str, flops: Flops) -> str | None:
