@@ -8,12 +8,13 @@ Without torchrun it trains in this process alone. Every process writes one heade
 each step and one record at its end, each on its own line::
 
     dlperf run rank=0 world_size=2 nodes=1 devices_per_node=2 batch_per_device=8 precision=fp32
-    dlperf step rank=0 step=12 time=3.456789 loss=6.9078
+    dlperf step rank=0 step=12 time=3.456789 loss=6.9078 peak_memory_mb=512.3
     dlperf end rank=0
 
 Steps are counted from 1. ``time`` is in seconds since the process began its first step, on its own
-monotonic clock, when the step had ended. The model is the v1.5 form of the ResNet of He et al.,
-"Deep Residual Learning for Image Recognition" (2016), table 1, as torchvision has it.
+monotonic clock, when the step had ended. ``peak_memory_mb`` is the largest resident size that the
+process has had by then; what a GPU holds is not in it. The model is the v1.5 form of the ResNet of
+He et al., "Deep Residual Learning for Image Recognition" (2016), table 1, as torchvision has it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import resource
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -192,10 +195,20 @@ def train(options: argparse.Namespace, rank_info: RankInfo, device: torch.device
         if cuda:
             torch.cuda.synchronize(device)
         elapsed = time.perf_counter() - begin
-        write_record(f"step rank={rank_info.rank} step={step} time={elapsed:.6f} loss={value:.4f}")
+        write_record(
+            f"step rank={rank_info.rank} step={step} time={elapsed:.6f} loss={value:.4f} "
+            f"peak_memory_mb={peak_memory_mb():.1f}"
+        )
     # A rank that leaves while others still talk to it makes them abort, and so does a model that
     # outlives the process group: hence this order, the rest of which is in main.
     distributed.barrier()
+
+
+def peak_memory_mb() -> float:
+    """Return the largest resident size of this process so far, in megabytes."""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kibibytes, macOS bytes.
+    return size / 1e6 if sys.platform == "darwin" else size * 1024 / 1e6
 
 
 def write_record(text: str) -> None:
