@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from suites import Suite
 
-CASE = Case.parse("tensorflow-bert_base-fp32-b64-1n1g")
+CASE = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
 
 
 def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float = 113.0) -> Path:
@@ -106,8 +106,8 @@ def test_a_mistake_in_a_baseline_fails_every_case_that_needs_it(
     )
 
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*$.entries.fp32-b64.1n1g.throughput: found '-112.99'*"])
-    assert results["cases"][0]["verdict"]["throughput"] not in {"pass", "improved", None}
+    result.stdout.fnmatch_lines(["*$.entries.fp32-b64.1n1g.throughput.accepted: found '-112.99'*"])
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] not in {"pass", "improved", None}
 
 
 def test_logs_that_belong_to_no_case_end_red(suite: Suite) -> None:
@@ -201,7 +201,7 @@ def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
     result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
 
     assert result.ret == 1
-    assert results["cases"][0]["verdict"]["throughput"] == "invalid"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "invalid"
     assert "No such file" in results["cases"][0]["runs"][0]["reason"]
 
 
@@ -275,7 +275,7 @@ def test_a_report_with_a_fault_of_ours_costs_no_other_report(suite: Suite) -> No
             "tables: *",
         ]
     )
-    assert results["cases"][0]["verdict"]["throughput"] == "pass"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "pass"
     assert (suite.path / "tables" / "tensorflow-bert_base.md").is_file()
 
 

@@ -48,8 +48,8 @@ def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(
     assert result.ret == 1
     assert arms(tiny) == "AAA" + "ABBAABBA"
     (case,) = results["cases"]
-    assert case["verdict"]["throughput"] == "regressed"
-    assert "confirmed by the control arm" in case["gate"]["throughput"]["reason"]
+    assert case["metrics"]["throughput"]["verdict"] == "regressed"
+    assert "confirmed by the control arm" in case["metrics"]["throughput"]["gate"]["reason"]
     assert [len(case["interleaved"][arm]["runs"]) for arm in ("candidate", "control")] == [4, 4]
     result.stdout.fnmatch_lines(["  accepted software, interleaved: median 400.00, *"])
 
@@ -62,7 +62,7 @@ def test_what_the_whole_night_does_is_no_regression(suite: Suite, workers: list[
     strict = suite.run(*ONE_DEVICE, *workers, "--dlperf-strict")
 
     assert [result.ret, strict.ret] == [0, 1]
-    assert results["cases"][0]["verdict"]["throughput"] == "environment_shift"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "environment_shift"
     result.stdout.fnmatch_lines(["tiny-mlp-fp32-b4-1n1g*environment_shift*"])
     strict.stdout.fnmatch_lines(["environment_shift: throughput of tiny-mlp-fp32-b4-1n1g"])
 
@@ -160,7 +160,7 @@ def test_what_is_tested_and_breaks_beside_the_control_is_red(suite: Suite) -> No
     )
 
     assert result.ret == 1
-    assert results["cases"][0]["verdict"]["throughput"] == "failed"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
 
 
 def test_always_is_inconclusive_where_the_control_breaks(suite: Suite) -> None:

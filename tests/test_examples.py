@@ -66,19 +66,21 @@ esac
 """
 ACCEPTED = f"""\
 system: {SYSTEM}
-unit: samples/s
+metrics:
+  throughput: {{unit: samples/s, better: higher}}
+  speedup: {{unit: x, better: higher}}
 estimator: steady
 provenance: {{source: a test}}
 entries:
   fp32-b4:
     1n1g:
-      throughput: 400
+      throughput: {{accepted: 400, runs: {{1: 400, 2: 400, 3: 400}}}}
       speedup: 1
-      runs: {{1: 400, 2: 400, 3: 400}}
     1n2g:
-      throughput: {400 * 2 * 2**0.5}
+      throughput:
+        accepted: {400 * 2 * 2**0.5}
+        runs: {{1: {800 * 2**0.5}, 2: {800 * 2**0.5}, 3: {800 * 2**0.5}}}
       speedup: {2 * 2**0.5}
-      runs: {{1: {800 * 2**0.5}, 2: {800 * 2**0.5}, 3: {800 * 2**0.5}}}
 """
 MAIN = "import sys; from pytest_dlperf.command.main import main; sys.exit(main())"
 
@@ -560,7 +562,9 @@ def test_a_pull_request_that_slows_training_is_red_and_compared(
     comparison = (path / "results" / "comparison.md").read_text(encoding="utf-8")
     assert Path(github["GITHUB_STEP_SUMMARY"]).read_text(encoding="utf-8").endswith(comparison)
     median = {
-        side: json.loads((path / "results" / f"{side}.json").read_text())["cases"][0]["throughput"]
+        side: json.loads((path / "results" / f"{side}.json").read_text())["cases"][0]["metrics"][
+            "throughput"
+        ]
         for side in ("base", "head")
     }
     assert median["head"]["median"] == pytest.approx(median["base"]["median"] / 2, rel=1e-3)
@@ -684,8 +688,8 @@ def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout: Checkout, slurm
     slurm.batch(script)
 
     [results] = checkout.path.glob("runs/*.json")
-    verdicts = [case["verdict"] for case in json.loads(results.read_text())["cases"]]
-    assert [verdict["throughput"] for verdict in verdicts] == ["pass", "pass"]
+    metrics = [case["metrics"] for case in json.loads(results.read_text())["cases"]]
+    assert [of_case["throughput"]["verdict"] for of_case in metrics] == ["pass", "pass"]
     assert results.with_suffix(".xml").is_file()
     assert results.with_suffix(".html").is_file()
     assert results.with_suffix("").is_dir()

@@ -143,7 +143,7 @@ def taken_on(
         shared_folder=None,
         say=print,
     )
-    case = Case.parse(f"tiny-mlp-fp32-b4-{topology}")
+    case = Case.from_id(f"tiny-mlp-fp32-b4-{topology}")
     needed = Requirements(python=python, accelerators=accelerators, modules=modules)
     with fleet.leased(case, needed) as leases:
         return fleet.fingerprint(case, needed, leases)
@@ -377,8 +377,8 @@ def test_modules_that_a_system_needs_are_told_where_they_have_a_version(tmp_path
 
 def test_a_measurement_says_what_it_was_taken_on(suite: Suite) -> None:
     TinySystem(suite)
-    one_node = measurer(suite).measure(Case.parse(CASES[0]))
-    two_nodes = measurer(suite).measure(Case.parse(CASES[2]))
+    one_node = measurer(suite).measure(Case.from_id(CASES[0]))
+    two_nodes = measurer(suite).measure(Case.from_id(CASES[2]))
     assert one_node.fingerprint is not None
     assert two_nodes.fingerprint is not None
     assert one_node.fingerprint.hosts == two_nodes.fingerprint.hosts == ("localhost",)
@@ -408,6 +408,6 @@ def test_a_launcher_that_raises_is_named(tmp_path: Path) -> None:
     needed = Requirements(python=sys.executable)
     with (
         pytest.raises(BrokenError, match="pods cannot resolve hosts: FileNotFoundError: kubectl"),
-        fleet.leased(Case.parse("tiny-mlp-fp32-b4-1n1g"), needed),
+        fleet.leased(Case.from_id("tiny-mlp-fp32-b4-1n1g"), needed),
     ):
         pass

@@ -101,7 +101,7 @@ def test_a_trainer_whose_checkout_is_not_set_is_skipped_and_fails_when_strict(
     result, results = suite.judge("-k", "throughput and 1n1g and not smoke", *arguments)
 
     outcomes = result.parseoutcomes()
-    judged = {case["system"]: case["verdict"]["throughput"] for case in results["cases"]}
+    judged = {case["system"]: case["metrics"]["throughput"]["verdict"] for case in results["cases"]}
     judged.pop("pytorch-resnet18", None)
     assert judged == dict.fromkeys(SEEDS, "skipped")
     assert outcomes.keys() & {"passed", "error"} == set()

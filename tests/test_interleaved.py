@@ -19,6 +19,7 @@ from pytest_dlperf.measure.once import Measurements
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import THROUGHPUT, throughput
 from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.reports.live import ProgressFile, progress_line
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.measure.by_launching import RunProgress
 
 HERE = ("localhost",)
-ONE_DEVICE, TWO_DEVICES, TWO_NODES = map(Case.parse, CASES)
+ONE_DEVICE, TWO_DEVICES, TWO_NODES = map(Case.from_id, CASES)
 
 
 def arms(tiny: TinySystem) -> str:
@@ -173,15 +174,18 @@ def take(folder: str, suite: Path) -> None:
         time.sleep(0.3)
         return InterleavedRuns(candidate=one(2.0), control=one(3.0))
 
-    def one(throughput: float) -> Measurement:
-        sound = Run(run=1, throughput=throughput, status=RunStatus.OK)
+    def one(number: float) -> Measurement:
+        sound = Run(run=1, metrics={THROUGHPUT: number}, status=RunStatus.OK)
         return Measurement(
-            case_id=CASES[0], unit="samples/s", estimator=Estimator.STEADY, runs=(sound,)
+            case_id=CASES[0],
+            metrics=(throughput("samples/s"),),
+            estimator=Estimator.STEADY,
+            runs=(sound,),
         )
 
     shared = Measurements(Path(folder))
-    assert shared.once(Measurement, CASES[0], lambda: one(1.0)).median == 1.0
-    assert shared.once(InterleavedRuns, CASES[0], run).control.median == 3.0
+    assert shared.once(Measurement, CASES[0], lambda: one(1.0)) == one(1.0)
+    assert shared.once(InterleavedRuns, CASES[0], run).control == one(3.0)
 
 
 def test_the_processes_of_a_session_share_one(tmp_path: Path) -> None:

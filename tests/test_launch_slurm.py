@@ -45,7 +45,7 @@ def test_real_training_on_several_nodes_is_judged(suite: Suite, slurm: Slurm) ->
     assert result.ret == 0
     [case] = results["cases"]
     assert (case["system"], case["topology"]) == (system, "2n2g")
-    assert case["verdict"]["throughput"] == "improved"
+    assert case["metrics"]["throughput"]["verdict"] == "improved"
     [run] = case["runs"]
     assert (run["status"], run["reason"]) == ("ok", None)
     [file] = runs.glob("*/*/*/command.json")

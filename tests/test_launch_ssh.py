@@ -34,7 +34,7 @@ def test_real_training_on_several_hosts_is_judged(suite: Suite, over_ssh: SshHos
     assert result.ret == 0
     [case] = results["cases"]
     assert (case["system"], case["topology"]) == (system, topology)
-    assert case["verdict"]["throughput"] == "improved"
+    assert case["metrics"]["throughput"]["verdict"] == "improved"
     [run] = case["runs"]
     assert (run["status"], run["reason"]) == ("ok", None)
     [file] = runs.glob("*/*/*/command.json")
@@ -67,7 +67,7 @@ def test_auto_is_one_worker_per_host_and_each_case_is_launched_once(
         "4n1g": 4,
     }
     assert tiny.overlaps() == []
-    speedups = {case["topology"]: case["speedup"] for case in results["cases"]}
+    speedups = {case["topology"]: case["metrics"]["speedup"]["median"] for case in results["cases"]}
     assert speedups == {
         "1n2g": pytest.approx(2 * 2**0.5, rel=1e-4),
         "2n1g": pytest.approx(2 * 2**0.5, rel=1e-4),

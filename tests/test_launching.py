@@ -30,9 +30,13 @@ def test_each_case_is_launched_once_per_session(suite: Suite, workers: list[str]
     )
     judged = {case["id"]: case for case in results["cases"]}
     assert set(judged) == set(CASES)
-    assert judged["tiny-mlp-fp32-b4-1n1g"]["throughput"]["median"] == pytest.approx(400, rel=1e-4)
-    assert judged["tiny-mlp-fp32-b4-1n2g"]["speedup"] == pytest.approx(2 * 2**0.5, rel=1e-4)
-    assert {case["verdict"]["throughput"] for case in judged.values()} == {"no_baseline"}
+    assert judged["tiny-mlp-fp32-b4-1n1g"]["metrics"]["throughput"]["median"] == pytest.approx(
+        400, rel=1e-4
+    )
+    assert judged["tiny-mlp-fp32-b4-1n2g"]["metrics"]["speedup"]["median"] == pytest.approx(
+        2 * 2**0.5, rel=1e-4
+    )
+    assert {case["metrics"]["throughput"]["verdict"] for case in judged.values()} == {"no_baseline"}
 
 
 def test_the_reference_of_a_speedup_is_launched_when_it_was_not_selected(suite: Suite) -> None:
@@ -42,7 +46,9 @@ def test_the_reference_of_a_speedup_is_launched_when_it_was_not_selected(suite: 
 
     assert {line.split()[0] for line in tiny.starts()} == {"1n1g", "2n1g"}
     assert [case["id"] for case in results["cases"]] == ["tiny-mlp-fp32-b4-2n1g"]
-    assert results["cases"][0]["speedup"] == pytest.approx(2 * 2**0.5, rel=1e-4)
+    assert results["cases"][0]["metrics"]["speedup"]["median"] == pytest.approx(
+        2 * 2**0.5, rel=1e-4
+    )
 
 
 def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite: Suite) -> None:
@@ -61,8 +67,7 @@ def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite: Suite) 
     _, read = suite.judge("-k", "tiny", "--dlperf-logs", f"{SYSTEM}={runs}", cluster="local")
     by_id = {case["id"]: case for case in read["cases"]}
     for case in launched["cases"]:
-        assert by_id[case["id"]]["throughput"] == case["throughput"]
-        assert by_id[case["id"]]["speedup"] == case["speedup"]
+        assert by_id[case["id"]]["metrics"] == case["metrics"]
     assert read["ignored_logs"] == []
 
 
@@ -74,9 +79,9 @@ def test_a_trainer_that_dies_in_training_has_failed(suite: Suite) -> None:
 
     assert result.ret == 1
     case = results["cases"][0]
-    assert case["verdict"]["throughput"] == "failed"
+    assert case["metrics"]["throughput"]["verdict"] == "failed"
     run = case["runs"][0]
-    assert (run["status"], run["throughput"]) == ("failed", None)
+    assert (run["status"], run["metrics"]) == ("failed", {})
     assert "exit code 7 on node 0" in run["reason"]
     assert "the trainer ran out of luck" in run["reason"]
     result.stdout.fnmatch_lines([f"failed: throughput of {CASES[0]}"])
@@ -89,7 +94,7 @@ def test_a_trainer_that_dies_after_its_window_has_been_measured(suite: Suite) ->
     _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
 
     run = results["cases"][0]["runs"][0]
-    assert (run["status"], run["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
+    assert (run["status"], run["metrics"]["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
     assert "exit code 9 on node 0" in run["reason"]
 
 
@@ -102,7 +107,7 @@ def test_a_trainer_that_hangs_is_ended_and_told(suite: Suite) -> None:
     )
 
     assert result.ret == 1
-    assert results["cases"][0]["verdict"]["throughput"] == "hung"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "hung"
     assert "time limit of 2 s" in results["cases"][0]["runs"][0]["reason"]
 
 
@@ -114,7 +119,7 @@ def test_a_trainer_that_stops_early_without_an_error_is_invalid(suite: Suite) ->
 
     _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
 
-    assert results["cases"][0]["verdict"]["throughput"] == "invalid"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "invalid"
 
 
 def test_what_is_not_installed_skips_and_says_how_to_get_it(suite: Suite) -> None:
@@ -204,6 +209,6 @@ def test_a_node_that_trains_on_alone_has_not_been_measured(suite: Suite) -> None
 
     assert result.ret == 1
     [run] = results["cases"][0]["runs"]
-    assert (run["status"], run["throughput"]) == ("failed", None)
+    assert (run["status"], run["metrics"]) == ("failed", {})
     assert "exit code 3 on node 1" in run["reason"]
     assert not (suite.path / "baselines" / "local").exists()

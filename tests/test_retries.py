@@ -23,9 +23,9 @@ def test_a_failed_run_is_run_again_and_the_attempt_is_kept_and_shown(suite: Suit
 
     assert tiny.starts() == ["1n1g 0 1"] * 2
     [run] = results["cases"][0]["runs"]
-    assert (run["status"], run["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
+    assert (run["status"], run["metrics"]["throughput"]) == ("ok", pytest.approx(400, rel=1e-4))
     [attempt] = run["failed_attempts"]
-    assert (attempt["status"], attempt["throughput"]) == ("failed", None)
+    assert (attempt["status"], attempt["metrics"]) == ("failed", {})
     assert "exit code 7 on node 0" in attempt["reason"]
     folder = runs / SYSTEM / "1n1g"
     assert attempt["log"] == str(folder / "mlp_b4_fp32_1.log.attempt1")
@@ -48,7 +48,7 @@ def test_retries_come_to_an_end(suite: Suite, workers: list[str]) -> None:
     result, results = suite.judge(*ONE, *workers, cluster="local")
 
     assert tiny.starts() == ["1n1g 0 1"] * 3
-    assert results["cases"][0]["verdict"]["throughput"] == "failed"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
     [run] = results["cases"][0]["runs"]
     assert run["status"] == "failed"
     assert [attempt["status"] for attempt in run["failed_attempts"]] == ["failed"] * 2
@@ -69,7 +69,7 @@ def test_neither_a_slow_nor_an_invalid_run_is_run_again(
 
     _, results = suite.judge(*ONE, cluster="local")
 
-    assert results["cases"][0]["verdict"]["throughput"] == verdict
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == verdict
     assert tiny.starts() == ["1n1g 0 1"]
     assert not results["cases"][0]["runs"][0].get("failed_attempts")
 

@@ -253,7 +253,7 @@ def check(  # noqa: PLR0913 - all that is held against each other
         [run] = judged[case.id]["runs"]
         assert (run["status"], run["reason"] or "") == ("ok", ""), case.id
         expected = expected_throughput(case, estimator)
-        assert run["throughput"] == pytest.approx(expected, rel=5e-3), case.id
+        assert run["metrics"]["throughput"] == pytest.approx(expected, rel=5e-3), case.id
         topology = case.topology
         devices = list(range(topology.devices_per_node))
         assert places[f"{case.variant}-{topology}"] == [

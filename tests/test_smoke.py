@@ -34,14 +34,14 @@ def test_a_known_slow_down_of_a_real_training_is_caught(suite: Suite) -> None:
 
     slow_down(suite, 200)
     ret, recorded = judge("--dlperf-create-baselines")
-    assert (ret, recorded["verdict"]["throughput"]) == (0, "pass")
+    assert (ret, recorded["metrics"]["throughput"]["verdict"]) == (0, "pass")
     # Eight images take more than the 0.2 s that the step sleeps.
-    assert 0 < recorded["throughput"]["median"] < 40
+    assert 0 < recorded["metrics"]["throughput"]["median"] < 40
     assert recorded["runs"][0]["status"] == "ok"
 
     ret, again = judge()
-    assert (ret, again["verdict"]["throughput"]) == (0, "pass")
+    assert (ret, again["metrics"]["throughput"]["verdict"]) == (0, "pass")
 
     slow_down(suite, 1000)
     ret, slower = judge()
-    assert (ret, slower["verdict"]["throughput"]) == (1, "regressed")
+    assert (ret, slower["metrics"]["throughput"]["verdict"]) == (1, "regressed")

@@ -47,7 +47,7 @@ def launch_entry(*more: str) -> LaunchSpec:
 
 
 def train(log: Path, topology: str, *more: str) -> LaunchOutcome:
-    case = Case.parse(f"pytorch-resnet18-fp32-b2-{topology}")
+    case = Case.from_id(f"pytorch-resnet18-fp32-b2-{topology}")
     return run_spec(launch_entry(*more), case, WINDOW, log)
 
 

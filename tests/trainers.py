@@ -143,7 +143,9 @@ def accept(
     ]
     lines = [
         f"system: {system}",
-        f"unit: {unit}",
+        "metrics:",
+        f"  throughput: {{unit: {unit}, better: higher}}",
+        "  speedup: {unit: x, better: higher}",
         "estimator: steady",
         "provenance: {source: a test}",
         "entries:",
