@@ -13,7 +13,7 @@ from pytest_dlperf.config.option_reading import files_of_others, read_settings
 from pytest_dlperf.config.options import OPTIONS, Settings
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.judgement import RuleName
+from pytest_dlperf.model.metric import RuleName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

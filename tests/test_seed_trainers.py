@@ -174,7 +174,7 @@ class Trainers:
         """The run's command.json."""
         [file] = (self.suite.path / "night" / case.system).glob(
             f"{'+'.join(case.options) or '.'}/{case.topology}/"
-            f"*_b{case.batch_per_device}_{case.precision}_1/command.json"
+            f"*_b{case.batch_per_replica}_{case.precision}_1/command.json"
         )
         record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return record
@@ -203,7 +203,7 @@ def expected_throughput(case: Case, estimator: Estimator) -> float:
 
 def check_commands(case: Case, nodes: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> None:
     """Each node was told who it is, where the others are, and its batch."""
-    batch, devices = case.batch_per_device, case.topology.devices_per_node
+    batch, devices = case.batch_per_replica, case.topology.devices_per_node
     several = case.topology.nodes > 1
     assert [node["host"] for node in nodes] == list(hosts[: case.topology.nodes])
     for rank, node in enumerate(nodes):

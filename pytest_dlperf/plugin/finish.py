@@ -11,7 +11,7 @@ from pytest_dlperf.baselines.recording import Change, ChangeKind, record
 from pytest_dlperf.files.environment import describe_ci_run, describe_commit, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.gate.verdicts import ALL_PERCENT, detectable_percent, is_outside, withdraw
+from pytest_dlperf.gate.verdicts import detectable_percent, is_outside, withdraw
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.reports import numbers
@@ -34,12 +34,12 @@ NOISY_SPREAD: Final = 0.1
 """Coefficient of variation between runs above which a first baseline deserves a second look."""
 _DONE: Final = (
     (
-        (ChangeKind.CREATE, ChangeKind.SPEEDUP),
+        ChangeKind.CREATE,
         "recorded the baselines of",
         "; sessions from now on are gated against them",
     ),
-    ((ChangeKind.ACCEPT,), "accepted new numbers of", ""),
-    ((ChangeKind.EXTEND,), "added this session's runs to the baselines of", ""),
+    (ChangeKind.ACCEPT, "accepted new numbers of", ""),
+    (ChangeKind.EXTEND, "added this session's runs to the baselines of", ""),
 )
 """Kinds of changes, what is said of them, and what follows from them."""
 
@@ -155,7 +155,11 @@ def _change_baselines(
         notes += [_refused(change.case, why) for change, why in recorded.refused]
         notes += _counted(file, recorded.done)
         notes += _unsteady(recorded.done, results, suite.terms)
-        accepted += (_accepted(change) for change in recorded.done if change.number is not None)
+        accepted += (
+            _accepted(change, change.number)
+            for change in recorded.done
+            if change.number is not None
+        )
     if settings.update_baselines and not (by_system or notes):
         notes.append(Note("no baseline was changed: there was no number to accept"))
     return notes, accepted
@@ -197,13 +201,13 @@ def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:
 
 
 def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
-    for kinds, said, then in _DONE:
-        cases = {change.case.id for change in done if change.kind in kinds}
+    for kind, said, then in _DONE:
+        cases = {change.case.id for change in done if change.kind is kind}
         if cases:
             yield Note(f"{said} {numbers.counted(len(cases), 'case')} in {file}{then}")
 
 
-def _accepted(change: Change) -> BaselineChange:
+def _accepted(change: Change, number: float) -> BaselineChange:
     old = change.known.accepted if change.known else None
     reason = change.acceptance.reason if change.acceptance else None
     return BaselineChange(
@@ -211,7 +215,7 @@ def _accepted(change: Change) -> BaselineChange:
         metric=change.metric.name,
         unit=change.metric.unit,
         old=old,
-        new=change.number,
+        new=number,
         why=reason or ("first number" if old is None else "accepted"),
     )
 
@@ -237,13 +241,16 @@ def _unsteady(
     measured = {result.case.id: result.measurement for result in results}
     for change in done:
         measurement = measured[change.case.id]
-        if change.kind is not ChangeKind.CREATE or measurement is None or change.metric.ratio_of:
+        better = change.metric.better
+        if change.kind is not ChangeKind.CREATE or measurement is None or better is None:
+            continue
+        if change.metric.ratio_of is not None:
             continue
         samples = measurement.samples(change.metric.name)
         if samples.spread is not None and samples.spread > NOISY_SPREAD:
             tolerance = terms_of(change.case, change.metric).tolerance_percent
-            percent = detectable_percent(samples.values, tolerance)
-            sees = f"losses from {percent:.0f} % on" if percent < ALL_PERCENT else "no loss"
+            percent = detectable_percent(samples.values, tolerance, better)
+            sees = "no loss" if percent is None else f"losses from {percent:.0f} % on"
             yield Note(
                 f"the {change.metric.name} of {change.case.id} differs much between its runs "
                 f"({samples.spread * 100:.0f} %): with them the gate finds {sees}. Was the machine "
