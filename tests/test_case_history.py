@@ -146,7 +146,7 @@ def test_a_case_that_was_lost_with_its_worker_did_not_pass(file: Path) -> None:
     alarm = case_result(CASE, [400.0], verdict=Verdict.REGRESSED)
     alarm = replace(alarm, is_whole=False)
     unheard = CaseResult(
-        case=Case.parse(CASE), measurement=measurement(CASE, [400.0]), is_whole=False
+        case=Case.from_id(CASE), measurement=measurement(CASE, [400.0]), is_whole=False
     )
     points = known(file, [session(k, [one]) for k, one in enumerate((lost, alarm, unheard))]).nights
     assert [point.verdict_word for point in points] == ["lost", "regressed", "lost"]

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nights import Nights
-from results_makers import measured_case, session, unmeasured_case
+from results_makers import MEMORY, THROUGHPUT, measured_case, session, unmeasured_case
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case, Topology
-from pytest_dlperf.model.judgement import Decision, Judgement, Quantity, RuleName, Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import (
     Estimator,
     Fingerprint,
@@ -28,14 +28,24 @@ from pytest_dlperf.model.measurement import (
     Run,
     RunStatus,
 )
-from pytest_dlperf.model.records import AcceptedNumbers, CaseResult
+from pytest_dlperf.model.metric import (
+    SPEEDUP_METRIC,
+    Better,
+    Metric,
+    RuleName,
+    Sanity,
+    Source,
+    Statistic,
+)
+from pytest_dlperf.model.records import Accepted, CaseResult
 from pytest_dlperf.model.results import BaselineChange, IgnoredLog, Results
+from pytest_dlperf.model.work import Layout, Work
 from pytest_dlperf.results import decode
-from pytest_dlperf.results.decode import CaseEntry, ResultsFileError, read_results
+from pytest_dlperf.results.decode import CaseEntry, MetricEntry, ResultsFileError, read_results
 from pytest_dlperf.results.encode import encode, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from suites import Suite
 
@@ -43,16 +53,29 @@ SCHEMA = json.loads(decode._SCHEMA_FILE.read_text(encoding="utf-8"))  # noqa: SL
 ONE = "paddle-resnet50-fp32-b128-1n1g"
 EIGHT = "paddle-resnet50-fp32-b128-1n8g"
 BERT = "tensorflow-bert_base-fp16-b96-xla-2n8g"
+LOSS = Metric(
+    name="loss",
+    unit="",
+    better=None,
+    source=Source.LOG,
+    statistic=Statistic.LAST,
+    sanity=Sanity(falls=True),
+)
 
 
 def plain_session() -> dict[str, Any]:
-    """What a file holds: two cases that were measured, one of which only the single device was."""
+    """What a file holds: two cases that were measured, and one whose reference alone was."""
     bert = unmeasured_case(BERT, Verdict.SKIPPED, "no logs")
-    bert = replace(bert, single_device=measured_case(bert.case.single_device.id, 60.5).measurement)
+    bert = replace(bert, reference=measured_case(BERT.replace("2n8g", "1n1g"), 60.5).measurement)
+    one = measured_case(
+        ONE, 350.1, 352.7, 351.0, more={MEMORY: [9216.5] * 3, LOSS: [6.5, 6.4, 6.6]}
+    )
+    eight = measured_case(EIGHT, 2600.0, 2610.5, 2590.0)
+    eight = replace(eight, reference=one.measurement)
     return encode(
         session(
-            measured_case(ONE, 350.1, 352.7, 351.0),
-            measured_case(EIGHT, 2600.0, 2610.5, 2590.0, speedup=7.4),
+            one,
+            eight,
             bert,
         )
     )
@@ -84,6 +107,24 @@ def refused(folder: Path, content: dict[str, Any] | str | bytes) -> str:
 texts = st.text(max_size=12) | st.sampled_from(["<script>", "a|b\nc", "\ud800", "\x1b[31m", ""])
 facts = st.dictionaries(st.sampled_from(["device", "cuda", "nccl"]), texts)
 positive = st.floats(min_value=0.01, max_value=1e6, allow_nan=False)
+numbers = st.floats(min_value=-1e6, max_value=1e6, allow_nan=False)
+names = st.sampled_from(["peak_memory", "loss", "step_time_p95", "of_a_newer_version"])
+metrics = st.builds(
+    Metric,
+    name=names,
+    unit=texts,
+    better=st.none() | st.sampled_from(Better),
+    source=st.sampled_from([Source.STEPS, Source.LOG, Source.LAUNCH]),
+    statistic=st.none() | st.sampled_from(Statistic),
+    tolerance_percent=st.none() | positive,
+    rule=st.none() | st.sampled_from(RuleName),
+    sanity=st.none() | st.builds(Sanity, falls=st.booleans(), below=st.none() | numbers),
+    is_judged=st.booleans(),
+)
+# The systems of these tests measure the same.
+definitions = st.lists(metrics, max_size=3, unique_by=lambda metric: metric.name).map(
+    lambda found: (THROUGHPUT, SPEEDUP_METRIC, *found)
+)
 percents = st.floats(min_value=-100, max_value=100, allow_nan=False)
 estimators = st.sampled_from(Estimator)
 fingerprints = st.builds(
@@ -92,31 +133,43 @@ fingerprints = st.builds(
 broken_runs = st.builds(
     Run,
     run=st.integers(1, 9),
-    throughput=st.none(),
+    missing=facts,
     status=st.sampled_from([RunStatus.FAILED, RunStatus.HUNG, RunStatus.INVALID]),
     reason=texts,
     log=st.none() | texts,
     steps=st.none(),
 )
-whole_runs = st.builds(
-    Run,
-    run=st.integers(1, 9),
-    throughput=positive,
-    status=st.just(RunStatus.OK),
-    reason=st.none() | texts,
-    log=texts,
-    steps=st.integers(1, 1000),
-    failed_attempts=st.lists(broken_runs, max_size=1).map(tuple),
-)
-runs = st.lists(whole_runs | broken_runs, min_size=1, max_size=5).map(tuple)
+
+
+def runs_of(metrics: Sequence[Metric]) -> st.SearchStrategy[tuple[Run, ...]]:
+    whole = st.builds(
+        Run,
+        run=st.integers(1, 9),
+        status=st.just(RunStatus.OK),
+        metrics=st.fixed_dictionaries({}, optional={metric.name: numbers for metric in metrics}),
+        missing=facts,
+        reason=st.none() | texts,
+        log=texts,
+        steps=st.integers(1, 1000),
+        failed_attempts=st.lists(broken_runs, max_size=1).map(tuple),
+    )
+    return st.lists(whole | broken_runs, min_size=1, max_size=5).map(tuple)
+
+
 cases = st.builds(
     Case,
     framework=st.sampled_from(["paddle", "ngc_pytorch"]),
     model=st.sampled_from(["resnet50", "bert_base"]),
     precision=st.sampled_from(["fp32", "fp16"]),
-    batch_per_device=st.integers(1, 256),
+    work=st.builds(
+        Work,
+        batch=st.integers(1, 256),
+        sequence_length=st.none() | st.integers(1, 8192),
+        layout=st.sampled_from([Layout(), Layout(tp=2), Layout(tp=2, ep=2)]),
+    ),
     options=st.sampled_from([(), ("xla",), ("dali", "workers8")]),
-    topology=st.builds(Topology, st.integers(1, 4), st.integers(1, 8)),
+    topology=st.builds(Topology, st.integers(1, 4), st.sampled_from([4, 8])),
+    reference_topology=st.none() | st.just(Topology(1, 4)),
 )
 decisions = st.builds(
     Decision,
@@ -132,8 +185,8 @@ decisions = st.builds(
     notes=st.lists(texts, max_size=2).map(tuple),
 )
 judgement_numbers = {
-    "measured": st.none() | positive,
-    "accepted": st.none() | positive,
+    "measured": st.none() | numbers,
+    "accepted": st.none() | numbers,
     "decision": st.none() | decisions,
     "reason": st.none() | texts,
     "ends": st.lists(texts, max_size=2).map(tuple),
@@ -143,9 +196,8 @@ judgement_numbers = {
     "excused": st.booleans(),
 }
 accepted_numbers = st.builds(
-    AcceptedNumbers,
-    throughput=positive,
-    speedup=st.none() | positive,
+    Accepted,
+    number=numbers,
     estimator=estimators.map(lambda estimator: estimator.value),
     at=st.none() | texts,
     reason=st.none() | texts,
@@ -156,7 +208,7 @@ accepted_numbers = st.builds(
 changes = st.builds(
     BaselineChange,
     case_id=cases.map(lambda case: case.id),
-    quantity=st.sampled_from(["throughput", "speedup"]),
+    metric=names,
     unit=texts,
     old=st.none() | positive,
     new=positive,
@@ -165,57 +217,66 @@ changes = st.builds(
 
 
 @st.composite
-def measurements(draw: st.DrawFn, estimator: Estimator, case: Case) -> Measurement:
+def measurements(
+    draw: st.DrawFn, estimator: Estimator, case: Case, metrics: tuple[Metric, ...]
+) -> Measurement:
+    own = tuple(metric for metric in metrics if metric.ratio_of is None)
     return Measurement(
         case_id=case.id,
-        unit="images/s",
         estimator=estimator,
-        runs=draw(runs),
+        metrics=own,
+        runs=draw(runs_of(own)),
         fingerprint=draw(st.none() | fingerprints),
         available_runs=draw(st.none() | st.integers(0, 9)),
     )
 
 
 @st.composite
-def case_results(draw: st.DrawFn, estimator: Estimator) -> CaseResult:
+def case_results(draw: st.DrawFn, estimator: Estimator, metrics: tuple[Metric, ...]) -> CaseResult:
     case = draw(cases)
-    some = measurements(estimator, case)
-    result = CaseResult(
+    some = measurements(estimator, case, metrics)
+    known = st.sampled_from([one for one in metrics if one.ratio_of is None or case.is_scaled])
+    judged = draw(st.lists(known, unique=True, max_size=2))
+    return CaseResult(
         case=case,
         measurement=draw(st.none() | some),
         interleaved=draw(st.none() | st.builds(InterleavedRuns, candidate=some, control=some)),
         is_whole=draw(st.booleans()),
-        unfinished=tuple(draw(st.sets(st.sampled_from(Quantity)))),
-        speedup=draw(st.none() | positive),
-        accepted=draw(st.none() | accepted_numbers),
-    )
-    for quantity in draw(st.sets(st.sampled_from(Quantity))):
-        judgement = draw(
-            st.builds(
-                Judgement,
-                quantity=st.just(quantity),
-                verdict=st.sampled_from(Verdict),
-                **judgement_numbers,
+        unfinished=tuple(metric.name for metric in draw(st.lists(known, max_size=1))),
+        accepted={
+            metric.name: draw(accepted_numbers) for metric in draw(st.lists(known, max_size=2))
+        },
+        judgements={
+            metric.name: draw(
+                st.builds(
+                    Judgement,
+                    metric=st.just(metric),
+                    verdict=st.sampled_from(Verdict),
+                    **judgement_numbers,
+                )
             )
-        )
-        result = replace(result, judgements={**result.judgements, quantity: judgement})
-    return result
+            for metric in judged
+        },
+    )
 
 
 @st.composite
 def sessions(draw: st.DrawFn) -> Results:
     estimator = draw(estimators)
+    metrics = draw(definitions)
     found = draw(
-        st.lists(case_results(estimator), max_size=3, unique_by=lambda result: result.case.id)
+        st.lists(
+            case_results(estimator, metrics), max_size=3, unique_by=lambda result: result.case.id
+        )
     )
     # What the speedups are taken over: a selected case, or one that was measured for them alone.
-    singles = {result.case.id: result.measurement for result in found}
+    measured = {result.case.id: result.measurement for result in found}
     whole = []
     for result in found:
-        single = result.case.single_device
-        if single.id not in singles:
-            singles[single.id] = draw(st.none() | measurements(estimator, single))
-        whole.append(replace(result, single_device=singles[single.id]))
+        over = result.case.reference
+        if over is not None and over.id not in measured:
+            measured[over.id] = draw(st.none() | measurements(estimator, over, metrics))
+        whole.append(replace(result, reference=measured[over.id] if over is not None else None))
     return Results(
         session=draw(st.uuids()).hex,
         cluster=draw(texts.filter(bool)),
@@ -234,7 +295,7 @@ def sessions(draw: st.DrawFn) -> Results:
                 },
             )
         ),
-        units={result.case.system: "images/s" for result in found},
+        metrics={result.case.system: metrics for result in found},
         cases=tuple(whole),
         unfit_hosts=draw(st.dictionaries(texts, st.lists(texts, max_size=2).map(tuple))),
         ignored_logs=draw(st.lists(st.builds(IgnoredLog, texts, texts), max_size=2).map(tuple)),
@@ -258,31 +319,33 @@ def test_what_is_written_obeys_the_schema_and_is_read_back(
 
 def test_what_no_file_has_is_named(tmp_path: Path) -> None:
     """All else of a session is read back, as the test above has it."""
-    result = measured_case(ONE, 350.1)
-    result = replace(result, single_device=result.measurement)
-    known = AcceptedNumbers(throughput=350.0, speedup=None, estimator="steady")
+    result = replace(
+        measured_case(ONE, 350.1),
+        stored={"throughput": Accepted(number=350.0, estimator="steady")},
+    )
+    result = replace(result, reference=result.measurement)
     whole = replace(session(result), log_names={"paddle-resnet50": "r50"})
-    result = replace(result, stored_baseline=known)
 
     [read] = (found := read_results(written(tmp_path, encode(whole)))).cases
 
-    assert (read.stored_baseline, found.log_names) == (None, {})
+    assert (read.stored, found.log_names) == ({}, {})
     assert replace(found, log_names=whole.log_names) == replace(
-        whole, cases=(replace(result, stored_baseline=None),)
+        whole, cases=(replace(result, stored={}),)
     )
 
 
-def test_a_single_device_without_a_test_of_its_own_is_read_back(tmp_path: Path) -> None:
+def test_a_reference_without_a_test_of_its_own_is_read_back(tmp_path: Path) -> None:
     eight = measured_case(EIGHT, 2600.0, 2610.5, 2590.0, speedup=7.4)
-    eight = replace(eight, single_device=measured_case(ONE, 350.1, 352.7, 351.0).measurement)
     content = valid(encode(session(eight)))
 
     [read] = read_results(written(tmp_path, content)).cases
 
-    assert read.single_device == eight.single_device
-    content["single_devices"] *= 2
+    assert read.reference == eight.reference
+    assert read.speedup == pytest.approx(7.4)
+    content["reference_measurements"] *= 2
     message = refused(tmp_path, content)
-    assert message.startswith(f'$.single_devices[1].case_id: "{ONE}" stands in the file twice; ')
+    place = "$.reference_measurements[1].case_id"
+    assert message.startswith(f'{place}: "{ONE}" stands in the file twice; ')
 
 
 def test_the_values_are_those_of_the_session(tmp_path: Path) -> None:
@@ -290,19 +353,38 @@ def test_the_values_are_those_of_the_session(tmp_path: Path) -> None:
 
     one, eight, bert = read.cases
     assert eight.measurement is not None
-    assert eight.measurement.throughputs == (2600.0, 2610.5, 2590.0)
+    assert eight.measurement.samples("throughput").values == (2600.0, 2610.5, 2590.0)
     assert eight.measurement.estimator is Estimator.STEADY
-    assert eight.single_device == one.measurement
-    assert eight.speedup == 7.4
-    judgement = eight.judgements[Quantity.THROUGHPUT]
+    assert eight.reference == one.measurement
+    assert eight.speedup == pytest.approx(2600.0 / 351.0)
+    judgement = eight.judgements["throughput"]
     assert (judgement.verdict, judgement.measured, judgement.accepted) == (
         Verdict.PASS, 2600.0, 2600.0,
     )  # fmt: skip
     assert judgement.interval_percent == (-0.5, 0.7)
-    assert Quantity.SPEEDUP not in eight.judgements
+    assert "speedup" not in eight.judgements
     assert bert.measurement is None
-    assert bert.verdict(Quantity.THROUGHPUT) is Verdict.SKIPPED
-    assert bert.judgements[Quantity.THROUGHPUT].reason == "no logs"
+    assert bert.verdict("throughput") is Verdict.SKIPPED
+    assert bert.judgements["throughput"].reason == "no logs"
+
+
+def test_a_metric_that_nobody_knows_here_is_read_as_its_file_defines_it(tmp_path: Path) -> None:
+    """Names are data: a metric is one entry of a system's file, not of this program."""
+    [one, *_] = read_results(written(tmp_path, plain_session())).cases
+    found = one.metrics()
+    assert list(found) == ["throughput", "peak_memory", "loss"]
+    assert found["peak_memory"].metric == MEMORY
+    assert found["loss"].metric == LOSS
+    assert (found["peak_memory"].median, found["loss"].median) == (9216.5, 6.5)
+    assert found["peak_memory"].judgement is None
+
+
+def test_a_metric_that_is_not_judged_has_no_verdict_and_stands_in_the_file() -> None:
+    [one, *_] = plain_session()["cases"]
+    memory = one["metrics"]["peak_memory"]
+    assert (memory["unit"], memory["better"]) == ("MB", "lower")
+    assert (memory["median"], memory["spread"]) == (9216.5, 0.0)
+    assert {memory[key] for key in ("verdict", "accepted", "reference", "gate")} == {None}
 
 
 # ------------------------------------------------------------------------- the schema
@@ -326,12 +408,9 @@ def places(rule: Any, path: str = "$") -> dict[str, Any]:
 
 
 def test_every_field_is_described_and_others_are_allowed() -> None:
+    shared = [{"$ref": f"#/$defs/{name}"} for name in ("verdict", "estimator", "better")]
     for place, field in places(SCHEMA).items():
-        assert (
-            "description" in field
-            or field == {"$ref": "#/$defs/verdict"}
-            or (field.get("$ref") == "#/$defs/estimator")
-        ), place
+        assert "description" in field or field in shared, place
     assert 'additionalProperties": false' not in decode._SCHEMA_FILE.read_text(encoding="utf-8")  # noqa: SLF001
 
 
@@ -345,21 +424,31 @@ def test_every_field_of_a_file_is_required_and_described() -> None:
     for kind, rule in (
         (Results, SCHEMA),
         (CaseEntry, SCHEMA["$defs"]["case"]),
+        (Metric, SCHEMA["$defs"]["definition"]),
+        (Sanity, SCHEMA["$defs"]["definition"]["properties"]["sanity"]),
+        (MetricEntry, SCHEMA["$defs"]["metric"]),
         (Measurement, SCHEMA["$defs"]["measurement"]),
         (Run, SCHEMA["$defs"]["run"]),
         (Fingerprint, SCHEMA["$defs"]["fingerprint"]),
-        (AcceptedNumbers, SCHEMA["$defs"]["accepted"]),
+        (Accepted, SCHEMA["$defs"]["accepted"]),
         (Judgement, SCHEMA["$defs"]["judgement"]),
         (Decision, SCHEMA["$defs"]["decision"]),
         (BaselineChange, SCHEMA["$defs"]["change"]),
     ):
         named = {field.name for field in fields(kind)}
-        derived = {"schema", "single_devices", "difference_percent"} - named
+        derived = {"schema", "reference_measurements", "difference_percent"} - named
         if kind is CaseEntry:
-            derived |= {"throughput", "verdict", *Case.parse(ONE).axes()}
-        unsaid = {"units", "log_names"} if kind is Results else set()
+            derived |= {"batch", *Case.from_id(ONE).axes()}
+        if kind is MetricEntry:
+            derived = set(rule["properties"]) - named
+        unsaid = {Results: {"log_names"}, Judgement: {"metric"}}.get(kind, set())
         assert set(rule["properties"]) - derived == named - unsaid, kind
         assert set(rule["required"]) == set(rule["properties"]), kind
+
+
+def verdict_of(case: dict[str, Any]) -> str | None:
+    verdict: str | None = case["metrics"]["throughput"]["verdict"]
+    return verdict
 
 
 def test_a_session_from_logs_obeys_the_schema(suite: Suite) -> None:
@@ -376,7 +465,7 @@ def test_a_session_from_logs_obeys_the_schema(suite: Suite) -> None:
     _, results = suite.judge(*arguments, cluster="local")
 
     valid(results)
-    verdicts = {case["topology"]: case["verdict"]["throughput"] for case in results["cases"]}
+    verdicts = {case["topology"]: verdict_of(case) for case in results["cases"]}
     assert verdicts == {"1n1g": "invalid", "1n2g": "regressed"}
     assert len(results["ignored_logs"]) == 1
     read = read_results(suite.path / "results.json")
@@ -389,7 +478,7 @@ def test_a_session_that_launches_and_accepts_obeys_the_schema(suite: Suite) -> N
     _, results = suite.judge("-k", "tiny or paddle", "--dlperf-create-baselines", cluster="local")
 
     assert {change["why"] for change in valid(results)["baseline_changes"]}
-    assert {case["verdict"]["throughput"] for case in results["cases"]} == {"pass", "skipped"}
+    assert {verdict_of(case) for case in results["cases"]} == {"pass", "skipped"}
     assert encode(read_results(suite.path / "results.json")) == results
 
 
@@ -408,19 +497,20 @@ def test_runs_in_turn_and_failed_attempts_obey_the_schema(suite: Suite) -> None:
 
     [case] = valid(results)["cases"]
     assert case["interleaved"]["control"]["runs"]
-    assert case["accepted"]["at"]
+    assert case["metrics"]["throughput"]["baseline"]["at"]
     assert encode(read_results(suite.path / "results.json")) == results
 
 
 # ------------------------------------------------------------------------- other versions
 
 
-def everywhere(value: Any) -> Any:
-    """The same with a field more in each object."""
+def everywhere(value: Any, *, by_name: bool = False) -> Any:
+    """The same with a field more in each object whose keys are no names."""
     if isinstance(value, dict):
-        is_free = all(isinstance(item, str) for item in value.values())
+        is_free = by_name or all(isinstance(item, str) for item in value.values())
         more = {} if is_free else {"of_a_newer_version": [{"a": 1}, None]}
-        return {**{key: everywhere(item) for key, item in value.items()}, **more}
+        known = {key: everywhere(item, by_name=key == "metrics") for key, item in value.items()}
+        return {**known, **more}
     return [everywhere(item) for item in value] if isinstance(value, list) else value
 
 
@@ -432,9 +522,10 @@ def test_unknown_fields_of_a_newer_version_are_left_out(tmp_path: Path) -> None:
 
 def test_an_unknown_verdict_of_a_newer_version_is_named(tmp_path: Path) -> None:
     content = plain_session()
-    content["cases"][1]["verdict"]["throughput"] = "splendid"
+    content["cases"][1]["metrics"]["throughput"]["verdict"] = "splendid"
     message = refused(tmp_path, content)
-    assert message.startswith('$.cases[1].verdict.throughput: found "splendid"; allowed: enum [')
+    place = "$.cases[1].metrics.throughput.verdict"
+    assert message.startswith(f'{place}: found "splendid"; allowed: enum [')
 
 
 # ------------------------------------------------------------------------- what is refused
@@ -443,11 +534,11 @@ def test_an_unknown_verdict_of_a_newer_version_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (2, "$.schema: found 2; this version of pytest-dlperf reads schema 1, so update it"),
-        (0, "$.schema: found 0; this version of pytest-dlperf reads schema 1"),
-        ("1", '$.schema: found "1"; '),
+        (3, "$.schema: found 3; this version of pytest-dlperf reads schema 2, so update it"),
+        (1, "$.schema: found 1; this version of pytest-dlperf reads schema 2"),
+        ("2", '$.schema: found "2"; '),
         (True, "$.schema: found true; "),
-        (1.0, "$.schema: found 1.0; "),
+        (2.0, "$.schema: found 2.0; "),
     ],
 )
 def test_other_schemas_are_refused(tmp_path: Path, schema: object, message: str) -> None:
@@ -460,35 +551,44 @@ def change_run(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def drop_median(plain: dict[str, Any]) -> None:
-    del plain["cases"][0]["throughput"]["median"]
+    del plain["cases"][0]["metrics"]["peak_memory"]["median"]
+
+
+def undefine_memory(plain: dict[str, Any]) -> None:
+    defined = plain["metrics"]["paddle-resnet50"]
+    defined[:] = [metric for metric in defined if metric["name"] != "peak_memory"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (change_run("throughput", "fast"),
-         '$.cases[1].runs[0].throughput: found "fast"; allowed: number or null'),
-        (change_run("throughput", -3),
-         "$.cases[1].runs[0].throughput: found -3; allowed: minimum 0"),
-        (change_run("throughput", float("nan")),
-         "$.cases[1].runs[0].throughput: found NaN; allowed: finite numbers"),
-        (change_run("throughput", float("-inf")),
-         "$.cases[1].runs[0].throughput: found -Infinity; allowed: finite numbers"),
-        (change_run("throughput", None),
-         "$.cases[1].runs[0].throughput: found null; allowed: type number"),
+        (change_run("metrics", {"throughput": "fast"}),
+         '$.cases[1].runs[0].metrics.throughput: found "fast"; allowed: number'),
+        (change_run("metrics", {"a b": None}),
+         '$.cases[1].runs[0].metrics["a b"]: found null; allowed: number'),
+        (change_run("metrics", {"throughput": float("nan")}),
+         "$.cases[1].runs[0].metrics.throughput: found NaN; allowed: finite numbers"),
+        (change_run("metrics", {"throughput": float("-inf")}),
+         "$.cases[1].runs[0].metrics.throughput: found -Infinity; allowed: finite numbers"),
         (change_run("status", "hung"),
-         "$.cases[1].runs[0].throughput: found 2600.0; allowed: type null"),
+         '$.cases[1].runs[0].status: found "hung"; allowed: const ok'),
+        (undefine_memory,
+         '$.cases[0].metrics: "peak_memory" is not defined in $.metrics.paddle-resnet50'),
+        (lambda plain: plain["cases"][0]["metrics"]["throughput"]["gate"].update(ends=1),
+         "$.cases[0].metrics.throughput.gate.ends: found 1; allowed: array"),
+        (lambda plain: plain["metrics"]["paddle-resnet50"][0].update(better="more"),
+         '$.metrics.paddle-resnet50[0].better: found "more"; this version knows: higher, lower'),
+        (lambda plain: plain["cases"][0].update(reference_topology="1n0g"),
+         '$.cases[0].reference_topology: found "1n0g"; '),
         (change_run("status", "lost"),
          '$.cases[1].runs[0].status: found "lost"; this version knows: ok, failed, hung, invalid'),
         (change_run("steps", 10**30), "$.cases[1].runs[0].steps: found 1000"),
-        (drop_median, "$.cases[0].throughput: 'median' is a required property"),
+        (drop_median, "$.cases[0].metrics.peak_memory: 'median' is a required property"),
         (lambda plain: plain["cases"].append(plain["cases"][0]),
          f'$.cases[3].id: "{ONE}" stands in the file twice; each case has one entry'),
         (lambda plain: plain["cases"][0].update(id="\x1b[31m|x"),
          '$.cases[0].id: found "\\u001b[31m|x"; the form is <framework>-<model>-'),
         (lambda plain: plain["cases"][0].update(id="9" * 5000), '$.cases[0].id: found "999'),
-        (lambda plain: plain["cases"][0].update(unit=None),
-         "$.cases[0].unit: found null; a case with runs has a unit"),
         (lambda plain: plain.update(started="yesterday"),
          '$.started: found "yesterday"; allowed: format date-time'),
         (lambda plain: plain.update(started="2026-02-31T10:00:00Z"),
@@ -557,7 +657,7 @@ def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, tmp_
         (json.dumps(plain_session())[:-200], "is not JSON: "),
         (b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", "is not JSON: "),
         (bytes(range(256)), "is not JSON: "),
-        ('{"schema": 1, "x": ' + "9" * 5000 + "}", "is not JSON: "),
+        ('{"schema": 2, "x": ' + "9" * 5000 + "}", "is not JSON: "),
         ("[" * 200_000, "is nested too deeply to be a results file"),
         ("[]", "holds no results: $.schema is missing"),
         ('"text"', "holds no results: $.schema is missing"),
