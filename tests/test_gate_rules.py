@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
-from gate_values import EVEN, judge_throughput
+from gate_values import EVEN, METRIC, TIME, accepted, judge, measured, mirrored, sound_run
 
 from pytest_dlperf.gate.rules import RepeatsByRule, Terms, repeats_for, rule_for, rule_maker
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
-from pytest_dlperf.model.judgement import RuleName, Verdict
-from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import RuleName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_dlperf.model.measurement import Repeats, Run
 
 
 def baseline(sessions: int = 6, runs: int = 5, own: float | None = None) -> Baseline:
-    return Baseline(
-        throughput=1000.0,
-        speedup=None,
-        unit="images/s",
-        estimator=Estimator.STEADY,
-        tolerance_percent=own,
-        mean=None,
-        runs=dict(enumerate(EVEN[:runs], 1)),
-        strays={},
-        note=None,
-        place="baselines/x/y.yaml:7",
-        sessions=tuple(AcceptedSession(at="", runs=EVEN[:runs]) for _ in range(sessions - 1)),
-    )
+    return accepted(*[EVEN[:runs]] * sessions, number=1000.0, own=own)
 
 
 def name_of(
@@ -37,7 +31,7 @@ def name_of(
     repeats: int | None = None,
 ) -> RuleName:
     return rule_for(
-        accepted, Terms(tolerance_percent=tolerance, forced=forced, repeats=repeats)
+        METRIC, accepted, Terms(tolerance_percent=tolerance, forced=forced, repeats=repeats)
     ).name
 
 
@@ -104,19 +98,19 @@ def test_a_rule_can_be_forced() -> None:
 
 def test_the_rule_is_made_with_what_the_case_and_the_user_say() -> None:
     def verdict(accepted: Baseline, level: float, system: float = 5.0) -> Verdict | None:
-        rule = rule_for(accepted, Terms(tolerance_percent=system))
+        rule = rule_for(METRIC, accepted, Terms(tolerance_percent=system))
         decision = rule.decide([level] * 9, is_last=True)
         return decision.verdict if decision else None
 
     assert verdict(baseline(), 970.0) is Verdict.REGRESSED
     assert verdict(baseline(own=4.0), 970.0) is Verdict.PASS
-    crept = replace(baseline(), throughput=1045.0)
+    crept = replace(baseline(), accepted=1045.0)
     assert verdict(crept, 1000.0) is Verdict.PASS
     assert verdict(crept, 1000.0, system=3.0) is Verdict.REGRESSED
     assert verdict(replace(crept, tolerance_percent=3.0), 1000.0) is Verdict.REGRESSED
-    assert rule_for(baseline(), Terms(tolerance_percent=5.0, repeats=6)).at_most == 6
-    assert rule_for(baseline(1), Terms(tolerance_percent=5.0, repeats=6)).at_most == 6
-    assert rule_for(baseline(), Terms(tolerance_percent=5.0), available=6).at_most == 6
+    assert rule_for(METRIC, baseline(), Terms(tolerance_percent=5.0, repeats=6)).at_most == 6
+    assert rule_for(METRIC, baseline(1), Terms(tolerance_percent=5.0, repeats=6)).at_most == 6
+    assert rule_for(METRIC, baseline(), Terms(tolerance_percent=5.0), available=6).at_most == 6
 
 
 def repeats(
@@ -124,11 +118,17 @@ def repeats(
 ) -> tuple[int | None, list[int]]:
     """The largest number of runs, and after which of nine equal usual runs there are enough."""
     by = repeats_for(
-        accepted,
-        Terms(tolerance_percent=5.0, repeats=fixed, default_repeats=5),
+        {METRIC.name: accepted} if accepted else {},
+        {METRIC: Terms(tolerance_percent=5.0, repeats=fixed, default_repeats=5)},
         at_least=at_least,
     )
-    return by.at_most, [count for count in range(1, 10) if by.is_enough([1000.0] * count)]
+    return by.at_most, enough(by, lambda number: sound_run(number, 1000.0))
+
+
+def enough(by: Repeats, run: Callable[[int], Run]) -> list[int]:
+    """After which of nine runs there are enough."""
+    runs = [run(number) for number in range(1, 10)]
+    return [count for count in range(1, 10) if by.is_enough(runs[:count])]
 
 
 def test_the_system_says_how_many_runs_the_tolerance_takes() -> None:
@@ -152,29 +152,20 @@ def test_a_session_that_records_takes_at_least_so_many() -> None:
 
 
 def test_over_logs_the_tolerance_takes_all_that_there_are() -> None:
-    by = repeats_for(None, Terms(tolerance_percent=5.0))
+    by = repeats_for({}, {METRIC: Terms(tolerance_percent=5.0)})
     assert by.at_most is None
-    assert not by.is_enough([1000.0] * 50)
+    assert not by.is_enough(measured(*[1000.0] * 50).runs)
 
 
 @pytest.mark.parametrize("level", [900.0, 940.0, 970.0, 980.0, 985.0, 1000.0, 1040.0])
 def test_the_rule_that_asked_for_the_runs_is_the_one_that_judges_them(level: float) -> None:
-    accepted = baseline()
-    by = RepeatsByRule(rule_for(accepted, Terms(tolerance_percent=5.0)))
-    runs: list[float] = []
-    while not by.is_enough(runs):
-        runs.append(level * (1 + 0.004 * (-1) ** len(runs)))
-    asked = by.rule.decide(runs, is_last=False)
-    measurement = Measurement(
-        case_id="paddle-resnet50-fp32-b128-1n8g",
-        unit="images/s",
-        estimator=Estimator.STEADY,
-        runs=tuple(
-            Run(run=number, throughput=run, status=RunStatus.OK)
-            for number, run in enumerate(runs, 1)
-        ),
-    )
-    judged = judge_throughput(measurement, accepted, tolerance_percent=5.0)
+    rule = rule_for(METRIC, baseline(), Terms(tolerance_percent=5.0))
+    by = RepeatsByRule({METRIC.name: rule})
+    values: list[float] = []
+    while not by.is_enough(measured(*values).runs):
+        values.append(level * (1 + 0.004 * (-1) ** len(values)))
+    asked = rule.decide(values, is_last=False)
+    judged = judge(measured(*values), baseline(), tolerance_percent=5.0)
     assert asked is not None
     assert judged.verdict is asked.verdict
     assert judged.min_detectable_percent == asked.min_detectable_percent
@@ -182,10 +173,98 @@ def test_the_rule_that_asked_for_the_runs_is_the_one_that_judges_them(level: flo
 
 
 def test_a_made_rule_stays_of_its_kind_with_other_sessions() -> None:
-    make = rule_maker(baseline(), Terms(tolerance_percent=5.0))
+    make = rule_maker(METRIC, baseline(), Terms(tolerance_percent=5.0))
     assert make([EVEN, EVEN]).name is RuleName.SEQUENTIAL
-    few = rule_maker(baseline(1), Terms(tolerance_percent=5.0, default_repeats=3))([EVEN])
+    terms = Terms(tolerance_percent=5.0, default_repeats=3)
+    few = rule_maker(METRIC, baseline(1), terms)([EVEN])
     assert (few.name, few.at_most) == (RuleName.TOLERANCE, 3)
     decision = few.decide([940.0] * 3, is_last=False)
     assert decision is not None
     assert (decision.verdict, decision.reference) == (Verdict.REGRESSED, 1000.0)
+
+
+# --------------------------------------------------------------------------- several metrics
+
+MEMORY = replace(TIME, name="peak_memory", unit="MB")
+USUAL = Terms(tolerance_percent=5.0, default_repeats=5)
+
+
+def test_runs_are_taken_until_every_metric_has_decided() -> None:
+    times = accepted(*[mirrored(EVEN)] * 6, metric=TIME)
+    by = repeats_for({METRIC.name: baseline(), TIME.name: times}, {METRIC: USUAL, TIME: USUAL})
+
+    def run(number: int, time_ms: float) -> Run:
+        both = {METRIC.name: 1000.0, TIME.name: time_ms}
+        return replace(sound_run(number, 1000.0), metrics=both)
+
+    assert enough(by, lambda number: run(number, 1000.0))[0] == 3
+    assert enough(by, lambda number: run(number, 1030.0))[0] == 7
+    assert by.may_be_fewer
+
+
+def test_a_metric_without_baseline_takes_the_usual_runs() -> None:
+    by = repeats_for({METRIC.name: baseline()}, {METRIC: USUAL, TIME: USUAL})
+    assert enough(by, lambda number: sound_run(number, 1000.0))[0] == 5
+    assert by.at_most == 9
+
+
+def test_what_a_run_lacks_asks_for_no_more_of_them() -> None:
+    by = repeats_for({METRIC.name: baseline()}, {METRIC: USUAL})
+    assert by.is_enough(measured(970.0, metric=TIME).runs)
+
+
+def test_a_metric_that_does_not_differ_from_run_to_run_is_judged_from_one() -> None:
+    memory = accepted([23456.0, 23456.5, 23456.0], metric=MEMORY)
+    by = repeats_for({MEMORY.name: memory}, {MEMORY: USUAL})
+    assert enough(by, lambda number: sound_run(number, 23460.0, MEMORY))[0] == 1
+    both = {METRIC.name: baseline(), MEMORY.name: memory}
+    assert repeats_for(both, {METRIC: USUAL, MEMORY: USUAL}).at_most == 9
+    many = accepted(*[[23456.0] * 5] * 6, metric=MEMORY)
+    assert rule_for(MEMORY, many, USUAL).name is RuleName.TOLERANCE
+    fixed = rule_for(MEMORY, many, replace(USUAL, repeats=4))
+    assert fixed.at_most == 4
+
+
+@pytest.mark.parametrize(
+    "sessions",
+    [
+        ([1000.0, 1000.0],),
+        ([1000.0, 1000.0, 1002.0],),
+        ([1000.0] * 3, [1000.0, 1002.0]),
+        ([1000.0], [1002.0], [1000.0]),
+    ],
+)
+def test_it_takes_three_runs_that_are_alike_to_say_that_runs_do_not_differ(
+    sessions: tuple[list[float], ...],
+) -> None:
+    assert rule_for(MEMORY, accepted(*sessions, metric=MEMORY), USUAL).at_most == 5
+
+
+def test_sessions_without_noise_may_differ_from_each_other() -> None:
+    for sessions in ([[1000.0] * 3, [1010.0] * 3], [[1000.0]] * 3):
+        assert rule_for(MEMORY, accepted(*sessions, metric=MEMORY), USUAL).at_most == 1
+
+
+def test_a_metric_names_its_rule_unless_the_user_does() -> None:
+    own = replace(METRIC, rule=RuleName.TOLERANCE)
+    assert rule_for(own, baseline(), USUAL).name is RuleName.TOLERANCE
+    forced = replace(USUAL, forced=RuleName.SEQUENTIAL)
+    assert rule_for(own, baseline(), forced).name is RuleName.SEQUENTIAL
+    eager = replace(METRIC, rule=RuleName.SEQUENTIAL)
+    assert rule_for(eager, baseline(1), USUAL).name is RuleName.SEQUENTIAL
+
+
+def test_the_smallest_loss_that_counts_is_smaller_where_it_will_be_confirmed() -> None:
+    quiet = accepted(*[[1000.0, 1001.0, 999.0, 1000.0, 1000.5]] * 6)
+
+    def verdict(level: float, terms: Terms, *, own: float | None = None) -> Verdict:
+        metric = replace(METRIC, tolerance_percent=own)
+        decision = rule_for(metric, quiet, terms).decide([level] * 9, is_last=True)
+        assert decision is not None
+        return decision.verdict
+
+    confirmed = replace(USUAL, min_loss_percent=1.2)
+    assert verdict(985.0, USUAL) is Verdict.PASS
+    assert verdict(985.0, confirmed) is Verdict.REGRESSED
+    assert verdict(985.0, confirmed, own=3.0) is Verdict.PASS
+    assert verdict(985.0, USUAL, own=1.0) is Verdict.REGRESSED

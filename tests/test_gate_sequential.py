@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import permutations
+from typing import TYPE_CHECKING
 
 import pytest
+from gate_values import METRIC, TIME, mirrored
+from gate_values import accepted as accepted_runs_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,11 +25,14 @@ from pytest_dlperf.gate.noise import (
     t_quantile,
     t_sf,
 )
-from pytest_dlperf.gate.sequential import SequentialRule
-from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT, SequentialRule
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import mad_deviation, median
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.metric import Metric
 
 # Thirty runs with a deviation of 1.0 % around 1000.
 EVEN = [985.0, 992.0, 1000.0, 1008.0, 1015.0]
@@ -36,6 +42,7 @@ SESSIONS = [EVEN] * 6
 def rule(  # noqa: PLR0913 - what a baseline says, by name
     sessions: list[list[float]] = SESSIONS,
     *,
+    metric: Metric = METRIC,
     accepted: float = 1000.0,
     accepted_runs: int = 5,
     tolerance: float = 5.0,
@@ -43,16 +50,16 @@ def rule(  # noqa: PLR0913 - what a baseline says, by name
     repeats: int | None = None,
     available: int | None = None,
 ) -> SequentialRule:
-    baseline = Baseline(
-        throughput=accepted,
-        unit="images/s",
-        estimator=Estimator.STEADY,
-        tolerance_percent=least,
-        sessions=tuple(AcceptedSession(at="", runs=tuple(runs)) for runs in sessions),
-        accepted=Acceptance(at="2026-11-01T02:00:00+00:00"),
+    baseline = replace(
+        accepted_runs_of(*sessions, number=accepted, metric=metric),
+        acceptance=Acceptance(at="2026-11-01T02:00:00+00:00"),
     )
     made = SequentialRule.of(
-        baseline, tolerance_percent=tolerance, repeats=repeats, available=available
+        baseline,
+        tolerance_percent=tolerance,
+        min_loss_percent=MIN_LOSS_PERCENT if least is None else least,
+        repeats=repeats,
+        available=available,
     )
     return replace(made, accepted_runs=accepted_runs)
 
@@ -483,3 +490,53 @@ def test_the_order_of_the_runs_changes_nothing() -> None:
         if (decision := rule().decide(list(order), is_last=True))
     }
     assert len(decisions) == 1
+
+
+# ---------------------------------------------------------------------- the lower, the better
+
+
+@pytest.mark.parametrize("accepted", [1000.0, 1022.0, 1060.0])
+def test_a_metric_that_is_better_the_lower_is_judged_alike(accepted: float) -> None:
+    up = rule(accepted=accepted)
+    down = replace(up, metric=TIME.name, better=Better.LOWER, accepted=2000 - accepted)
+    for tenths in range(8805, 11205, 10):
+        level = tenths / 10
+        # What is allowed is a part of the accepted number, which here is another.
+        if accepted == 1000 or not 0.94 < level / accepted < 0.96:
+            assert looks(down, 2000 - level) == looks(up, level), level
+
+
+def test_more_of_what_is_better_the_lower_is_worse() -> None:
+    times = rule([mirrored(EVEN)] * 6, metric=TIME)
+    assert looks(times, 1030.0) == [None] * 6 + [Verdict.REGRESSED] * 3
+    assert looks(times, 970.0)[2] is Verdict.IMPROVED
+    assert looks(times, 1090.0)[:5] == [None] * 4 + [Verdict.REGRESSED]
+    one_near = [1100.0, 1100.0, 1045.0, 1100.0, 1100.0, 1100.0, 1100.0]
+    assert verdict(times, one_near[:5]) is None
+    assert verdict(times, one_near) is Verdict.REGRESSED
+    decision = times.decide([1030.0] * 7, is_last=False)
+    assert decision is not None
+    assert decision.difference_percent == pytest.approx(3.0)
+    # More than twice the time is lost, which no throughput can.
+    tripled = times.decide([3000.0] * 7, is_last=False)
+    assert tripled is not None
+    assert (tripled.verdict, tripled.difference_percent) == (Verdict.REGRESSED, 200.0)
+
+
+def test_drift_of_what_is_better_the_lower_lies_above() -> None:
+    crept = rule([mirrored(EVEN)] * 6, metric=TIME, accepted=940.0)
+    decision = crept.decide([1000.0] * 7, is_last=False)
+    assert decision is not None
+    assert decision.verdict is Verdict.REGRESSED
+    for told in ("drift", "step_time accepted", "6.4 % above it", "allowed are 5.0 %"):
+        assert told in (decision.reason or "")
+    assert looks(rule([mirrored(EVEN)] * 6, metric=TIME, accepted=1060.0), 1000.0)[2] is (
+        Verdict.PASS
+    )
+
+
+def test_runs_that_do_not_differ_divide_by_nothing() -> None:
+    for level in (970.0, 1000.0, 1030.0):
+        decision = rule([[1000.0] * 5] * 6).decide([level] * 9, is_last=True)
+        assert decision is not None
+        assert 0 <= (decision.false_alarm or 0) < 0.01

@@ -174,7 +174,7 @@ class SequentialRule:
             min_loss_percent=min_loss_percent,
             at_most=wanted if available is None else max(min(wanted, available), 1),
             is_fixed=repeats is not None,
-            fault=_fault(runs, deviation, min_loss_percent),
+            fault=_fault(runs, deviation),
         )
 
     def night(self, values: Sequence[float]) -> Night:
@@ -350,7 +350,7 @@ class SequentialRule:
         )
 
 
-def _fault(runs: Sequence[float], deviation: float, min_loss_percent: float) -> str | None:
+def _fault(runs: Sequence[float], deviation: float) -> str | None:
     """Say why the runs of a baseline decide nothing; ``None`` if they do."""
     if len(runs) < MIN_BASELINE_RUNS:
         return (
@@ -364,7 +364,7 @@ def _fault(runs: Sequence[float], deviation: float, min_loss_percent: float) -> 
             f"normal; {_MORE_RUNS} put quiet runs in their place"
         )
     error = deviation * math.sqrt(1 / len(runs) + 1 / LAST_LOOK)
-    detectable = max(min_loss_percent / 100, THRESHOLD_ERRORS * error) + _POWER_ERRORS * error
+    detectable = max(MIN_LOSS_PERCENT / 100, THRESHOLD_ERRORS * error) + _POWER_ERRORS * error
     if detectable > _MAX_DETECTABLE:
         return (
             f"the baseline's runs differ by {100 * deviation:.1f} %: no loss below "
