@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from nights import Nights
-from results_makers import judged, measured_case, unmeasured_case
+from results_makers import MEMORY, judged, measured_case, unmeasured_case
 
-from pytest_dlperf.model.judgement import Quantity, Verdict
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import throughput
 from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.reports.report import TestStatus
 from pytest_dlperf.reports.terminal import verdict_status
@@ -49,7 +50,7 @@ def test_begins_badly(dlperf_case, begins_badly):
     pass
 
 def test_asks_more(dlperf_case, dlperf_measure):
-    assert dlperf_measure(dlperf_case).median < 500
+    assert dlperf_measure(dlperf_case).samples("throughput").median < 500
 
 @pytest.mark.xfail(reason="known to be slow")
 def test_is_announced(dlperf_case, dlperf_measure, dlperf_gate):
@@ -79,14 +80,32 @@ def record_of(
         if measured is None
         else measured_case(ONE, measured, unit="samples/s", verdict=verdict)
     )
-    judgement = judged(verdict, measured=measured, accepted=400.0, difference_percent=-5.0)
+    judgement = judged(
+        verdict,
+        metric=throughput("samples/s"),
+        measured=measured,
+        accepted=400.0,
+        difference_percent=-5.0,
+    )
     judgement = replace(judgement, recorded=recorded)
     return TestRecord(
         case=case.case,
-        quantity=Quantity.THROUGHPUT,
+        metric="throughput",
         measurements={ONE: case.measurement} if case.measurement else {},
-        judgements={Quantity.THROUGHPUT: judgement},
+        judgements={"throughput": judgement},
     )
+
+
+def test_the_word_has_the_number_of_the_test_s_own_metric() -> None:
+    case = measured_case(ONE, 380.0, more={MEMORY: [61234.0]})
+    assert case.measurement is not None
+    record = TestRecord(case=case.case, metric=MEMORY.name, measurements={ONE: case.measurement})
+    assert verdict_status(record, PASSED, strict=False).word == "PASSED 61234 MB"
+    judgement = judged(
+        Verdict.REGRESSED, metric=MEMORY, measured=61234.0, accepted=57768.0, difference_percent=6.0
+    )
+    record = replace(record, judgements={MEMORY.name: judgement})
+    assert verdict_status(record, FAILED, strict=False).word == "REGRESSED 61234 MB +6.0 %"
 
 
 PASSED = TestStatus("passed", ".", "PASSED")
@@ -165,7 +184,7 @@ def printed(result: pytest.RunResult) -> str:
 def test_verbose_says_what_was_measured(nights: Nights, workers: list[str]) -> None:
     night = nights.usual("tonight", of_1n2g=0.9)
     found = printed(nights.suite.run("-v", *night, *workers))
-    for words in (r"PASSED \d+\.\d\d samples/s [+-]\d\.\d %", r"REGRESSED 1\.\d\dx -\d+\.\d %"):
+    for words in (r"PASSED \d+\.\d\d samples/s [+-]\d\.\d %", r"REGRESSED 1\.\d\d x -\d+\.\d %"):
         assert re.search(rf"test_\w+\[tiny\S+\] {words}|{words} .*test_\w+\[tiny", found), words
 
 

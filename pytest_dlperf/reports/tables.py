@@ -86,14 +86,13 @@ def _wrapped(text: str, width: int, indent: int) -> list[str]:
 def listed(
     head: str, pieces: Iterable[str], width: int, *, separator: str = "", indent: int = 8
 ) -> Iterator[str]:
-    """Yield a head and what belongs to it, broken between the pieces; nothing without pieces."""
+    """Yield a head and what belongs to it, broken before the pieces; nothing without pieces."""
     line, is_empty = head, True
     for piece in pieces:
-        if not is_empty:
-            line += separator
-            if len(line) + 1 + len(piece) + len(separator) > width:
-                yield line
-                line = " " * (indent - 1)
+        line += "" if is_empty else separator
+        if len(line) + 1 + len(piece) + len(separator) > width:
+            yield line
+            line = " " * (indent - 1)
         line += f" {piece}"
         is_empty = False
     if not is_empty:
