@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from baseline_texts import SYSTEM, case, cluster_in, create, do, read, write
+from baseline_texts import METRICS, SYSTEM, case, cluster_in, create, do, read, write
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -16,16 +16,18 @@ from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.measurement import Estimator, Window
+from pytest_dlperf.model.metric import SPEEDUP_METRIC
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.metric import Metric
 
+MEMORY = METRICS["peak_memory"]
 ROOT = Path(__file__).parent.parent
 
 
-def declared(cases: tuple[Case, ...]) -> System:
+def declared(cases: tuple[Case, ...], *metrics: Metric) -> System:
     return System(
         framework="paddle",
         model="resnet50",
@@ -34,6 +36,7 @@ def declared(cases: tuple[Case, ...]) -> System:
         log_format=BUILTIN_FORMATS["paddle_resnet"],
         window=Window(warmup_steps=20, measured_steps=100),
         cases=cases,
+        metrics=(METRICS["throughput"], SPEEDUP_METRIC, *metrics),
         file=Path("paddle-resnet50.yaml"),
     )
 
@@ -43,25 +46,27 @@ SYSTEMS = {SYSTEM: declared(CASES)}
 
 TEXT = """\
 system: paddle-resnet50
-unit: images/s
+metrics:
+  throughput: {unit: images/s, better: higher}
+  speedup: {unit: x, better: higher}
 estimator: steady
 entries:
   fp32-b128:
     1n1g:
-      throughput: 352.72
-      speedup: 1.0
-      runs: {1: 352.0, 2: 353.44}
+      throughput:
+        accepted: 352.72
+        runs: {1: 352.0, 2: 353.44}
     1n8g:
-      throughput: 2626.0
-      speedup: 7.44499
-      mean: 2650.33
-      runs: {1: 2625.0, 2: 2626.0, 3: 2700.0}
-      sessions:
-        - {at: "2026-11-01T03:00:00+00:00", runs: [2620.0, 2630.0]}
-        - {at: "2026-11-02T03:00:00+01:00", runs: [2620.0, 2630.0]}
-      accepted:
+      throughput:
+        accepted: 2626.0
+        mean: 2650.33
+        runs: {1: 2625.0, 2: 2626.0, 3: 2700.0}
+        sessions:
+          - {at: "2026-11-01T03:00:00+00:00", runs: [2620.0, 2630.0]}
+          - {at: "2026-11-02T03:00:00+01:00", runs: [2620.0, 2630.0]}
+      speedup: {accepted: 7.44499, over: 352.72}
+      acceptance:
         at: "2026-10-01T03:00:00Z"
-        single_device: 352.72
 """
 
 
@@ -89,46 +94,58 @@ def test_the_published_files_have_no_findings() -> None:
 
 
 EIGHT = "paddle-resnet50-fp32-b128-1n8g: "
+SPEED = f"13: {EIGHT}throughput: "
 FAULTS = {
-    ("throughput: 2626.0", "throughput: 2627.0"): (
-        f"10: {EIGHT}the throughput 2627.0 does not follow from its runs: the median of 3 runs is "
-        "2626.0"
+    ("accepted: 2626.0", "accepted: 2627.0"): (
+        f"{SPEED}the number 2627.0 does not follow from its runs: the median of 3 runs is 2626.0"
     ),
-    ("3: 2700.0}", "3: 2700.0}\n      strays: {9: 26.0}"): (
-        f"10: {EIGHT}the throughput 2626.0 does not follow from its runs: the median of 4 runs and "
+    ("3: 2700.0}", "3: 2700.0}\n        strays: {9: 26.0}"): (
+        f"{SPEED}the number 2626.0 does not follow from its runs: the median of 4 runs and "
         "strays is 2625.5"
     ),
     ("mean: 2650.33", "mean: 2650.5"): (
-        f"10: {EIGHT}the mean 2650.5 does not follow from its runs: the mean of 3 runs is 2650.33"
+        f"{SPEED}the mean 2650.5 does not follow from its runs: the mean of 3 runs is 2650.33"
     ),
-    ("speedup: 7.44499", "speedup: 7.4455"): (
-        f"10: {EIGHT}the speedup 7.4455 does not follow from its numbers: 2626 over 352.72 is 7.445"
+    ("accepted: 7.44499", "accepted: 7.4455"): (
+        f"20: {EIGHT}speedup: the number 7.4455 does not follow from what it is a ratio of: "
+        "throughput 2626 over 352.72 is 7.445"
     ),
     ("2026-11-02T03:00:00+01:00", "2026-11-01T02:59:00+00:00"): (
-        f"10: {EIGHT}a session of 2026-11-01T02:59:00+00:00 stands behind a session of "
+        f"{SPEED}a session of 2026-11-01T02:59:00+00:00 stands behind a session of "
         "2026-11-01T03:00:00+00:00; the oldest goes first"
     ),
     ("2026-10-01T03:00:00Z", "2026-12-01T03:00:00Z"): (
-        f"10: {EIGHT}a session of 2026-11-01T03:00:00+00:00 stands behind the accepted number of "
+        f"{SPEED}a session of 2026-11-01T03:00:00+00:00 stands behind the accepted number of "
         "2026-12-01T03:00:00Z; the oldest goes first"
     ),
     ("    1n8g:", "    1n4g:\n      throughput: 9.0\n    1n8g:"): (
-        "10: stale: paddle-resnet50 has no case fp32-b128-1n4g; "
+        "13: stale: paddle-resnet50 has no case fp32-b128-1n4g; "
         "`pytest-dlperf baselines delete` takes the entry out"
     ),
     ("unit: images/s", "unit: image/s"): (
-        "1: the unit is 'image/s', that of the system 'images/s'; they are never compared"
+        "3: throughput: the unit is 'image/s', that of the system 'images/s'; they are never "
+        "compared; `pytest-dlperf baselines delete 'paddle-resnet50-*' --metric throughput` takes "
+        "it out, to be recorded anew"
+    ),
+    ("images/s, better: higher", "images/s, better: lower"): (
+        "3: throughput: the direction is 'lower', that of the system 'higher'; they are never "
+        "compared; `pytest-dlperf baselines delete 'paddle-resnet50-*' --metric throughput` takes "
+        "it out, to be recorded anew"
     ),
     ("estimator: steady", "estimator: published"): (
         "1: the estimator is published, that of the cluster steady; they are never compared"
     ),
-    ("throughput: 2626.0", "throughput: -2626.0"): (
-        "11: $.entries.fp32-b128.1n8g.throughput: found '-2626.0', a number; allowed: a finite "
-        "number > 0"
+    ("accepted: 2626.0", "accepted: -2626.0"): (
+        "14: $.entries.fp32-b128.1n8g.throughput.accepted: found '-2626.0', a number; allowed: a "
+        "finite number > 0"
     ),
     ("2026-10-01T03:00:00Z", "2026-13-01T03:00:00Z"): (
-        "19: $.entries.fp32-b128.1n8g.accepted.at: '2026-13-01T03:00:00Z' is not a time with its "
+        "22: $.entries.fp32-b128.1n8g.acceptance.at: '2026-13-01T03:00:00Z' is not a time with its "
         "zone, as in '2026-11-21T03:00:00+00:00'"
+    ),
+    ("      speedup: {accepted: 7.44499, over: 352.72}\n", ""): (
+        "1: 1 case has no speedup: paddle-resnet50-fp32-b128-1n8g "
+        "(--dlperf-create-baselines records them)"
     ),
 }
 
@@ -154,6 +171,72 @@ def test_cases_without_baseline_are_listed(cluster: Cluster) -> None:
         "paddle-resnet50-fp32-b5-1n1g and 2 more (--dlperf-create-baselines records them)"
     )
     assert finding.is_fault
+
+
+WITH_MEMORY = TEXT.replace(
+    "estimator:", "  peak_memory: {unit: MB, better: lower}\nestimator:"
+).replace("      speedup: {", "      peak_memory: 13000\n      speedup: {")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ([], "stale: paddle-resnet50 declares no metric 'peak_memory'; "),
+        (
+            [replace(MEMORY, name="peak_memori")],
+            (
+                "stale: paddle-resnet50 declares no metric 'peak_memory'; did you mean "
+                "'peak_memori'?; "
+            ),
+        ),
+        (
+            [replace(MEMORY, is_judged=False)],
+            "stale: paddle-resnet50 does not judge the metric 'peak_memory' any more; ",
+        ),
+        (
+            [replace(MEMORY, better=None)],
+            "stale: paddle-resnet50 does not judge the metric 'peak_memory' any more; ",
+        ),
+    ],
+    ids=["gone", "renamed", "recorded only", "sanity only"],
+)
+def test_a_metric_that_the_system_judges_no_more_is_told_once_with_the_way_out(
+    cluster: Cluster, metrics: list[Metric], told: str
+) -> None:
+    file = write(cluster, WITH_MEMORY)
+
+    findings = list(check_cluster(cluster, {SYSTEM: declared(CASES, *metrics)}))
+
+    [finding] = [one for one in findings if "stale" in one.message]
+    assert finding.place == f"{file}:5"
+    assert finding.is_fault
+    remedy = (
+        "`pytest-dlperf baselines delete 'paddle-resnet50-*' --metric peak_memory` takes it out"
+    )
+    assert finding.message == told + remedy
+
+
+def test_a_judged_metric_without_numbers_is_listed(cluster: Cluster) -> None:
+    file = write(cluster, WITH_MEMORY)
+
+    [finding] = check_cluster(cluster, {SYSTEM: declared(CASES, MEMORY)})
+
+    assert str(finding) == (
+        f"{file}:1: 1 case has no peak_memory: paddle-resnet50-fp32-b128-1n1g "
+        "(--dlperf-create-baselines records them)"
+    )
+
+
+def test_a_speedup_of_a_case_without_reference_is_stale(cluster: Cluster) -> None:
+    file = write(cluster, TEXT)
+    alone = tuple(replace(one, reference_topology=None) for one in CASES)
+
+    [finding] = check_cluster(cluster, {SYSTEM: declared(alone)})
+
+    assert str(finding) == (
+        f"{file}:20: stale: {alone[1].id} has no reference, and so no speedup; "
+        f"`pytest-dlperf baselines delete {alone[1].id} --metric speedup` takes it out"
+    )
 
 
 def test_a_system_without_a_file_is_a_fault_only_where_the_cluster_runs_it(
@@ -187,15 +270,14 @@ def test_files_and_names_that_fit_no_system_are_faults(cluster: Cluster) -> None
 
 def test_seven_sessions_and_a_coarse_tolerance_are_pointed_out(cluster: Cluster) -> None:
     sessions = "".join(
-        f'        - {{at: "2026-11-{day:02}T03:00:00+00:00", runs: [2626.0]}}\n'
+        f'          - {{at: "2026-11-{day:02}T03:00:00+00:00", runs: [2626.0]}}\n'
         for day in range(3, 8)
     )
-    text = TEXT.replace(
-        "      accepted:", f"{sessions}      tolerance_percent: 15\n      accepted:"
-    )
+    last = '          - {at: "2026-11-02T03:00:00+01:00", runs: [2620.0, 2630.0]}\n'
+    text = TEXT.replace(last, f"{last}{sessions}        tolerance_percent: 15\n")
     assert found(cluster, text) == [
-        (f"10: {EIGHT}7 sessions; the last 6 count, delete the older ones", True),
-        (f"10: {EIGHT}the own tolerance is 15 %: any loss up to it passes", False),
+        (f"{SPEED}7 sessions; the last 6 count, delete the older ones", True),
+        (f"{SPEED}the own tolerance is 15 %: any loss up to it passes", False),
     ]
 
 
@@ -220,15 +302,13 @@ def test_what_was_recorded_always_adds_up(
     else:
         speedup = throughput / single
     assume(speedup > 0)
-    accepted = Acceptance(at="2026-11-21T03:00:00+00:00", single_device=single)
     (one.directory / f"{SYSTEM}.yaml").unlink(missing_ok=True)
-    numbers: dict[str, Any] = {
-        "speedup": speedup,
-        "runs": dict(enumerate(runs, 1)),
-        "acceptance": accepted,
-    }
+    changes = [
+        create(name, throughput, runs=dict(enumerate(runs, 1)))
+        for name in ("fp32-b128-1n1g", "fp32-b128-1n8g")
+    ]
 
-    do(one, [create(name, throughput, **numbers) for name in ("fp32-b128-1n1g", "fp32-b128-1n8g")])
+    do(one, [*changes, create("fp32-b128-1n8g", speedup, "speedup", over=single)])
 
     assert len(read(one)) == 2
     assert list(check_cluster(one, SYSTEMS)) == []

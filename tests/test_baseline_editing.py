@@ -131,6 +131,7 @@ def test_what_was_of_the_old_number_goes_with_it(cluster: Cluster) -> None:
 def test_a_metric_that_is_accepted_alone_says_itself_where_it_comes_from(cluster: Cluster) -> None:
     write(cluster)
     old = known(cluster, "fp32-b128-4n8g")
+    assert old is not None
 
     change = accept(
         cluster, "fp32-b128-4n8g", 25.123456789, "speedup", over=350.1, machine={"device": "old"}

@@ -11,7 +11,15 @@ from pytest_dlperf.command.main import main
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEAD = "system: {name}  # ours\nunit: images/s\nestimator: steady\nentries:\n"
+SPEED = "  throughput: {unit: images/s, better: higher}\n"
+MEMORY = "  peak_memory: {unit: MB, better: lower}\n"
+
+
+def head(name: str, metrics: str = SPEED + MEMORY) -> str:
+    """What stands in front of a file's entries."""
+    return f"system: {name}  # ours\nmetrics:\n{metrics}estimator: steady\nentries:\n"
+
+
 ENTRIES = """\
   # the paper's batch
   fp32-b128:
@@ -19,6 +27,7 @@ ENTRIES = """\
       throughput: 352.72
     1n8g:  # eight
       throughput: 2626
+      peak_memory: {accepted: 13000, tolerance_percent: 2}
 """
 
 
@@ -29,8 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     (folder / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
     for name in ("a-x", "b-x"):
-        text = HEAD.format(name=name) + ENTRIES
-        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+        (folder / f"{name}.yaml").write_text(head(name) + ENTRIES, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return folder
 
@@ -44,10 +52,49 @@ def test_an_entry_is_deleted_and_nothing_else(
 ) -> None:
     assert delete("a-x-fp32-b128-1n8g") == 0
 
-    assert capsys.readouterr().out == "deleted: a-x-fp32-b128-1n8g (2626 images/s)\n"
+    assert capsys.readouterr().out == (
+        "deleted: a-x-fp32-b128-1n8g (throughput 2626 images/s, peak_memory 13000 MB)\n"
+    )
     kept = ENTRIES.partition("    1n8g")[0]
-    assert (folder / "a-x.yaml").read_text(encoding="utf-8") == HEAD.format(name="a-x") + kept
-    assert (folder / "b-x.yaml").read_text(encoding="utf-8") == HEAD.format(name="b-x") + ENTRIES
+    # Of what kind the next memory is, nothing says any more.
+    assert (folder / "a-x.yaml").read_text(encoding="utf-8") == head("a-x", SPEED) + kept
+    assert (folder / "b-x.yaml").read_text(encoding="utf-8") == head("b-x") + ENTRIES
+
+
+def test_one_metric_is_deleted_and_the_others_stay(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert delete("a-x-*", "--metric", "peak_memory") == 0
+
+    assert capsys.readouterr().out == "deleted: a-x-fp32-b128-1n8g (peak_memory 13000 MB)\n"
+    kept = ENTRIES.partition("      peak_memory")[0]
+    assert (folder / "a-x.yaml").read_text(encoding="utf-8") == head("a-x", SPEED) + kept
+    assert (folder / "b-x.yaml").read_text(encoding="utf-8") == head("b-x") + ENTRIES
+
+
+def test_with_its_last_metric_the_entry_goes(folder: Path) -> None:
+    assert delete("a-x-*", "--metric", "throughput") == 0
+
+    kept = ENTRIES.replace("    1n1g:\n      throughput: 352.72\n", "")
+    kept = kept.replace("      throughput: 2626\n", "")
+    assert (folder / "a-x.yaml").read_text(encoding="utf-8") == head("a-x", MEMORY) + kept
+
+
+@pytest.mark.parametrize(
+    ("case", "metric", "there_are"),
+    [
+        ("a-x-*", "peak_memry", "throughput, peak_memory; did you mean 'peak_memory'?"),
+        ("a-x-fp32-b128-1n1g", "peak_memory", "throughput"),
+    ],
+)
+def test_a_metric_that_no_case_has_is_a_mistake_and_nothing_is_deleted(
+    folder: Path, case: str, metric: str, there_are: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert delete(case, "--metric", "throughput", "--metric", metric) == 2
+
+    told = f"--metric {metric}: these cases have no such metric; they have {there_are}\n"
+    assert capsys.readouterr().err.endswith(told)
+    assert (folder / "a-x.yaml").read_text(encoding="utf-8").endswith(ENTRIES)
 
 
 def test_a_pattern_deletes_the_entries_of_all_systems(folder: Path) -> None:
@@ -55,7 +102,9 @@ def test_a_pattern_deletes_the_entries_of_all_systems(folder: Path) -> None:
 
     assert "1n8g" in (folder / "a-x.yaml").read_text(encoding="utf-8")
     b = (folder / "b-x.yaml").read_text(encoding="utf-8")
-    assert b == HEAD.format(name="b-x") + "  # the paper's batch\n"
+    assert (
+        b == "system: b-x  # ours\nmetrics:\nestimator: steady\nentries:\n  # the paper's batch\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -34,13 +35,12 @@ cases:
 """
 SMALL_BASELINES = """\
 system: tiny-mlp
-unit: samples/s
+metrics: {throughput: {unit: samples/s, better: higher}}
 estimator: steady
 entries:
   fp32-b4:
     1n1g:
-      throughput: 101.0
-      runs: {1: 100.0, 2: 101.0, 3: 102.0}
+      throughput: {accepted: 101.0, runs: {1: 100.0, 2: 101.0, 3: 102.0}}
 """
 
 
@@ -76,8 +76,8 @@ def test_the_published_baselines_have_no_faults(suite: Suite) -> None:
 
 
 def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite) -> None:
-    edit(suite, PADDLE, "throughput: 352.72", "throughput: 362.72")
-    entry = line_of(suite, PADDLE, "1n1g:")
+    edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
+    entry = line_of(suite, PADDLE, "1n1g:") + 1
 
     result = check(suite)
 
@@ -93,7 +93,7 @@ def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(suite: Suite
     system = "bench_tests/systems/paddle-arcface_r50.yaml"
     in_system = edit(suite, system, "unit:", "unti:")
     baselines = "baselines/dlperf-v100/tensorflow-bert_base.yaml"
-    in_baselines = edit(suite, baselines, "throughput:", "throughput: [")
+    in_baselines = edit(suite, baselines, "      throughput:", "      throughput: [")
     in_cluster = edit(suite, "baselines/dlperf-v100/cluster.yaml", "estimator: ", "estimator: x")
     suite.path.joinpath("baselines/other").mkdir()
     suite.path.joinpath("baselines/other/cluster.yaml").write_bytes(b"description: \xff\n")
@@ -115,8 +115,8 @@ def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(suite: Suite
 def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(suite: Suite) -> None:
     system = suite.path / "bench_tests/systems/paddle-resnet50.yaml"
     system.write_text("framework: [", encoding="utf-8")
-    edit(suite, PADDLE, "throughput: 352.72", "throughput: 362.72")
-    entry = line_of(suite, PADDLE, "1n1g:")
+    edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
+    entry = line_of(suite, PADDLE, "1n1g:") + 1
 
     result = check(suite)
 
@@ -157,7 +157,7 @@ def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite) -> None:
 
 def test_an_entry_without_case_and_a_file_without_system_are_found(suite: Suite) -> None:
     edit(suite, "bench_tests/systems/paddle-resnet50.yaml", "4n8g", "8n8g")
-    stale = line_of(suite, PADDLE, "4n8g:")
+    stale = line_of(suite, PADDLE, "4n8g:") + 1
     lost = suite.path / "baselines/dlperf-v100/lost-model.yaml"
     lost.write_text(SMALL_BASELINES.replace("tiny-mlp", "lost-model"), encoding="utf-8")
 
@@ -167,6 +167,27 @@ def test_an_entry_without_case_and_a_file_without_system_are_found(suite: Suite)
     output = result.stdout.str()
     assert f"{PADDLE}:{stale}: " in output
     assert "baselines/dlperf-v100/lost-model.yaml:" in output
+
+
+def test_a_metric_that_is_declared_no_more_is_found_and_the_told_way_takes_it_out(
+    suite: Suite,
+) -> None:
+    (suite.path / "bench_tests/systems/tiny.yaml").write_text(SMALL_SYSTEM, encoding="utf-8")
+    file = suite.path / "baselines/local/tiny-mlp.yaml"
+    file.parent.mkdir()
+    text = SMALL_BASELINES.replace("higher}}", "higher}, loss: {better: lower}}")
+    file.write_text(f"{text}      loss: 0.5\n", encoding="utf-8")
+
+    result = check(suite, "--cluster", "local")
+
+    assert result.ret == 1
+    [fault] = [line for line in result.outlines if "stale" in line]
+    assert fault.startswith("baselines/local/tiny-mlp.yaml:2: stale: tiny-mlp declares no metric ")
+    told = re.search("`pytest-dlperf (.*?)`", fault)
+    assert told is not None
+    suite.pytester.run(SCRIPT, *shlex.split(told[1]), "--cluster", "local")
+    assert file.read_text(encoding="utf-8") == SMALL_BASELINES
+    assert check(suite, "--cluster", "local").ret == 0
 
 
 def test_the_local_cluster_needs_no_files(suite: Suite) -> None:
@@ -216,7 +237,7 @@ def test_systems_without_any_baselines_have_no_faults(suite: Suite) -> None:
 
 
 def test_findings_are_written_as_json(suite: Suite) -> None:
-    edit(suite, PADDLE, "throughput: 352.72", "throughput: 362.72")
+    edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
 
     result = check(suite, "--json", "found/findings.json")
 
@@ -243,7 +264,7 @@ def test_findings_that_cannot_be_written_are_misuse(suite: Suite) -> None:
 def test_settings_come_from_the_ini_file_of_sessions(suite: Suite) -> None:
     (suite.path / "baselines").rename(suite.path / "numbers")
     suite.pytester.makeini("[pytest]\ndlperf_baselines = numbers\nfilterwarnings = error\n")
-    edit(suite, PADDLE.replace("baselines", "numbers", 1), "throughput: 352.72", "throughput: 1.5")
+    edit(suite, PADDLE.replace("baselines", "numbers", 1), "accepted: 352.72", "accepted: 1.5")
 
     result = check(suite)
 

@@ -13,8 +13,8 @@ from difflib import SequenceMatcher
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.baselines.reading import ENTRY_KEYS, SHARED
 from pytest_dlperf.files.yamlfile import content_lines, lines_of
+from pytest_dlperf.model.baseline import ENTRY_KEYS, SHARED
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.errors import UsageError
 

@@ -19,7 +19,7 @@ from pytest_dlperf.files.shapes import (
     one_of,
 )
 from pytest_dlperf.files.yamlfile import load, nearest
-from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.model.baseline import ENTRY_KEYS, SHARED, Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import parse_time
@@ -37,18 +37,13 @@ CaseKey = tuple[str, str]
 Baselines = dict[CaseKey, dict[str, Baseline]]
 """What is accepted of each case, by the metric's name."""
 
-SHARED: Final = ("acceptance", "machine")
-"""What an entry says once for all of its metrics that do not say it themselves."""
-ENTRY_KEYS: Final = (*SHARED, "recorded")
-"""What an entry says beside its metrics."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """What a file says of a metric for all of its entries."""
 
-    unit: str
     better: Better
+    unit: str = ""
     place: str
 
 
@@ -243,7 +238,7 @@ _ENTRY: Final = Record(
 
 _DEFINITION: Final = Record(
     dict[str, Any],
-    Key("unit", Text("a unit"), "That of the metric's numbers.", required=True),
+    Key("unit", Text("a unit"), "That of the metric's numbers, where it has one."),
     Key("better", one_of(Better), "The direction in which it improves.", required=True),
 ).placed(lambda values, place: Definition(**_with_place(values, place)))
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf import config
 from pytest_dlperf.baselines.document import Document, LayoutError, as_text
-from pytest_dlperf.baselines.reading import SHARED, metrics_of, read_contents
+from pytest_dlperf.baselines.reading import metrics_of, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
-from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
+from pytest_dlperf.model.baseline import SHARED, Acceptance, AcceptedSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,8 @@ class BaselineFile:
             for name, one in used.items():
                 known = self._contents.metrics.get(name)
                 if known is None or (known.unit, known.better) != (one.unit, one.better):
-                    document.define(name, {"unit": one.unit, "better": one.better.value})
+                    unit = {"unit": one.unit} if one.unit else {}
+                    document.define(name, {**unit, "better": one.better.value})
             for key in self.standing.keys() - wanted.keys():
                 document.delete(key)
             for key, now in wanted.items():

@@ -24,6 +24,7 @@ from pytest_dlperf.logs.builtin import (
     builtin_metrics,
 )
 from pytest_dlperf.logs.declared import DeclaredMetric, Over, WhichNode, declared_metric
+from pytest_dlperf.model.baseline import ENTRY_KEYS
 from pytest_dlperf.model.case import NAME_PATTERN, check_name
 from pytest_dlperf.model.metric import (
     SPEEDUP,
@@ -151,6 +152,11 @@ def _check_entry(name: str, entry: dict[str, Any]) -> None:
     if name in _AXES:
         raise ValueError(
             f"{name!r} is what cases are chosen by; give the metric another name, such as "
+            f"'measured_{name}'"
+        )
+    if name in ENTRY_KEYS:
+        raise ValueError(
+            f"{name!r} is a word of the baselines' files; give the metric another name, such as "
             f"'measured_{name}'"
         )
     if name == "loss":
