@@ -20,6 +20,7 @@ from pytest_dlperf.files.shapes import (
     Text,
 )
 from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
+from pytest_dlperf.logs.facts import CASE_FACTS
 from pytest_dlperf.logs.formats import LogFormat, custom_format
 from pytest_dlperf.model.measurement import Window
 
@@ -177,6 +178,18 @@ _CUSTOM_FORMAT: Final = Record(
     Key("first_step", Integer(0), "The number of a run's first step."),
     Key("ranks", Choice(("one", "local")), "Who prints: one process, or every rank of a node."),
     Key("rate_scope", Choice(("global", "node", "rank")), "What a printed speed covers."),
+    Key(
+        "facts",
+        Record(
+            dict[str, str],
+            *(
+                Key(name, Text("a regular expression"), f"Where the log says the {name}.")
+                for name in CASE_FACTS
+            ),
+        ),
+        "What the log says of its run up to the first step; a log that contradicts its case is "
+        "invalid. Expressions with one group, by name.",
+    ),
 ).placed(lambda given, place: custom_format(place.file.stem, **given))
 
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.expressions import compiled
+from pytest_dlperf.logs.facts import CASE_FACTS, Fact, declared_fact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -99,18 +99,6 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """Something a log says about the run, which the case has declared.
-
-    The pattern's only group is the value. ``name`` is how the log calls it.
-    """
-
-    name: str
-    pattern: re.Pattern[bytes]
-    declared: Callable[[Case], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogFormat:
     """How a trainer's log shows its steps.
 
@@ -125,7 +113,8 @@ class LogFormat:
     ``settling_steps`` shift the window of ``steady``: so many steps are left out before the
     warm-up begins, as the original benchmark did.
 
-    ``facts`` stand before the first step and are looked for until then; ``devices`` is a pattern
+    ``facts`` stand before the first step, with ``whole_lines`` also on its line, and are looked for
+    until then; ``devices`` is a pattern
     whose distinct matches, anywhere up to the last record needed, are the node's devices.
     """
 
@@ -182,8 +171,8 @@ def _timing_names() -> str:
     return ", ".join(timing.value for timing in Timing)
 
 
-_WORLD_SIZE: Final = attrgetter("topology.world_size")
-_BATCH_PER_REPLICA: Final = attrgetter("batch_per_replica")
+_WORLD_SIZE: Final = CASE_FACTS["world_size"]
+_BATCH_PER_REPLICA: Final = CASE_FACTS["batch_per_replica"]
 
 
 def _batch_per_node(case: Case) -> int | None:
@@ -324,10 +313,10 @@ _DLPERF: Final = LogFormat(
         )
         for name, declared in (
             ("world_size", _WORLD_SIZE),
-            ("nodes", attrgetter("topology.nodes")),
-            ("devices_per_node", attrgetter("topology.devices_per_node")),
+            ("nodes", CASE_FACTS["nodes"]),
+            ("devices_per_node", CASE_FACTS["devices_per_node"]),
             ("batch_per_device", _BATCH_PER_REPLICA),
-            ("precision", attrgetter("precision")),
+            ("precision", CASE_FACTS["precision"]),
         )
     ),
 )
@@ -357,13 +346,14 @@ def merged_formats(more: Iterable[LogFormat]) -> dict[str, LogFormat]:
     return formats
 
 
-def custom_format(
+def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given by name
     name: str,
     *,
     record: str,
     first_step: int | None = None,
     ranks: str = "one",
     rate_scope: str = "global",
+    facts: Mapping[str, str] = MappingProxyType({}),
 ) -> LogFormat:
     """Make a format of a regular expression for one record, as a system file declares it.
 
@@ -374,13 +364,15 @@ def custom_format(
     and end, and a carriage return ends a line too. It is fastest when it begins with a literal.
 
     ``first_step`` needs to be given for runs that resume in the middle; ``ranks`` and
-    ``rate_scope`` are values of ``Ranks`` and ``RateScope``.
+    ``rate_scope`` are values of ``Ranks`` and ``RateScope``. ``facts`` are expressions, by names of
+    ``CASE_FACTS``, whose only group is what the log says of its run.
 
     Raises:
         ValueError: The expression or another value cannot be used; the message says why.
     """
     try:
         pattern = compiled(record)
+        declared = tuple(declared_fact(fact, said) for fact, said in facts.items())
     except ValueError as error:
         raise ValueError(f"log format {name!r}: {error}") from error
     if first_step is not None and first_step < 0:
@@ -399,4 +391,5 @@ def custom_format(
         ranks=who,
         rate_scope=scope,
         whole_lines=True,
+        facts=declared,
     )

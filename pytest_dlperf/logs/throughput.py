@@ -8,7 +8,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate
+from pytest_dlperf.logs.facts import FactCheck
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
@@ -228,8 +229,7 @@ class LogReading:
         for region in found:
             if self._in_header:
                 first = next(iter(records(region, self.log_format)), None)
-                end = region.end if first is None else first[0]
-                self._contradiction = self._contradiction or facts.contradiction(region, end)
+                self._contradiction = self._contradiction or facts.contradiction(region, first)
                 self._in_header = first is None
             if self._contradiction is not None:
                 if self._in_header:

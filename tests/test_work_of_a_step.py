@@ -1,0 +1,184 @@
+"""What a step does: batch, sequence length and layout, from a system file to a throughput."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import log_makers
+import pytest
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+pytestmark = pytest.mark.end_to_end
+
+TORCHTITAN = Path(__file__).parent / "data" / "logs" / "torchtitan_1n2g_tp2.log"
+SYSTEM = r"""
+framework: torchtitan
+model: debugmodel
+unit: tokens/s
+log:
+  name: titan
+  format:
+    record: '\[titan\] (?P<timestamp>[0-9-]+ [0-9:,]+) .*step: +(?P<step>[0-9]+) '
+    facts:
+      batch_per_replica: 'local batch size ([0-9]+)'
+      global_batch: 'global batch size ([0-9]+)'
+      sequence_length: 'sequence length ([0-9]+)'
+      tp: 'parallelism: .*\btp=([0-9]+)'
+      pp: 'parallelism: .*\bpp=([0-9]+)'
+window: {warmup_steps: 5, measured_steps: 15}
+cases:
+  - {precision: fp32, batch_per_replica: 2, sequence_length: 128, parallel: {tp: 2},
+     topologies: [1n2g], reference: none}
+"""
+LOG = "logs/torchtitan-debugmodel/b2-s128-tp2/1n2g/titan_b2_fp32_1.log"
+
+
+def read(suite: Suite, system: str = SYSTEM, log: str = LOG) -> dict[str, Any]:
+    """The only case, read from the real log at this place."""
+    suite.system_file(system)
+    place = suite.path / log
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(TORCHTITAN, place)
+    _, results = suite.judge(
+        "--dlperf-logs", f"torchtitan-debugmodel={suite.path / 'logs'}", "-k", "torchtitan",
+        cluster="local",
+    )  # fmt: skip
+    assert results["ignored_logs"] == []
+    [case] = results["cases"]
+    return dict(case)
+
+
+def test_a_tensor_parallel_run_is_as_fast_as_it_is(suite: Suite) -> None:
+    case = read(suite)
+
+    assert case["id"] == "torchtitan-debugmodel-fp32-b2-s128-tp2-1n2g"
+    assert case["batch"] == {"per_replica": 2, "global": 2}
+    assert (case["sequence_length"], case["parallel"]) == (128, {"tp": 2})
+    assert case["reference_topology"] is None
+    [run] = case["runs"]
+    assert run["status"] == "ok", run["reason"]
+    # Two sequences a step; with samples times devices it would be 349.
+    assert run["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
+
+
+def test_a_fixed_global_batch_is_the_same_work(suite: Suite) -> None:
+    system = SYSTEM.replace("batch_per_replica: 2,", "global_batch: 2,")
+    log = "logs/anywhere/gb2-s128-tp2/1n2g/titan_gb2_fp32_1.log"
+    case = read(suite, system, log)
+    assert case["id"] == "torchtitan-debugmodel-fp32-gb2-s128-tp2-1n2g"
+    assert case["runs"][0]["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("declared", "instead", "log", "said"),
+    [
+        ("parallel: {tp: 2}", "parallel: {pp: 2}", LOG.replace("tp2", "pp2"),
+         "the log says pp 1; the case torchtitan-debugmodel-fp32-b2-s128-pp2-1n2g has 2 (line 2)"),
+        ("parallel: {tp: 2}", "parallel: {}", LOG.replace("-tp2", ""),
+         "the log says tp 2; the case torchtitan-debugmodel-fp32-b2-s128-1n2g has 1 (line 2)"),
+        ("sequence_length: 128", "sequence_length: 256", LOG.replace("s128", "s256"),
+         ("the log says sequence_length 128; the case torchtitan-debugmodel-fp32-b2-s256-tp2-1n2g "
+         "has 256 (line 3)")),
+        ("batch_per_replica: 2", "batch_per_replica: 4", LOG.replace("b2", "b4"),
+         ("the log says batch_per_replica 2; the case torchtitan-debugmodel-fp32-b4-s128-tp2-1n2g "
+         "has 4 (line 3)")),
+    ],
+)  # fmt: skip
+def test_a_log_of_other_work_is_refused_and_not_measured(
+    suite: Suite, declared: str, instead: str, log: str, said: str
+) -> None:
+    [run] = read(suite, SYSTEM.replace(f"{declared},", f"{instead},"), log)["runs"]
+    assert (run["status"], run["reason"], run["metrics"]) == ("invalid", said, {})
+
+
+def test_what_every_step_says_of_its_run_is_held_to_the_case(suite: Suite) -> None:
+    """Megatron prints its global batch in each line, behind the time."""
+    suite.system_file(
+        r"""
+framework: megatron
+model: tiny
+unit: tokens/s
+log:
+  name: gpt
+  format:
+    record: 'iteration +(?P<step>[0-9]+)/.*per iteration \(ms\): (?P<milliseconds>[0-9.]+) '
+    facts: {global_batch: 'global batch size: +([0-9]+) '}
+window: {warmup_steps: 2, measured_steps: 4}
+cases:
+  - {precision: bf16, global_batch: 8, sequence_length: 100, parallel: {tp: 2, pp: 2},
+     topologies: [1n4g, 2n4g], reference: 1n4g}
+"""
+    )
+    for topology, batch in (("1n4g", 8), ("2n4g", 16)):
+        log = suite.path / f"logs/gb8-s100-tp2_pp2/{topology}/gpt_gb8_bf16_1.log"
+        log.parent.mkdir(parents=True)
+        line = (
+            " iteration {:8}/ 100 | elapsed time per iteration (ms): 500.0 | learning rate: 1 | "
+            f"global batch size: {batch:5} | lm loss: 1.0 |\n"
+        )
+        log.write_text("".join(line.format(step) for step in range(1, 9)), encoding="utf-8")
+
+    _, results = suite.judge(
+        "--dlperf-logs", f"megatron-tiny={suite.path / 'logs'}", "-k", "megatron", cluster="local"
+    )
+
+    right, wrong = sorted(results["cases"], key=lambda case: str(case["topology"]))
+    assert right["runs"][0]["metrics"]["throughput"] == 8 * 100 / 0.5
+    assert wrong["runs"][0]["status"] == "invalid"
+    assert wrong["runs"][0]["reason"] == (
+        "the log says global_batch 16; the case megatron-tiny-bf16-gb8-s100-tp2_pp2-2n4g has 8 "
+        "(line 1)"
+    )
+
+
+def test_a_fact_is_one_group_under_a_known_name(suite: Suite) -> None:
+    for old, new, said in (
+        ("'local batch size ([0-9]+)'", "'local batch size [0-9]+'",
+         "needs one group, around the value of batch_per_replica, and has 0"),
+        ("      tp: ", "      tq: ", "unknown key 'tq'; allowed: precision, nodes, "),
+        ("'sequence length ([0-9]+)'", "'sequence length ([0-9]+'", "is no regular expression"),
+    ):  # fmt: skip
+        assert SYSTEM.count(old) == 1
+        suite.system_file(SYSTEM.replace(old, new))
+        result = suite.run("--collect-only")
+        assert result.ret == 4
+        assert said in result.stderr.str()
+        assert "$.log.format" in result.stderr.str()
+
+
+def test_logs_of_two_lengths_lie_apart_and_are_found_again(suite: Suite) -> None:
+    suite.system_file(
+        """
+framework: own
+model: net
+unit: tokens/s
+log: {name: net, format: dlperf}
+window: {warmup_steps: 2, measured_steps: 4}
+cases:
+  - {precision: fp32, batch_per_device: 4, sequence_length: 64, topologies: [1n1g]}
+  - {precision: fp32, batch_per_device: 4, sequence_length: 128, topologies: [1n1g]}
+  - {precision: fp32, batch_per_device: 4, sequence_length: 128, options: [xla], topologies: [1n1g]}
+"""
+    )
+    text = log_makers.dlperf_header(log_makers.case(batch=4)) + log_makers.dlperf([[0.5] * 8])
+    for folder in ("deep/below/b4-s64/1n1g", "b4-s128/1n1g", "b4-s128/xla/1n1g", "b8-s128/1n1g"):
+        log = suite.path / "logs" / folder / "net_b4_fp32_1.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(text, encoding="utf-8")
+
+    _, results = suite.judge(
+        "--dlperf-logs", f"own-net={suite.path / 'logs'}", "-k", "own", cluster="local"
+    )
+
+    assert {case["id"]: case["runs"][0]["metrics"]["throughput"] for case in results["cases"]} == {
+        "own-net-fp32-b4-s64-1n1g": pytest.approx(4 * 64 / 0.5),
+        "own-net-fp32-b4-s128-1n1g": pytest.approx(4 * 128 / 0.5),
+        "own-net-fp32-b4-s128-xla-1n1g": pytest.approx(4 * 128 / 0.5),
+    }
+    [ignored] = results["ignored_logs"]
+    assert "b8-s128" in ignored["log"]
+    assert ignored["reason"] == "it lies in a folder of b8-s128"
