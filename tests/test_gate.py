@@ -5,35 +5,40 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gate_values import judge_speedup, judge_throughput, measured
+from gate_values import (
+    EVEN,
+    METRIC,
+    SINGLE,
+    TIME,
+    accepted,
+    accepted_speedup,
+    end,
+    judge_speedup,
+    measured,
+    mirrored,
+)
+from gate_values import judge as judge_by
 
-from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
-from pytest_dlperf.model.judgement import Judgement, RuleName, Verdict
+from pytest_dlperf.gate.rules import Terms
+from pytest_dlperf.gate.verdicts import Question, decide
+from pytest_dlperf.model.baseline import Acceptance, Baseline
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, RuleName, Sanity, Source
 from pytest_dlperf.model.plain import from_plain, to_plain
 
-BASELINE = Baseline(
-    throughput=1000.0,
-    speedup=8.0,
-    unit="images/s",
-    estimator=Estimator.STEADY,
-    tolerance_percent=None,
-    mean=None,
-    runs={},
-    strays={},
-    note=None,
-    place="baselines/x/y.yaml:7",
-)
+BASELINE = accepted((), number=1000.0)
+FASTER = accepted((), number=8000.0)
 
 
 def with_broken_run(status: RunStatus) -> Measurement:
-    broken = Run(run=3, throughput=None, status=status, reason="the reason")
+    broken = Run(run=3, status=status, reason="the reason")
     sound = measured(1000.0, 1001.0)
     return replace(sound, runs=(*sound.runs, broken))
 
 
 def judge(measurement: Measurement, baseline: Baseline | None = BASELINE) -> Judgement:
-    return judge_throughput(measurement, baseline, tolerance_percent=5)
+    return judge_by(measurement, baseline, tolerance_percent=5)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +92,15 @@ def test_without_a_baseline_nothing_passes() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [replace(BASELINE, unit="sentences/s"), replace(BASELINE, estimator=Estimator.PUBLISHED)],
-    ids=["unit", "estimator"],
+    [
+        replace(BASELINE, unit="sentences/s"),
+        replace(BASELINE, better=Better.LOWER),
+        replace(BASELINE, estimator=Estimator.PUBLISHED),
+    ],
+    ids=["unit", "direction", "estimator"],
 )
 def test_numbers_of_another_kind_are_no_baseline(other: Baseline) -> None:
-    judgement = judge_throughput(measured(1000), other, tolerance_percent=5)
+    judgement = judge_by(measured(1000), other, tolerance_percent=5)
     assert judgement.verdict is Verdict.NO_BASELINE
     assert other.place in (judgement.reason or "")
 
@@ -101,7 +110,7 @@ def test_numbers_of_another_kind_are_no_baseline(other: Baseline) -> None:
     [(8000, Verdict.PASS), (7599, Verdict.REGRESSED), (8500, Verdict.IMPROVED)],
 )
 def test_the_speedup_is_held_against_its_own_baseline(throughput: float, verdict: Verdict) -> None:
-    judgement = judge_speedup(measured(throughput), measured(1000), BASELINE, tolerance_percent=5)
+    judgement = judge_speedup(measured(throughput), measured(1000), FASTER, tolerance_percent=5)
     assert judgement.verdict is verdict
     assert judgement.measured == throughput / 1000
 
@@ -110,13 +119,16 @@ def test_the_speedup_is_held_against_its_own_baseline(throughput: float, verdict
 def test_a_speedup_needs_both_ends(broken_end: str) -> None:
     broken, sound = with_broken_run(RunStatus.INVALID), measured(1000)
     ends = (broken, sound) if broken_end == "many" else (sound, broken)
-    assert judge_speedup(*ends, BASELINE, tolerance_percent=5).verdict is Verdict.INVALID
+    assert judge_speedup(*ends, FASTER, tolerance_percent=5).verdict is Verdict.INVALID
 
 
-def test_a_baseline_without_speedup_judges_no_speedup() -> None:
-    without = replace(BASELINE, speedup=None)
-    judgement = judge_speedup(measured(8000), measured(1000), without, tolerance_percent=5)
-    assert judgement.verdict is Verdict.NO_BASELINE
+def test_a_speedup_needs_a_baseline_of_its_own_and_one_of_what_it_is_over() -> None:
+    for known, speedup in ((FASTER, None), (None, 8.0)):
+        judgement = judge_speedup(
+            measured(8000), measured(1000), known, speedup=speedup, tolerance_percent=5
+        )
+        assert judgement.verdict is Verdict.NO_BASELINE
+    assert METRIC.name in (judgement.reason or "")
 
 
 # ------------------------------------------------------------------- what is told beside it
@@ -144,7 +156,7 @@ def test_the_tolerance_tells_what_it_sees_by_tonight_where_the_baseline_cannot()
 
 
 def test_a_baseline_of_many_runs_tells_the_noise_alone() -> None:
-    many = replace(lasting(1000, None), tolerance_percent=11.0)
+    many = replace(lasting(1000), tolerance_percent=11.0)
     for tonight in (EVEN, [1000.0] * 5):
         judgement = judge(measured(*tonight), many)
         assert judgement.rule is RuleName.TOLERANCE
@@ -191,9 +203,7 @@ def test_many_sessions_are_judged_by_the_sequential_rule() -> None:
     assert (judgement.measured, judgement.accepted) == (1030.0, 1000.0)
     assert judgement.reference == pytest.approx(1060)
     assert judgement.difference_percent == pytest.approx(-2.83, abs=0.01)
-    forced = judge_throughput(
-        measured(1030.0), SEQUENTIAL, tolerance_percent=5, forced=RuleName.TOLERANCE
-    )
+    forced = judge_by(measured(1030.0), SEQUENTIAL, tolerance_percent=5, forced=RuleName.TOLERANCE)
     assert (forced.verdict, forced.reference) == (Verdict.PASS, 1000.0)
 
 
@@ -208,7 +218,7 @@ def on(machine: dict[str, str], software: dict[str, str] | None = None) -> Measu
 def test_fewer_runs_to_be_had_let_less_be_seen() -> None:
     seen = {
         available: judge(
-            replace(measured(*EVEN[1:4]), available_runs=available), lasting(1000, None)
+            replace(measured(*EVEN[1:4]), available_runs=available), lasting(1000)
         ).min_detectable_percent
         for available in (3, 5, 9, 30, None)
     }
@@ -218,64 +228,56 @@ def test_fewer_runs_to_be_had_let_less_be_seen() -> None:
 
 
 def test_another_machine_is_no_baseline_and_both_are_shown() -> None:
-    accepted = replace(BASELINE, machine={"device": "V100", "interconnect": "nvlink"})
-    judgement = judge(on({"device": "A100", "interconnect": "nvlink"}), accepted)
+    known = replace(BASELINE, machine={"device": "V100", "interconnect": "nvlink"})
+    judgement = judge(on({"device": "A100", "interconnect": "nvlink"}), known)
     assert judgement.verdict is Verdict.NO_BASELINE
-    for told in (accepted.place, "'A100'", "'V100'", "another --dlperf-cluster, or accept"):
+    for told in (known.place, "'A100'", "'V100'", "another --dlperf-cluster, or accept"):
         assert told in (judgement.reason or "")
     assert "nvlink" not in (judgement.reason or "")
 
 
 def test_machines_are_compared_by_what_both_sides_know() -> None:
-    accepted = replace(BASELINE, machine={"device": "V100"})
-    assert judge(on({"device": "V100", "network": "ethernet"}), accepted).verdict is Verdict.PASS
-    assert judge(on({"network": "ethernet"}), accepted).verdict is Verdict.PASS
-    assert judge(measured(1000), accepted).verdict is Verdict.PASS
+    known = replace(BASELINE, machine={"device": "V100"})
+    assert judge(on({"device": "V100", "network": "ethernet"}), known).verdict is Verdict.PASS
+    assert judge(on({"network": "ethernet"}), known).verdict is Verdict.PASS
+    assert judge(measured(1000), known).verdict is Verdict.PASS
 
 
 def test_other_software_is_told_and_changes_no_verdict() -> None:
-    accepted = replace(
-        BASELINE, accepted=Acceptance(at="2026-11-01", software={"nccl": "2.7.3", "cuda": "11.0"})
+    known = replace(
+        BASELINE, acceptance=Acceptance(at="2026-11-01", software={"nccl": "2.7.3", "cuda": "11.0"})
     )
-    judgement = judge(on({}, {"nccl": "2.18.5", "cuda": "11.0", "driver": "535"}), accepted)
+    judgement = judge(on({}, {"nccl": "2.18.5", "cuda": "11.0", "driver": "535"}), known)
     assert judgement.verdict is Verdict.PASS
     assert judgement.notes == ("nccl 2.18.5, accepted with 2.7.3",)
 
 
 # -------------------------------------------------------------------------------- speedup
 
-EVEN = (985.0, 992.0, 1000.0, 1008.0, 1015.0)
 
-
-def lasting(level: float, speedup: float | None) -> Baseline:
+def lasting(level: float) -> Baseline:
     """A baseline of six sessions around a level."""
-    runs = tuple(run * level / 1000 for run in EVEN)
-    return replace(
-        BASELINE,
-        throughput=level,
-        speedup=speedup,
-        runs=dict(enumerate(runs, 1)),
-        sessions=tuple(AcceptedSession(at="", runs=runs) for _ in range(5)),
-    )
+    return accepted(*[[run * level / 1000 for run in EVEN]] * 6)
 
 
-MANY, SINGLE = lasting(8000, 8.0), lasting(1000, None)
-SEQUENTIAL = replace(lasting(1060, None), throughput=1000.0)
+MANY, ONE = lasting(8000), lasting(1000)
+SEQUENTIAL = replace(lasting(1060), accepted=1000.0)
 
 
 def speedup_of(
     many: float,
     single: float,
-    accepted: Baseline = MANY,
-    single_accepted: Baseline | None = SINGLE,
+    known: Baseline = MANY,
+    single_known: Baseline | None = ONE,
     *,
-    runs: int = 7,
+    speedup: Baseline | float = 8.0,
 ) -> Judgement:
     return judge_speedup(
-        measured(*[many] * runs),
-        measured(*[single] * runs, name="paddle-resnet50-fp32-b128-1n1g"),
-        accepted,
-        single_accepted,
+        measured(*[many] * 7),
+        measured(*[single] * 7, name=SINGLE),
+        known,
+        single_known,
+        speedup=speedup,
         tolerance_percent=5,
     )
 
@@ -294,15 +296,15 @@ def test_a_speedup_of_two_lasting_ends_is_judged_by_the_sequential_rule() -> Non
 
 
 def test_a_speedup_may_lose_what_its_own_tolerance_allows() -> None:
-    own = replace(MANY, tolerance_percent=4.0)
-    assert speedup_of(7700, 1000, own).verdict is Verdict.PASS
-    assert speedup_of(7600, 1000, own).verdict is Verdict.REGRESSED
+    own = accepted_speedup(8.0, own=4.0)
+    assert speedup_of(7700, 1000, speedup=own).verdict is Verdict.PASS
+    assert speedup_of(7600, 1000, speedup=own).verdict is Verdict.REGRESSED
 
 
 @pytest.mark.parametrize("lasting_end", ["many", "single"])
 def test_a_speedup_with_one_lasting_end_has_the_errors_of_two_medians(lasting_end: str) -> None:
-    few = tuple(replace(end, sessions=()) for end in (MANY, SINGLE))
-    many, single = (MANY, few[1]) if lasting_end == "many" else (few[0], SINGLE)
+    few = tuple(replace(end, sessions=()) for end in (MANY, ONE))
+    many, single = (MANY, few[1]) if lasting_end == "many" else (few[0], ONE)
     runs = [tuple(run * level for run in EVEN) for level in (8.0, 1.0)]
     judgement = judge_speedup(
         measured(*runs[0]), measured(*runs[1]), many, single, tolerance_percent=5
@@ -313,12 +315,12 @@ def test_a_speedup_with_one_lasting_end_has_the_errors_of_two_medians(lasting_en
 
 
 def test_a_speedup_with_one_lasting_end_is_judged_by_the_tolerance() -> None:
-    assert speedup_of(7700, 1000, single_accepted=BASELINE).rule is RuleName.TOLERANCE
-    assert speedup_of(7700, 1000, single_accepted=None).verdict is Verdict.PASS
+    assert speedup_of(7700, 1000, single_known=BASELINE).rule is RuleName.TOLERANCE
+    assert speedup_of(7700, 1000, single_known=None).verdict is Verdict.PASS
 
 
 def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed() -> None:
-    judgement = speedup_of(8000, 1000, replace(MANY, speedup=8.6))
+    judgement = speedup_of(8000, 1000, speedup=8.6)
     assert judgement.verdict is Verdict.REGRESSED
     assert "drift: the last 6 sessions pass, but the speedup accepted, 8.6," in (
         judgement.reason or ""
@@ -329,25 +331,25 @@ def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed() -> None:
 
 
 def test_both_ends_are_shown_beside_every_speedup() -> None:
-    for single in (SINGLE, None):
-        ends = "\n".join(speedup_of(7900, 990, single_accepted=single).ends)
+    for single in (ONE, None):
+        ends = "\n".join(speedup_of(7900, 990, single_known=single).ends)
         assert "1n8g: 7900.00 images/s, -1.2 % from its reference 8000.00" in ends
         assert "1n1g: 990.00 images/s, -1.0 % from" in ends
 
 
 @pytest.mark.parametrize("sequential", [True, False])
 def test_a_slower_single_device_is_no_better_scaling(*, sequential: bool) -> None:
-    many = MANY if sequential else replace(BASELINE, throughput=8000.0)
-    single = SINGLE if sequential else BASELINE
+    many = MANY if sequential else FASTER
+    single = ONE if sequential else BASELINE
     judgement = speedup_of(8000, 900, many, single)
     assert judgement.verdict is Verdict.INCONCLUSIVE
-    assert "the single device is slower" in (judgement.reason or "")
+    assert f"because {SINGLE} is worse" in (judgement.reason or "")
     assert "8000" in (judgement.reason or "")
     assert "900" in (judgement.reason or "")
 
 
 def test_a_slower_single_device_is_seen_without_a_baseline_of_its_own() -> None:
-    assert speedup_of(8000, 900, single_accepted=None).verdict is Verdict.INCONCLUSIVE
+    assert speedup_of(8000, 900, single_known=None).verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_gain_is_one_if_the_many_devices_account_for_it() -> None:
@@ -363,11 +365,11 @@ def test_a_gain_of_two_small_changes_passes_with_a_note() -> None:
 
 def test_a_single_device_on_another_machine_has_no_speedup_to_compare() -> None:
     single = replace(
-        measured(1000, name="paddle-resnet50-fp32-b128-1n1g"),
+        measured(1000, name=SINGLE),
         fingerprint=Fingerprint(machine={"device": "A100"}),
     )
-    accepted = replace(SINGLE, machine={"device": "V100"})
-    judgement = judge_speedup(measured(8000), single, MANY, accepted, tolerance_percent=5)
+    known = replace(ONE, machine={"device": "V100"})
+    judgement = judge_speedup(measured(8000), single, MANY, known, tolerance_percent=5)
     assert judgement.verdict is Verdict.NO_BASELINE
 
 
@@ -376,19 +378,125 @@ def test_strays_on_one_end_leave_a_speedup_open(end: str) -> None:
     strays = measured(*[950.0] * 5, 500.0, 400.0, 300.0, 1200.0)
     usual = measured(*[1000.0] * 9)
     ends = (strays, usual) if end == "many" else (usual, strays)
-    judgement = judge_speedup(*ends, replace(SINGLE, speedup=1.0), SINGLE, tolerance_percent=5)
+    judgement = judge_speedup(*ends, ONE, ONE, speedup=1.0, tolerance_percent=5)
     assert judgement.verdict is Verdict.INCONCLUSIVE
     assert "4 of 9 runs are gross outliers" in (judgement.reason or "")
 
 
 @pytest.mark.parametrize("sequential", [True, False])
 def test_the_direction_of_a_speedup_cannot_be_turned_round(*, sequential: bool) -> None:
-    many = MANY if sequential else replace(BASELINE, throughput=8000.0)
-    single = SINGLE if sequential else BASELINE
+    many = MANY if sequential else FASTER
+    single = ONE if sequential else BASELINE
     for percent in range(6, 60):
         slow = speedup_of(8000 * (1 - percent / 100), 1000, many, single)
         fast = speedup_of(8000 * (1 + percent / 100), 1000, many, single)
         assert (slow.verdict, fast.verdict) == (Verdict.REGRESSED, Verdict.IMPROVED)
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+def test_a_ratio_may_be_better_the_lower_it_is(*, sequential: bool) -> None:
+    """Seconds on many devices over those on one: what was a gain above is a loss here."""
+    ratio = replace(SPEEDUP_METRIC, name="slowdown", better=Better.LOWER, ratio_of=TIME.name)
+    sessions = [mirrored(EVEN)] * (6 if sequential else 1)
+    known = accepted(*sessions, metric=TIME)
+
+    def verdict(case_ms: float, over_ms: float) -> Verdict:
+        case, over = (measured(*[value] * 7, metric=TIME) for value in (case_ms, over_ms))
+        ends = end(case, known, accepted((), number=1.0, metric=ratio)), end(over, known)
+        return decide(Question(ratio, ends[0], Terms(tolerance_percent=5), ends[1])).verdict
+
+    assert verdict(1100, 1000) is Verdict.REGRESSED
+    assert verdict(900, 1000) is Verdict.IMPROVED
+    assert verdict(1000, 1100) is Verdict.INCONCLUSIVE
+    assert verdict(1010, 1000) is Verdict.PASS
+
+
+# -------------------------------------------------------------------- the lower, the better
+
+
+@pytest.mark.parametrize(
+    ("median", "verdict"),
+    [
+        (1000.0, Verdict.PASS),
+        (1050.0, Verdict.PASS),
+        (1050.01, Verdict.REGRESSED),
+        (9000.0, Verdict.REGRESSED),
+        (950.0, Verdict.PASS),
+        (949.99, Verdict.IMPROVED),
+    ],
+)
+def test_more_of_what_is_better_the_lower_is_a_loss(median: float, verdict: Verdict) -> None:
+    judgement = judge(measured(median, metric=TIME), accepted((), number=1000.0, metric=TIME))
+    assert judgement.verdict is verdict
+    assert judgement.loss_percent == pytest.approx((median - 1000) / 10)
+
+
+def test_more_than_all_can_be_lost_of_what_is_better_the_lower() -> None:
+    runs = (20.0, 500.0, 1500.0, 1600.0)
+    one, other = (judge(measured(*runs, metric=metric), None) for metric in (METRIC, TIME))
+    assert one.verdict is other.verdict is Verdict.NO_BASELINE
+    seen = [
+        judge(measured(*runs, metric=metric), accepted((), number=900.0, metric=metric))
+        for metric in (METRIC, TIME)
+    ]
+    assert seen[0].min_detectable_percent == 100
+    assert (seen[1].min_detectable_percent or 0) > 100
+
+
+# ------------------------------------------------------------------------ what does not differ
+
+MEMORY = Metric(name="peak_memory", unit="MB", better=Better.LOWER, source=Source.LOG)
+ALIKE = accepted([23456.0, 23456.0, 23456.5], metric=MEMORY)
+
+
+def test_what_does_not_differ_is_judged_from_one_run_by_its_tolerance() -> None:
+    for level, verdict in ((1.0, Verdict.PASS), (1.06, Verdict.REGRESSED), (0.9, Verdict.IMPROVED)):
+        judgement = judge(measured(23456.0 * level, metric=MEMORY), ALIKE)
+        assert (judgement.verdict, judgement.rule) == (verdict, RuleName.TOLERANCE)
+        assert "one run is judged" in judgement.notes[0]
+        assert (judgement.false_alarm, judgement.min_detectable_percent) == (0.0, 5.0)
+
+
+def test_what_differs_tonight_alone_is_told_and_judged_by_its_own_noise() -> None:
+    judgement = judge(measured(23456.0, 23000.0, 23456.0, 24000.0, metric=MEMORY), ALIKE)
+    assert judgement.verdict is Verdict.PASS
+    assert "4.35 % apart" in judgement.notes[0]
+    assert (judgement.min_detectable_percent or 0) > 6
+    assert judgement.false_alarm
+
+
+# --------------------------------------------------------------------- missing, sanity, zero
+
+
+def test_a_metric_that_the_log_lacks_is_invalid_and_what_was_looked_for_is_told() -> None:
+    lacking = Run(run=2, status=RunStatus.OK, missing={MEMORY.name: "no line has 'max allocated'"})
+    sound = measured(23456.0, metric=MEMORY)
+    judgement = judge(replace(sound, runs=(*sound.runs, lacking)), ALIKE)
+    assert judgement.verdict is Verdict.INVALID
+    assert "run 2 has no peak_memory: no line has 'max allocated'" in (judgement.reason or "")
+
+
+def test_what_is_checked_and_not_compared_passes_with_every_sound_run() -> None:
+    loss = replace(MEMORY, name="loss", better=None, sanity=Sanity(falls=True, below=10.0))
+    judgement = judge(measured(2.5, -1.0, metric=loss), None)
+    assert (judgement.verdict, judgement.decision) == (Verdict.PASS, None)
+    assert judgement.notes == ("checked to be finite, falling, below 10.0",)
+    broken = Run(run=3, status=RunStatus.INVALID, reason="loss is nan in step 7")
+    measurement = measured(2.5, metric=loss)
+    unsound = judge(replace(measurement, runs=(*measurement.runs, broken)), None)
+    assert unsound.verdict is Verdict.INVALID
+    assert judge(measured(metric=loss), None).verdict is Verdict.INVALID
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0])
+def test_a_loss_is_a_part_of_a_number_above_nothing(value: float) -> None:
+    judgement = judge(measured(1000.0, value, metric=TIME), accepted(EVEN, metric=TIME))
+    assert judgement.verdict is Verdict.INVALID
+    assert f"{value:.4g} ms" in (judgement.reason or "")
+    for known in (accepted((), number=value), accepted((1000.0, value, 1000.0))):
+        unusable = judge(measured(1000.0), known)
+        assert unusable.verdict is Verdict.NO_BASELINE
+        assert f"{known.place} accepts {value:g} as {METRIC.name}" in (unusable.reason or "")
 
 
 def test_judgements_pass_between_processes_unchanged() -> None:

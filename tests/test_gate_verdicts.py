@@ -6,13 +6,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from gate_values import EVEN, SINGLE, accepted, interleaved, measured
+from gate_values import (
+    EVEN,
+    METRIC,
+    SINGLE,
+    TIME,
+    accepted,
+    accepted_speedup,
+    end,
+    interleaved,
+    measured,
+    mirrored,
+)
 
 from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.verdicts import (
     Asked,
-    End,
     Question,
     Settled,
     detectable_percent,
@@ -20,10 +30,14 @@ from pytest_dlperf.gate.verdicts import (
     settle,
     withdraw,
 )
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.metric import Metric
 
 TERMS = Terms(tolerance_percent=5.0)
 UPDATE = Asked(updates=True)
@@ -36,7 +50,12 @@ def no_control(_: Question) -> ControlRuns:
 def judged(level: float, baseline: Baseline | None, asked: Asked) -> Judgement:
     """The verdict on even runs about this level."""
     runs = [level * run / 1000 for run in EVEN]
-    return settle(Question(End(measured(*runs), baseline), TERMS), asked, no_control).judgement
+    return settle(about(runs, baseline), asked, no_control).judgement
+
+
+def about(runs: Sequence[float], baseline: Baseline | None, metric: Metric = METRIC) -> Question:
+    """What to make of these runs."""
+    return Question(metric, end(measured(*runs, metric=metric), baseline), TERMS)
 
 
 @pytest.mark.parametrize("asked", [Asked(creates=True), UPDATE])
@@ -64,16 +83,16 @@ def test_what_lies_inside_the_tolerance_stays_as_it_is() -> None:
 
 
 def test_runs_that_lie_too_far_apart_are_not_recorded() -> None:
-    question = Question(End(measured(1000, 1380), None), TERMS)
-    found = settle(question, Asked(creates=True), no_control).judgement
+    found = settle(about((1000, 1380), None), Asked(creates=True), no_control).judgement
     assert found.verdict is Verdict.NO_BASELINE
     assert "38.0 % apart" in (found.refused or "")
 
 
 def test_a_speedup_over_a_device_that_has_become_slower_is_not_accepted() -> None:
-    many = End(measured(8800, 8810, 8790), accepted([8000.0] * 3, speedup=8.0))
-    single = End(measured(900, 901, 899, name=SINGLE), accepted([1000.0] * 3, speedup=1.0))
-    found = settle(Question(many, TERMS, single), UPDATE, no_control).judgement
+    many = end(measured(8800, 8810, 8790), accepted([8000.0] * 3), accepted_speedup(8.0))
+    single = end(measured(900, 901, 899, name=SINGLE), accepted([1000.0] * 3))
+    question = Question(SPEEDUP_METRIC, many, TERMS, single)
+    found = settle(question, UPDATE, no_control).judgement
     assert not found.recorded
 
 
@@ -86,8 +105,7 @@ def test_the_control_arm_runs_after_the_verdicts_that_were_named() -> None:
         return ControlRuns(interleaved=(interleaved(900, 900),))
 
     def settled(level: float) -> Settled:
-        end = End(measured(*[level] * 3), accepted([1000.0] * 3))
-        return settle(Question(end, TERMS), asked, run_control)
+        return settle(about([level] * 3, accepted([1000.0] * 3)), asked, run_control)
 
     assert settled(1000).control is None
     slower = settled(900)
@@ -110,7 +128,7 @@ def test_what_could_not_be_written_is_withdrawn() -> None:
 
 def test_only_a_failure_is_excused() -> None:
     verdicts = {
-        verdict: excuse(Judgement(quantity=Quantity.THROUGHPUT, verdict=verdict)).excused
+        verdict: excuse(Judgement(metric=METRIC, verdict=verdict)).excused
         for verdict in (Verdict.REGRESSED, Verdict.FAILED, Verdict.PASS, Verdict.SKIPPED)
     }
     assert verdicts == {
@@ -119,8 +137,72 @@ def test_only_a_failure_is_excused() -> None:
 
 
 def test_noisy_first_runs_tell_what_they_let_see() -> None:
-    quiet = detectable_percent(EVEN, 5.0)
-    assert 5.0 < quiet < 10.0
-    noisy = detectable_percent((1000.0, 1380.0, 1100.0, 900.0, 1250.0), 60.0)
-    assert noisy > 80.0
-    assert detectable_percent((1000.0,), 5.0) == 100.0
+    quiet = detectable_percent(EVEN, 5.0, Better.HIGHER)
+    assert 5.0 < (quiet or 0) < 10.0
+    runs = (1000.0, 1380.0, 1100.0, 900.0, 1250.0)
+    assert (detectable_percent(runs, 60.0, Better.HIGHER) or 0) > 80.0
+    assert detectable_percent((1000.0,), 5.0, Better.HIGHER) is None
+    assert detectable_percent(runs, 90.0, Better.HIGHER) is None
+    assert (detectable_percent(runs, 90.0, Better.LOWER) or 0) > 100.0
+
+
+def test_a_larger_number_is_accepted_with_a_reason_where_lower_is_better() -> None:
+    baseline = accepted(mirrored(EVEN), metric=TIME)
+
+    def settled(level: float, asked: Asked) -> Judgement:
+        runs = [level * run / 1000 for run in EVEN]
+        return settle(about(runs, baseline, TIME), asked, no_control).judgement
+
+    assert settled(900, UPDATE).recorded
+    worse = settled(1100, UPDATE)
+    assert (worse.verdict, worse.recorded) == (Verdict.REGRESSED, False)
+    assert "--dlperf-reason" in (worse.refused or "")
+    assert settled(1100, replace(UPDATE, reason="more samples a step")).recorded
+
+
+def test_what_is_checked_and_not_compared_asks_for_no_control_and_is_not_recorded() -> None:
+    asked = Asked(control_after=frozenset(Verdict), creates=True, updates=True)
+    loss = replace(TIME, better=None)
+    found = settle(about((2.0, 2.5), None, loss), asked, no_control)
+    assert (found.judgement.verdict, found.judgement.recorded) == (Verdict.PASS, False)
+
+
+# ---------------------------------------------------------------- losses that need confirming
+
+AFTER_FAIL = Asked(control_after=frozenset({Verdict.REGRESSED}))
+SMALL = Terms(tolerance_percent=5.0, min_loss_percent=1.2)
+QUIET = accepted(*[[1000 + (run - 1000) / 3 for run in EVEN]] * 6)
+
+
+def small_loss(
+    asked: Asked, control: ControlRuns, *, level: float = 983.0, baseline: Baseline = QUIET
+) -> Judgement:
+    """The verdict on nine runs that lost between 1.2 and 2 %, where a control arm can follow."""
+    question = Question(METRIC, end(measured(*[level] * 9), baseline), SMALL)
+    return settle(question, asked, lambda _: control).judgement
+
+
+def test_a_small_loss_is_an_alarm_once_the_control_arm_confirms_it() -> None:
+    lost, shifted = (
+        ControlRuns(interleaved=(interleaved(983, control),)) for control in (1000, 983)
+    )
+    assert small_loss(AFTER_FAIL, lost).verdict is Verdict.REGRESSED
+    assert small_loss(AFTER_FAIL, shifted).verdict is Verdict.ENVIRONMENT_SHIFT
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [ControlRuns(problem="no host is free"), ControlRuns(interleaved=(interleaved(0, 1000),))],
+)
+def test_a_small_loss_that_nothing_could_confirm_is_no_alarm(silent: ControlRuns) -> None:
+    found = small_loss(AFTER_FAIL, silent)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "only if the control arm confirms it" in (found.reason or "")
+    # A larger one is, and so is what the entry itself does not tolerate.
+    assert small_loss(AFTER_FAIL, silent, level=970.0).verdict is Verdict.REGRESSED
+    own = replace(QUIET, tolerance_percent=1.0)
+    assert small_loss(AFTER_FAIL, silent, baseline=own).verdict is Verdict.REGRESSED
+
+
+def test_a_small_loss_passes_where_no_control_arm_would_follow() -> None:
+    assert small_loss(Asked(), ControlRuns()).verdict is Verdict.PASS
