@@ -4,74 +4,69 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
-from gate_values import CASE, SINGLE, interleaved, measured
+from gate_values import CASE, METRIC, SINGLE, TIME, accepted, interleaved, measured
 
 from pytest_dlperf.gate.control import ControlRuns, confirm
-from pytest_dlperf.model.baseline import Baseline
-from pytest_dlperf.model.judgement import Decision, Judgement, Quantity, RuleName, Verdict
-from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
+from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.metric import Metric
 
 
-def baseline(deviation: float = 0.01, runs: int = 30) -> Baseline:
+def baseline(
+    deviation: float = 0.01, runs: int = 30, *, own: float | None = None, metric: Metric = METRIC
+) -> Baseline:
     steps = [1000 * (1 + deviation * step) for step in (-1.3, -0.7, 0.0, 0.7, 1.3)]
-    return Baseline(
-        throughput=1000.0,
-        speedup=8.0,
-        unit="images/s",
-        estimator=Estimator.STEADY,
-        tolerance_percent=None,
-        mean=None,
-        runs=dict(enumerate((steps * 6)[:runs], 1)),
-        strays={},
-        note=None,
-        place="baselines/x/y.yaml:7",
-    )
+    return accepted((steps * 6)[:runs], number=1000.0, own=own, metric=metric)
 
 
-def judgement(verdict: Verdict, quantity: Quantity = Quantity.THROUGHPUT) -> Judgement:
+def judgement(verdict: Verdict, metric: Metric = METRIC, difference: float = -4.0) -> Judgement:
     return Judgement(
-        quantity=quantity,
+        metric=metric,
         verdict=verdict,
-        measured=960.0,
+        measured=1000.0 + 10 * difference,
         accepted=1000.0,
         decision=Decision(
             rule=RuleName.SEQUENTIAL,
             verdict=verdict,
             reference=1000.0,
-            difference_percent=-4.0,
+            difference_percent=difference,
             tolerance_percent=2.0,
         ),
     )
 
 
-def confirm_throughput(
-    judgement: Judgement, arms: InterleavedRuns, accepted: Baseline | None
-) -> Judgement:
-    return confirm(judgement, ControlRuns(interleaved=(arms,)), [accepted])
-
-
-def confirm_speedup(
+def confirm_by(
     judgement: Judgement,
-    arms: InterleavedRuns,
-    single: InterleavedRuns,
-    *baselines: Baseline | None,
+    *arms: InterleavedRuns,
+    baselines: Sequence[Baseline | None],
+    least: float = 2.0,
 ) -> Judgement:
-    return confirm(judgement, ControlRuns(interleaved=(arms, single)), baselines)
+    """The verdict after these arms, of a metric or of both ends of a ratio."""
+    runs = ControlRuns(interleaved=arms)
+    verdict = judgement.verdict
+    return confirm(judgement, runs, baselines, min_loss_percent=least, alone=verdict)
 
 
 def confirmed(
-    verdict: Verdict, arms: InterleavedRuns, accepted: Baseline | None = None
+    verdict: Verdict, arms: InterleavedRuns, known: Baseline | None = None, *, least: float = 2.0
 ) -> Judgement:
-    return confirm_throughput(judgement(verdict), arms, accepted or baseline())
+    return confirm_by(judgement(verdict), arms, baselines=[known or baseline()], least=least)
 
 
 def test_a_loss_against_the_accepted_software_stands() -> None:
     found = confirmed(Verdict.REGRESSED, interleaved(960, 1000))
     assert found.verdict is Verdict.REGRESSED
     assert found.reason == (
-        "confirmed by the control arm: interleaved, the candidate is 4.0 % slower, a loss counts "
+        "confirmed by the control arm: interleaved, the candidate is 4.0 % worse, a loss counts "
         f"from 1.5 % on, 7 runs each: {CASE} 960.00 against 1000.00 images/s (+0.0 % from the "
         "accepted number)"
     )
@@ -81,8 +76,8 @@ def test_a_loss_that_the_accepted_software_has_too_is_the_environment() -> None:
     found = confirmed(Verdict.REGRESSED, interleaved(960, 960))
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert (found.reason or "").startswith(
-        "not confirmed by the control arm: tonight the accepted software is as slow: -4.0 % from "
-        "its reference; interleaved, the candidate is 0.0 % faster"
+        "not confirmed by the control arm: tonight the accepted software is no better: -4.0 % from "
+        "its reference; interleaved, the candidate is 0.0 % better"
     )
 
 
@@ -90,29 +85,58 @@ def test_a_loss_that_does_not_come_again_is_not_put_on_the_accepted_software() -
     found = confirmed(Verdict.REGRESSED, interleaved(1000, 1000))
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert "the loss was gone when both were run again" in (found.reason or "")
-    assert "as slow" not in (found.reason or "")
+    assert "no better" not in (found.reason or "")
 
 
 @pytest.mark.parametrize(
-    ("own", "candidate", "verdict"),
+    ("least", "candidate", "verdict"),
     [
-        (1.0, 987.0, Verdict.REGRESSED),
+        (1.0, 991.0, Verdict.REGRESSED),
         (1.0, 993.0, Verdict.ENVIRONMENT_SHIFT),
-        (None, 987.0, Verdict.ENVIRONMENT_SHIFT),
+        (1.2, 990.0, Verdict.REGRESSED),
+        (1.2, 992.0, Verdict.ENVIRONMENT_SHIFT),
+        (2.0, 987.0, Verdict.ENVIRONMENT_SHIFT),
         (8.0, 980.0, Verdict.REGRESSED),
     ],
 )
-def test_a_case_that_may_lose_less_needs_less_to_be_confirmed(
-    own: float | None, candidate: float, verdict: Verdict
+def test_the_smaller_the_loss_that_counts_the_less_confirms_it(
+    least: float, candidate: float, verdict: Verdict
 ) -> None:
-    quiet = replace(baseline(0.002), tolerance_percent=own)
-    assert confirmed(Verdict.REGRESSED, interleaved(candidate, 1000), quiet).verdict is verdict
+    arms = interleaved(candidate, 1000)
+    assert confirmed(Verdict.REGRESSED, arms, baseline(0.002), least=least).verdict is verdict
 
 
-def test_a_loss_that_the_case_tolerates_is_none_by_the_ratio_alone() -> None:
-    own = replace(baseline(), tolerance_percent=8.0)
-    assert confirmed(Verdict.PASS, interleaved(950, 1000), own).verdict is Verdict.PASS
-    assert confirmed(Verdict.PASS, interleaved(910, 1000), own).verdict is Verdict.REGRESSED
+def test_a_loss_that_does_not_count_is_none_by_the_ratio_alone() -> None:
+    for candidate, verdict in ((950, Verdict.PASS), (910, Verdict.REGRESSED)):
+        assert confirmed(Verdict.PASS, interleaved(candidate, 1000), least=8.0).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "candidate", "control", "expected"),
+    [
+        (Verdict.REGRESSED, 1040, 1000, Verdict.REGRESSED),
+        (Verdict.REGRESSED, 1040, 1040, Verdict.ENVIRONMENT_SHIFT),
+        (Verdict.REGRESSED, 960, 1000, Verdict.ENVIRONMENT_SHIFT),
+        (Verdict.PASS, 1000, 950, Verdict.REGRESSED),
+        (Verdict.PASS, 1000, 1050, Verdict.PASS),
+    ],
+)
+def test_what_is_better_the_lower_is_confirmed_the_other_way_round(
+    verdict: Verdict, candidate: float, control: float, expected: Verdict
+) -> None:
+    first = judgement(verdict, TIME, 4.0)
+    arms = interleaved(candidate, control, metric=TIME)
+    found = confirm_by(first, arms, baselines=[baseline(metric=TIME)])
+    assert found.verdict is expected
+    if (candidate, control) == (1040, 1040):
+        assert "the accepted software is no better: +4.0 % from" in (found.reason or "")
+
+
+def test_an_arm_that_lacks_the_metric_says_nothing() -> None:
+    arms = replace(interleaved(960, 960), control=measured())
+    found = confirmed(Verdict.REGRESSED, arms)
+    assert found.verdict is Verdict.REGRESSED
+    assert f"the control has no run with a {METRIC.name}" in found.notes[-1]
 
 
 def test_the_tolerance_rule_lends_its_tolerance_to_the_ratio_alone() -> None:
@@ -121,7 +145,7 @@ def test_the_tolerance_rule_lends_its_tolerance_to_the_ratio_alone() -> None:
     decision = replace(passed.decision, rule=RuleName.TOLERANCE, tolerance_percent=5.0)
     passed = replace(passed, decision=decision)
     for candidate, verdict in ((960, Verdict.PASS), (940, Verdict.REGRESSED)):
-        found = confirm_throughput(passed, interleaved(candidate, 1000), baseline())
+        found = confirm_by(passed, interleaved(candidate, 1000), baselines=[baseline()])
         assert found.verdict is verdict
 
 
@@ -150,7 +174,7 @@ def test_strays_of_both_arms_do_not_count() -> None:
     )
     found = confirmed(Verdict.REGRESSED, arms)
     assert found.verdict is Verdict.REGRESSED
-    assert "4.0 % slower" in (found.reason or "")
+    assert "4.0 % worse" in (found.reason or "")
 
 
 def test_a_baseline_of_few_runs_leaves_the_noise_to_both_arms() -> None:
@@ -203,8 +227,10 @@ def test_false_confirmations_are_as_rare_as_they_are_meant_to_be() -> None:
         return measured(*[choose.gauss(1000, 25) for _ in range(4)])
 
     found = sum(
-        confirm_throughput(
-            judgement(Verdict.REGRESSED), InterleavedRuns(candidate=arm(), control=arm()), None
+        confirm_by(
+            judgement(Verdict.REGRESSED),
+            InterleavedRuns(candidate=arm(), control=arm()),
+            baselines=[None],
         ).verdict
         is Verdict.REGRESSED
         for _ in range(trials)
@@ -217,12 +243,12 @@ def test_what_lies_between_the_arms_is_no_noise() -> None:
         candidate=measured(700, 701, 699, 700), control=measured(1000, 1001, 999, 1000)
     )
     found = confirmed(Verdict.REGRESSED, arms, baseline(0.04, runs=5))
-    assert "30.0 % slower" in (found.reason or "")
+    assert "30.0 % worse" in (found.reason or "")
     assert "a loss counts from 1.5 % on" in (found.reason or "")
 
 
 def with_broken_run(arm: Measurement) -> Measurement:
-    broken = Run(run=3, throughput=None, status=RunStatus.HUNG, reason="no step for 60 s")
+    broken = Run(run=3, status=RunStatus.HUNG, reason="no step for 60 s")
     return replace(arm, runs=(*arm.runs[:2], broken))
 
 
@@ -245,10 +271,14 @@ def test_a_candidate_that_breaks_beside_the_control_is_broken(verdict: Verdict) 
 
 
 def test_a_control_that_cannot_be_run_takes_nothing_back_and_lets_nothing_pass() -> None:
-    runs = ControlRuns(problem="no host is free")
-    found = confirm(judgement(Verdict.REGRESSED), runs, [baseline()])
+    def confirmed_by_nothing(verdict: Verdict) -> Judgement:
+        runs = ControlRuns(problem="no host is free")
+        first = judgement(verdict)
+        return confirm(first, runs, [baseline()], min_loss_percent=2.0, alone=verdict)
+
+    found = confirmed_by_nothing(Verdict.REGRESSED)
     assert (found.verdict, found.notes) == (Verdict.REGRESSED, ("no host is free",))
-    passed = confirm(judgement(Verdict.PASS), runs, [baseline()])
+    passed = confirmed_by_nothing(Verdict.PASS)
     assert (passed.verdict, passed.reason) == (Verdict.INCONCLUSIVE, "no host is free")
 
 
@@ -270,7 +300,7 @@ def test_a_first_alarm_by_the_ratio_needs_what_any_first_alarm_needs() -> None:
 def test_a_night_as_usual_passes_and_tells_of_the_control_arm() -> None:
     found = confirmed(Verdict.PASS, interleaved(1001, 1000))
     assert found.verdict is Verdict.PASS
-    assert "0.1 % faster" in found.notes[-1]
+    assert "0.1 % better" in found.notes[-1]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.NO_BASELINE, Verdict.FAILED])
@@ -292,19 +322,18 @@ def test_other_verdicts_stand(verdict: Verdict) -> None:
 def test_a_speedup_is_confirmed_by_the_speedups_of_both_arms(
     candidate: tuple[float, float], single: tuple[float, float], verdict: Verdict
 ) -> None:
-    found = confirm_speedup(
-        judgement(Verdict.REGRESSED, Quantity.SPEEDUP),
+    found = confirm_by(
+        judgement(Verdict.REGRESSED, SPEEDUP_METRIC),
         interleaved(*candidate),
         interleaved(*single, name=SINGLE),
-        replace(baseline(), throughput=8000.0),
-        baseline(),
+        baselines=[replace(baseline(), accepted=8000.0), baseline()],
     )
     assert found.verdict is verdict
     assert SINGLE in (found.reason or "")
 
 
 def test_a_speedup_tells_whether_the_accepted_software_scales_as_badly() -> None:
-    first = judgement(Verdict.REGRESSED, Quantity.SPEEDUP)
+    first = judgement(Verdict.REGRESSED, SPEEDUP_METRIC)
     assert first.decision is not None
     slow = replace(
         first,
@@ -313,22 +342,21 @@ def test_a_speedup_tells_whether_the_accepted_software_scales_as_badly() -> None
     )
     single = interleaved(1000, 1000, name=SINGLE)
     for level, told in (
-        (7600, "tonight the accepted software is scaled no better: -5.0 % from its reference"),
+        (7600, "tonight the accepted software is no better: -5.0 % from its reference"),
         (8000, "the loss was gone when both were run again"),
     ):
         arms = interleaved(level, level)
-        found = confirm_speedup(slow, arms, single, baseline(), baseline())
+        found = confirm_by(slow, arms, single, baselines=[baseline(), baseline()])
         assert told in (found.reason or "")
 
 
 def test_the_noise_of_both_ends_blurs_a_speedup() -> None:
     verdicts = [
-        confirm_speedup(
-            judgement(Verdict.REGRESSED, Quantity.SPEEDUP),
+        confirm_by(
+            judgement(Verdict.REGRESSED, SPEEDUP_METRIC),
             interleaved(968, 1000),
             interleaved(1000, 1000, name=SINGLE),
-            baseline(0.03),
-            baseline(of_single),
+            baselines=[baseline(0.03), baseline(of_single)],
         ).verdict
         for of_single in (0.003, 0.03)
     ]
@@ -336,11 +364,10 @@ def test_the_noise_of_both_ends_blurs_a_speedup() -> None:
 
 
 def test_a_broken_single_device_confirms_no_speedup() -> None:
-    broken = Run(run=1, throughput=None, status=RunStatus.FAILED, reason="it died")
+    broken = Run(run=1, status=RunStatus.FAILED, reason="it died")
     single = interleaved(1000, 1000, name=SINGLE)
     single = replace(single, control=replace(single.control, runs=(broken,)))
-    found = confirm_speedup(
-        judgement(Verdict.REGRESSED, Quantity.SPEEDUP), interleaved(960, 960), single, None, None
-    )
+    first = judgement(Verdict.REGRESSED, SPEEDUP_METRIC)
+    found = confirm_by(first, interleaved(960, 960), single, baselines=[None, None])
     assert found.verdict is Verdict.REGRESSED
     assert "it died" in found.notes[-1]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.gate.rules import Rule, Terms
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.judgement import Decision, RuleName
+    from pytest_dlperf.model.judgement import Decision
+    from pytest_dlperf.model.metric import Better, Metric, RuleName
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "gate_power.py"
 TRIALS = 400
@@ -49,11 +50,15 @@ class Turned:
         return self.rule.name
 
     @property
+    def better(self) -> Better:
+        return self.rule.better
+
+    @property
     def at_most(self) -> int:
         return self.rule.at_most
 
-    def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
-        turned = [self.level * self.level / run for run in throughputs]
+    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
+        turned = [self.level * self.level / run for run in values]
         return self.rule.decide(turned, is_last=is_last)
 
 
@@ -65,10 +70,11 @@ def test_every_target_holds(gate_power: ModuleType) -> None:
 
 
 def test_a_comparison_turned_round_misses_the_targets(gate_power: ModuleType) -> None:
-    def make_turned(baseline: Baseline, terms: Terms) -> Rule:
-        return Turned(rule_for(baseline, terms), gate_power.THROUGHPUT)
+    def make_turned(metric: Metric, baseline: Baseline, terms: Terms) -> Rule:
+        return Turned(rule_for(metric, baseline, terms), gate_power.LEVEL)
 
     targets = [target for target in gate_power.TARGETS if target.at_least is not None]
+    assert {target.cell.gate.better.value for target in targets} == {"higher", "lower"}
     outcomes = {
         target.cell: gate_power.nights(target.cell, 100, "test", make_turned) for target in targets
     }
@@ -84,6 +90,15 @@ def test_the_control_arm_takes_the_alarms_of_uneven_nights_away(gate_power: Modu
     assert lossy.alarms() > 0.95
 
 
+def test_with_a_control_arm_a_loss_of_two_percent_is_found(gate_power: ModuleType) -> None:
+    def alarms(gate: object, loss: float) -> float:
+        return float(gate_power.nights(gate_power.Cell(gate, "cv 1", loss), 600, "t").alarms())
+
+    assert 0.38 < alarms(gate_power.CONTROLLED, 0.02) < 0.55
+    assert alarms(gate_power.CONFIRMED, 0.02) > 0.91
+    assert alarms(gate_power.CONFIRMED, 0.0) < 0.01
+
+
 def test_a_tolerance_misses_what_the_sequential_rule_sees(gate_power: ModuleType) -> None:
     bare = gate_power.nights(gate_power.Cell(gate_power.TOLERANCES[0], "cv 1", 0.03), TRIALS, "t")
     assert bare.alarms() < 0.02
@@ -94,7 +109,7 @@ def test_strays_give_no_alarms_and_hide_few_losses(gate_power: ModuleType) -> No
     lossy = gate_power.nights(gate_power.Cell(gate_power.ITSELF, "strays", 0.03), 2000, "test")
     assert quiet.alarms() < 0.005
     assert quiet.undecided() < 0.005
-    # Where too many runs are strays, the rest is not called slower.
+    # Where too many runs are strays, the rest is not called worse.
     assert 0.002 < lossy.undecided() < 0.02
     assert lossy.alarms() > 0.95
 
@@ -133,7 +148,10 @@ def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
         "  inconclusive ",
         "  its speedup ",
         "cv 1, nights 2",
+        "  lower is better",
+        "Losses from 1.2 % on, with a control arm",
         "holds   3 % seen at cv 1 in 95 %",
+        "holds   3 % seen at cv 1 in 95 %, lower is better",
     ):
         assert told in done.stdout
 

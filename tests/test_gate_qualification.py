@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from gate_values import accepted, drawn
+from gate_values import METRIC, TIME, accepted, drawn, mirrored
 
 from pytest_dlperf.gate.qualification import Qualification, qualify
 from pytest_dlperf.gate.rules import Terms, rule_maker
-from pytest_dlperf.model.judgement import RuleName, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.metric import RuleName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.gate.rules import Rule
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.judgement import Decision
+    from pytest_dlperf.model.metric import Better, Metric
 
 
 def recorded(
@@ -28,11 +30,13 @@ def recorded(
     return accepted(*drawn(deviation, sessions, nights=nights), own=own)
 
 
-def qualified(baseline: Baseline, tolerance: float = 5.0, trials: int = 300) -> Qualification:
+def qualified(
+    baseline: Baseline, tolerance: float = 5.0, trials: int = 300, metric: Metric = METRIC
+) -> Qualification:
     own = baseline.tolerance_percent
     return qualify(
         baseline.rolling,
-        rule_maker(baseline, Terms(tolerance_percent=tolerance)),
+        rule_maker(metric, baseline, Terms(tolerance_percent=tolerance)),
         own if own is not None else tolerance,
         trials=trials,
         seed=1,
@@ -50,19 +54,23 @@ class TurnedRound:
         return self.rule.name
 
     @property
+    def better(self) -> Better:
+        return self.rule.better
+
+    @property
     def at_most(self) -> int:
         return self.rule.at_most
 
-    def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
-        return self.rule.decide([1 / run for run in throughputs], is_last=is_last)
+    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
+        return self.rule.decide([1 / run for run in values], is_last=is_last)
 
 
 @dataclass(frozen=True)
 class Blind(TurnedRound):
     """A rule that passes everything."""
 
-    def decide(self, throughputs: Sequence[float], *, is_last: bool) -> Decision | None:
-        decision = self.rule.decide(throughputs, is_last=is_last)
+    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
+        decision = self.rule.decide(values, is_last=is_last)
         return replace(decision, verdict=Verdict.PASS) if decision else None
 
 
@@ -130,7 +138,7 @@ def test_a_baseline_that_decides_nothing_is_refused() -> None:
 def test_a_comparison_turned_round_is_refused(sessions: int) -> None:
     baseline = recorded(0.01, sessions)
 
-    make = rule_maker(baseline, Terms(tolerance_percent=5.0))
+    make = rule_maker(METRIC, baseline, Terms(tolerance_percent=5.0))
 
     def turned(sessions: Sequence[Sequence[float]]) -> Rule:
         return TurnedRound(make([[1 / run for run in runs] for runs in sessions]))
@@ -140,7 +148,7 @@ def test_a_comparison_turned_round_is_refused(sessions: int) -> None:
 
 
 def test_a_rule_that_sees_nothing_is_refused() -> None:
-    make = rule_maker(recorded(0.01), Terms(tolerance_percent=5.0))
+    make = rule_maker(METRIC, recorded(0.01), Terms(tolerance_percent=5.0))
     found = qualify(recorded(0.01).rolling, lambda drawn: Blind(make(drawn)), 5.0, trials=100)
     assert found.min_detectable_percent is None
     assert "10 %, two tolerances, is seen in 0 % of nights" in (found.fault or "")
@@ -157,7 +165,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 
 def test_fewer_than_five_runs_cannot_be_split() -> None:
-    make = rule_maker(recorded(0.01), Terms(tolerance_percent=5.0))
+    make = rule_maker(METRIC, recorded(0.01), Terms(tolerance_percent=5.0))
     with pytest.raises(ValueError, match="4 runs"):
         qualify([(1.0, 2.0, 3.0, 4.0)], make, 5.0)
 
@@ -199,3 +207,22 @@ def test_fewer_than_four_sessions_tell_nothing_of_nights(sessions: int, tried: b
 def test_sessions_of_one_run_tell_nothing_of_nights() -> None:
     found = qualified(accepted(*[(1000.0 + night,) for night in range(6)]), trials=20)
     assert not found.nights
+
+
+def test_what_is_better_the_lower_is_seen_as_well() -> None:
+    sessions = drawn(0.01)
+    up = qualified(accepted(*sessions))
+    down = qualified(accepted(*map(mirrored, sessions), metric=TIME), metric=TIME)
+    assert down.fault is None
+    assert down.false_alarms <= 0.005
+    assert down.power == pytest.approx(up.power, abs=0.06)
+    assert down.min_detectable_percent == pytest.approx(up.min_detectable_percent, abs=0.2)
+    assert down.smallest_tolerance_percent == pytest.approx(up.smallest_tolerance_percent, abs=0.2)
+
+
+def test_what_does_not_differ_is_seen_to_its_tolerance() -> None:
+    found = qualified(accepted([23456.0] * 5, [23500.0] * 5, metric=TIME), metric=TIME, trials=50)
+    assert (found.fault, found.rule) == (None, RuleName.TOLERANCE)
+    assert (found.noise_percent, found.false_alarms) == (0.0, 0.0)
+    assert found.min_detectable_percent == pytest.approx(5.0, abs=0.25)
+    assert found.smallest_tolerance_percent < 0.5
