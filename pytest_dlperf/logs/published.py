@@ -15,6 +15,7 @@ from pytest_dlperf.logs.clock import Clock, StampError
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import LOOK_AHEAD, Gaps, RankCount, StepNumbers, StepsSeen
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
@@ -22,6 +23,7 @@ from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 if TYPE_CHECKING:
     from pytest_dlperf.logs.formats import LogFormat, Published
     from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -99,7 +101,7 @@ class PublishedLines:
             interval = self._gaps.interval
         return begin + (lines - 1) * interval if lines > 0 else begin - 1
 
-    def feed(self, region: Region) -> int | None:
+    def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's lines; return where the last one needed ends."""
         buffer = region.buffer
         end = 0
@@ -111,12 +113,30 @@ class PublishedLines:
             end = stop
             epoch_text = epoch if self._has_epochs else b"0"
             self._take(step, epoch_text, text, region.offset + start, region.offset + stop)
+            if scan is not None:
+                shift, inside = self._numbers.shift, self._counts(self._line)
+                scan.at_record(start, stop, step=self._furthest, shift=shift, inside=inside)
         else:
             if self._line is not None and _has_line_end(buffer, end, region.end):
                 self._close()
         if self._enough is None or region.offset + region.end < self._enough:
             return None
         return max(self._enough - region.offset, 0)
+
+    def _counts(self, line: _Line | None) -> bool:
+        """Say whether the line under way is one of those that are measured."""
+        return (
+            line is not None
+            and self._is_counted(line)
+            and self._skipped <= self._lines < self._needed
+        )
+
+    def _is_counted(self, line: _Line) -> bool:
+        definition = self._definition
+        above = definition.only_steps_above
+        if definition.only_first_epoch and line.epoch != 0:
+            return False
+        return above is None or line.step > above
 
     def _settle(self, position: int) -> None:
         """Decide how far to read, once all lines are there and each rank has shown."""
@@ -188,10 +208,7 @@ class PublishedLines:
     def _close(self) -> None:
         line, self._line = self._line, None
         definition = self._definition
-        if line is None or (definition.only_first_epoch and line.epoch != 0):
-            return
-        above = definition.only_steps_above
-        if above is not None and line.step <= above:
+        if line is None or not self._is_counted(line):
             return
         self._lines += 1
         if definition.rule is Rule.ELAPSED:
@@ -236,6 +253,12 @@ class PublishedLines:
             speeds = self._values
         return Estimate(
             statistics.rounded(statistics.mean(speeds), PUBLISHED_DECIMALS), len(speeds)
+        )
+
+    def step_times(self) -> list[float]:
+        """Refuse: lines are counted, of whichever rank printed them."""
+        raise NoStepTimesError(
+            "the published definition counts lines, not steps; take the steady estimator"
         )
 
     def _check_lines(self) -> None:

@@ -9,6 +9,7 @@ from pytest_dlperf.logs.clock import Clock, StampError
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.step_times import slowest, step_times
 from pytest_dlperf.logs.steps import (
     NEVER,
     Gaps,
@@ -24,6 +25,7 @@ from pytest_dlperf.logs.steps import (
 if TYPE_CHECKING:
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.logs.steps import Span
     from pytest_dlperf.model.case import Case
 
@@ -136,9 +138,13 @@ def _values(log_format: LogFormat, span: Span, case: Case) -> _Durations | _Rate
 class RankSteps:
     """The steps of one rank, in the order in which it printed them."""
 
-    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
-        """Begin before the first step."""
+    def __init__(
+        self, log_format: LogFormat, span: Span, case: Case, *, keeps_steps: bool = False
+    ) -> None:
+        """Begin before the first step; ``keeps_steps`` for the times of single ones."""
         self._span = span
+        self.kept: list[tuple[int, bytes]] | None = [] if keeps_steps else None
+        """The measured steps with what is printed of their time."""
         self._values = _values(log_format, span, case)
         index = log_format.record.groupindex
         self._record = log_format.record
@@ -187,8 +193,7 @@ class RankSteps:
             self.gaps.note(gap, self.step, in_epoch=not turns, in_window=inside)
         span = self._span
         if span.begin <= step <= span.last:
-            self._within += 1
-            self._values.take(step, gap, text, offset)
+            self._take_measured(step, gap, text, offset)
         if turns and span.begin < step <= span.last:
             self.turned_inside = True
         self.step = step
@@ -196,6 +201,22 @@ class RankSteps:
         self._offset = offset
         if step >= span.last:
             self.complete = True
+
+    def _take_measured(self, step: int, gap: int, text: bytes, offset: int) -> None:
+        self._within += 1
+        self._values.take(step, gap, text, offset)
+        if self.kept is not None:
+            self.kept.append((step, text))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the window has."""
+        return self.step >= self._span.begin
+
+    @property
+    def shift(self) -> int:
+        """What makes a printed number the step's, in the current epoch."""
+        return self._numbers.shift
 
     def pass_over(self, region: Region) -> bool:
         """Take all records of a region at once, where none of them needs a closer look.
@@ -205,7 +226,7 @@ class RankSteps:
         """
         values = self._values
         span = self._span
-        begun = self.step >= span.begin
+        begun = self.has_begun
         if not (self._in_columns and isinstance(values, _Stamps)) or self.complete:
             return False
         rows = self._record.findall(region.buffer, 0, region.end)
@@ -284,8 +305,11 @@ class RankSteps:
 class RankedSteps:
     """A log of one rank, or of several that name themselves on each record."""
 
-    def __init__(self, log_format: LogFormat, span: Span, case: Case, *, ranks: int) -> None:
-        """Expect ``ranks`` ranks in the log."""
+    def __init__(
+        self, log_format: LogFormat, span: Span, case: Case, *, ranks: int, keeps_steps: bool
+    ) -> None:
+        """Expect ``ranks`` ranks in the log; ``keeps_steps`` for the times of single ones."""
+        self._keeps_steps = keeps_steps
         self._format = log_format
         self._span = span
         self._case = case
@@ -315,18 +339,27 @@ class RankedSteps:
             awaited=waiting if all_there else {**waiting, "": 0},
         )
 
-    def feed(self, region: Region) -> int | None:
+    def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the last rank completed its window."""
+        span = self._span
+        careful = scan is not None or self._keeps_steps
         labelled = self._labelled
         base = region.offset
         stream = self._streams.get(b"")
-        if stream is not None and not labelled and stream.pass_over(region):
+        if (
+            stream is not None
+            and not (labelled or (careful and stream.has_begun))
+            and stream.pass_over(region)
+        ):
             return None
         for start, end, step, epoch, rank, text in records(region, self._format):
             if labelled or stream is None:
                 stream = self._stream(rank if labelled else b"", base + start)
             was_complete = stream.complete
             stream.take(step, epoch, text, base + start)
+            if scan is not None:
+                inside = not was_complete and span.after < stream.step <= span.last
+                scan.at_record(start, end, step=stream.step, shift=stream.shift, inside=inside)
             if stream.complete and not was_complete:
                 self._complete += 1
                 if self._complete == self._ranks:
@@ -341,7 +374,9 @@ class RankedSteps:
                 raise BrokenContractError(
                     f"the log holds steps of more ranks than {self._ranks}: {named}", offset=offset
                 )
-            stream = self._streams[rank] = RankSteps(self._format, self._span, self._case)
+            stream = self._streams[rank] = RankSteps(
+                self._format, self._span, self._case, keeps_steps=self._keeps_steps
+            )
         return stream
 
     def estimate(self) -> Estimate:
@@ -357,6 +392,13 @@ class RankedSteps:
             math.fsum(estimate.throughput for estimate in estimates) / len(estimates),
             min(estimate.steps for estimate in estimates),
             next((estimate.note for estimate in estimates if estimate.note), None),
+        )
+
+    def step_times(self) -> list[float]:
+        """Take the slowest rank of each step."""
+        return slowest(
+            step_times(self._format, self._case, stream.kept or ())
+            for stream in self._streams.values()
         )
 
     def _estimate(self, rank: bytes, stream: RankSteps) -> Estimate:

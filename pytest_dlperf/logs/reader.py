@@ -37,7 +37,8 @@ Record: TypeAlias = tuple[int, int, bytes, bytes, bytes, bytes]
 Epoch and rank repeat the step where the format has none.
 """
 
-_LINE_ENDS: Final = bytes.maketrans(b"\r\0", b"\n\n")
+LINE_ENDS: Final = bytes.maketrans(b"\r\0", b"\n\n")
+"""Makes each line's end a newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ def _records_in_lines(region: Region, log_format: LogFormat) -> Iterator[Record]
     """Find records of a pattern that may be anything: each line is given to it alone."""
     pattern = log_format.record
     names = _groups(log_format)
-    text = region.buffer[: region.end].translate(_LINE_ENDS)
+    text = region.buffer[: region.end].translate(LINE_ENDS)
     end = region.end if region.terminated else text.rfind(b"\n") + 1
     position = 0
     # The search over all lines only says which line is the next worth a look.

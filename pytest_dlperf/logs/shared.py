@@ -10,6 +10,7 @@ from pytest_dlperf.logs.clock import Clock, StampError, parse
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.step_times import slowest, step_times
 from pytest_dlperf.logs.steps import (
     LOOK_AHEAD,
     NEVER,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.logs.steps import Span
     from pytest_dlperf.model.case import Case
 
@@ -57,6 +59,7 @@ class SharedSteps:
         self._closing = NEVER
         self._closing_count = 0
         self._step = 0
+        self._taken = 0
         self._slowest = 0
         self._offset: int | None = None
 
@@ -77,16 +80,23 @@ class SharedSteps:
             awaited={} if self.complete else {"": self._slowest},
         )
 
-    def feed(self, region: Region) -> int | None:
+    def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the last rank completed its window."""
+        span = self._span
         for start, end, printed, epoch, _, text in records(region, self._format):
             offset = region.offset + start
             if self._enough is None:
                 self._count.note(epoch, printed, offset)
                 if self._take(printed, epoch, text, offset):
                     self._enough = region.offset + end + LOOK_AHEAD
+                if scan is not None:
+                    step = self._taken
+                    inside = span.after < step <= span.last
+                    scan.at_record(start, end, step=step, shift=step - int(printed), inside=inside)
             elif offset < self._enough:
                 self._count.note(epoch, printed, offset)
+                if scan is not None:
+                    scan.leave_window(start)
             else:
                 break
         if self._enough is None or region.offset + region.end < self._enough:
@@ -112,6 +122,7 @@ class SharedSteps:
             )
         self._offset = offset
         self._step = max(self._step, step)
+        self._taken = step
         span = self._span
         if step < span.begin:
             count = self._before[step] = self._before.get(step, 0) + 1
@@ -158,6 +169,22 @@ class SharedSteps:
         ]
         mean = math.fsum(times) / len(times)
         return Estimate(self._case.global_batch / mean, len(steps))
+
+    def step_times(self) -> list[float]:
+        """Take the slowest rank of each step; where steps have stamps, the last to end it."""
+        steps = sorted(self._texts)
+        if self._format.timing is Timing.TIMESTAMP:
+            ends = [
+                max((parse(text).nanoseconds, text) for text, _ in self._texts[s]) for s in steps
+            ]
+            kept = [(step, text) for step, (_, text) in zip(steps, ends, strict=True)]
+            return slowest([step_times(self._format, self._case, kept)])
+        return slowest(
+            step_times(
+                self._format, self._case, [(step, self._texts[step][rank][0]) for step in steps]
+            )
+            for rank in range(self._ranks)
+        )
 
     def _check_ranks(self) -> None:
         ranks = self._ranks

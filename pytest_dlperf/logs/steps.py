@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.contract import Estimate
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -65,11 +66,21 @@ class Collector(Protocol):
     def seen(self) -> StepsSeen:
         """How far the log has come."""
 
-    def feed(self, region: Region) -> int | None:
-        """Take what the region holds; return where in it the log has shown enough, or ``None``."""
+    def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
+        """Take what the region holds; return where in it the log has shown enough, or ``None``.
+
+        The ``scan`` is told of the records.
+        """
 
     def estimate(self) -> Estimate:
         """Compute the throughput of what was taken."""
+
+    def step_times(self) -> list[float]:
+        """Compute how many seconds each step of the window took, by its slowest rank.
+
+        Raises:
+            NoStepTimesError: The log does not say.
+        """
 
 
 class StepNumbers:

@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.logs.builtin import STEP_TIMES
+from pytest_dlperf.logs.clock import StampError
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.facts import FactCheck
 from pytest_dlperf.logs.formats import Ranks
@@ -15,21 +17,26 @@ from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.ranked import RankedSteps
 from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number, records
+from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
+from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.shared import SharedSteps
+from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import Span
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.logs.declared import DeclaredMetric
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.steps import Collector, StepsSeen
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
+    from pytest_dlperf.model.metric import Metric
 
 
 class LogState(Enum):
@@ -71,6 +78,10 @@ class LogReading:
     estimator: Estimator
     unit: str = "samples/s"
     """What throughput counts: tokens, or else samples of whatever name."""
+    metrics: Sequence[Metric] = ()
+    """Which metrics of the steps are wanted beside the throughput."""
+    declared: Sequence[DeclaredMetric] = ()
+    """Those that the log prints itself."""
     buffer_size: int = BUFFER_SIZE
     """Bytes to read at once; the result does not depend on it."""
 
@@ -80,7 +91,16 @@ class LogReading:
             raise ValueError(
                 f"{self.window} is no window: at least one step is measured, after none or more"
             )
-        self._collector = _collector(self.log_format, self.case, self.window, self.estimator)
+        self._step_times = [metric for metric in self.metrics if metric.name in STEP_TIMES]
+        self._collector = _collector(
+            self.log_format,
+            self.case,
+            self.window,
+            self.estimator,
+            keeps_steps=bool(self._step_times),
+        )
+        self._scan = MetricScan(self.declared) if self.declared else None
+        self._steps_done = False
         self._facts = FactCheck(self.log_format, self.case)
         self._contradiction: BrokenContractError | None = None
         self._in_header = True
@@ -97,6 +117,11 @@ class LogReading:
         if self.reason is not None:
             return LogState.BROKEN
         return LogState.COMPLETE if self._collector.complete else LogState.GROWING
+
+    @property
+    def lacks_number(self) -> bool:
+        """Whether a declared metric has no number yet that may still come."""
+        return self._scan is not None and not self._enough and self._scan.lacks_number
 
     @property
     def position(self) -> int:
@@ -128,19 +153,35 @@ class LogReading:
             self._let_go()
         return limit is None or self.position < limit
 
-    def finish(self, limit: int | None = None) -> Run:
+    def finish(self, limit: int | None = None, *, others: Sequence[LogReading] = ()) -> Run:
         """Read the rest and measure the run; the reading is over then.
 
         With a ``limit`` the log counts as if it ended after so many bytes. Where more have been
-        read, or the log has been closed, it is read again.
+        read, or the log has been closed, it is read again. ``others`` are of the further nodes'
+        logs, in the order of the nodes: only declared metrics are taken from them.
         """
         if self._closed or (limit is not None and self.position > limit):
             self.close()
-            return replace(self).finish(limit)
+            return replace(self).finish(limit, others=others)
         try:
-            return self._finished(limit)
+            run = self._finished(limit)
         finally:
             self.close()
+        if run.status is not RunStatus.OK or not self.declared:
+            return run
+        seen = self.steps
+        logs = [self._numbers(None), *(other.numbers() for other in others)]
+        return with_declared(run, self.declared, logs, (seen.warmup, seen.window))
+
+    def numbers(self) -> NodeLog:
+        """Read the rest for the numbers of declared metrics alone."""
+        reading = replace(self) if self._closed else self
+        return reading._numbers(reading.finish().reason)  # noqa: SLF001 - its own
+
+    def _numbers(self, problem: str | None) -> NodeLog:
+        found = () if self._scan is None else self._scan.numbers
+        numbers = {each.declared.metric.name: each for each in found}
+        return NodeLog(path=str(self.path), numbers=numbers, problem=problem)
 
     def close(self) -> None:
         """Close the log; nothing more is read of it."""
@@ -171,14 +212,33 @@ class LogReading:
                 log=str(self.path),
                 steps=self._collector.seen.found,
             )
+        step_times, missing = self._times_of_steps()
         return Run(
             run=self.number,
             status=RunStatus.OK,
-            metrics={THROUGHPUT: estimate.throughput},
+            metrics={THROUGHPUT: estimate.throughput, **step_times},
+            missing=missing,
             reason=estimate.note,
             log=str(self.path),
             steps=estimate.steps,
         )
+
+    def _times_of_steps(self) -> tuple[dict[str, float], dict[str, str]]:
+        """Give the wanted percentiles of the steps' times, or why they are missing."""
+        if not self._step_times:
+            return {}, {}
+        try:
+            times = self._collector.step_times()
+        except (NoStepTimesError, BrokenContractError, StampError) as error:
+            return {}, {metric.name: str(error) for metric in self._step_times}
+        if not times:
+            return {}, {metric.name: "the window is one step" for metric in self._step_times}
+        found = {
+            metric.name: reduced(metric.statistic, times)
+            for metric in self._step_times
+            if metric.statistic is not None
+        }
+        return found, {}
 
     def _opened(self, limit: int | None) -> tuple[LogFile, RegionReader]:
         """Open the log, which ends at ``limit`` for now."""
@@ -225,38 +285,73 @@ class LogReading:
 
     def _take(self, found: Iterator[Region]) -> None:
         """Go through regions until the log has shown enough."""
-        facts = self._facts
+        scan = self._scan
         for region in found:
-            if self._in_header:
-                first = next(iter(records(region, self.log_format)), None)
-                self._contradiction = self._contradiction or facts.contradiction(region, first)
-                self._in_header = first is None
-            if self._contradiction is not None:
-                if self._in_header:
-                    # Without a step, the log may well be another system's.
-                    continue
-                raise self._contradiction
-            try:
-                stop = self._collector.feed(region)
-            except BrokenContractError as error:
-                # What the log says of its devices up to there explains more.
-                facts.note_devices(region, max((error.offset or 0) - region.offset, 0))
-                raise
-            facts.note_devices(region, region.end if stop is None else stop)
+            if scan is not None:
+                scan.begin(region)
+            stop = 0 if self._steps_done else self._feed(region)
             if stop is not None:
-                self._enough = True
+                self._steps_done = True
+                self._read_on(region, stop)
+            elif scan is not None:
+                scan.end(self._window_in_steps)
+            if self._enough:
                 break
+
+    def _feed(self, region: Region) -> int | None:
+        """Take the region's steps; return where in it the log has shown enough of them."""
+        facts = self._facts
+        if self._in_header:
+            first = next(iter(records(region, self.log_format)), None)
+            self._contradiction = self._contradiction or facts.contradiction(region, first)
+            self._in_header = first is None
+        if self._contradiction is not None:
+            if self._in_header:
+                # Without a step, the log may well be another system's.
+                return None
+            raise self._contradiction
+        try:
+            stop = self._collector.feed(region, self._scan)
+        except BrokenContractError as error:
+            # What the log says of its devices up to there explains more.
+            facts.note_devices(region, max((error.offset or 0) - region.offset, 0))
+            raise
+        facts.note_devices(region, region.end if stop is None else stop)
+        return stop
+
+    def _read_on(self, region: Region, begin: int) -> None:
+        """Go through what follows the last step that counts, for metrics that may still come."""
+        scan = self._scan
+        if scan is not None and not scan.is_done:
+            for start, *_ in records(region, self.log_format):
+                if start >= begin:
+                    scan.leave_window(start)
+                    break
+        if scan is not None:
+            scan.end(self._window_in_steps)
+        self._enough = scan is None or scan.is_done
+
+    @property
+    def _window_in_steps(self) -> tuple[int, int]:
+        seen = self._collector.seen
+        return seen.warmup, seen.window
 
 
 def _collector(
-    log_format: LogFormat, case: Case, window: Window, estimator: Estimator
+    log_format: LogFormat,
+    case: Case,
+    window: Window,
+    estimator: Estimator,
+    *,
+    keeps_steps: bool,
 ) -> Collector:
     if estimator is Estimator.STEADY:
         span = Span.of(log_format, window)
         if log_format.ranks is Ranks.ONE:
-            return RankedSteps(log_format, span, case, ranks=1)
+            return RankedSteps(log_format, span, case, ranks=1, keeps_steps=keeps_steps)
         if log_format.labels_ranks:
-            return RankedSteps(log_format, span, case, ranks=case.topology.devices_per_node)
+            ranks = case.topology.devices_per_node
+            return RankedSteps(log_format, span, case, ranks=ranks, keeps_steps=keeps_steps)
         return SharedSteps(log_format, span, case)
     if log_format.published is None:
         raise ValueError(f"the log format {log_format.name} has no published definition")

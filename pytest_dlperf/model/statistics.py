@@ -37,6 +37,15 @@ def median(values: Sequence[float]) -> float:
     return (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Percentile, linear between the two nearest values; needs one value at least."""
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * percent / 100
+    below = ordered[int(position)]
+    above = ordered[min(int(position) + 1, len(ordered) - 1)]
+    return below + (above - below) * (position - int(position))
+
+
 def mad_deviation(values: Sequence[float]) -> float:
     """Standard deviation by the median absolute deviation, for small samples too."""
     middle = median(values)

@@ -1,0 +1,201 @@
+"""One number per metric of a run, from all that its logs hold; and what is missing or unsound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.logs.declared import Over, WhichNode
+from pytest_dlperf.logs.reader import LogFile, line_number
+from pytest_dlperf.model import statistics
+from pytest_dlperf.model.measurement import Run, RunStatus
+from pytest_dlperf.model.metric import Statistic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pytest_dlperf.logs.declared import DeclaredMetric
+    from pytest_dlperf.logs.scan import Numbers
+    from pytest_dlperf.model.metric import Metric, Sanity
+
+
+class _MissingError(Exception):
+    """A metric without a number that could be judged; the text says why."""
+
+
+class _UnsoundError(Exception):
+    """A run that no metric may be taken of; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLog:
+    """The log of one node, as far as it was read.
+
+    ``problem`` is what was wrong with its steps: of interest where a number is missing.
+    """
+
+    path: str
+    numbers: Mapping[str, Numbers]
+    problem: str | None = None
+
+
+def with_declared(
+    run: Run, declared: Iterable[DeclaredMetric], logs: Sequence[NodeLog], window: tuple[int, int]
+) -> Run:
+    """Add the metrics that the logs of a sound run print, those of node 0 first.
+
+    The run is invalid where one is not as it has to be. ``window`` is the last step before the
+    measured ones, and the last of them.
+    """
+    metrics, missing = dict(run.metrics), dict(run.missing)
+    for each in declared:
+        metric = each.metric
+        try:
+            metrics[metric.name] = _number(each, logs, window)
+        except _MissingError as error:
+            if metric.sanity is not None and metric.better is None and metric.is_judged:
+                return _unsound(run, str(error))
+            missing[metric.name] = str(error)
+        except _UnsoundError as error:
+            return _unsound(run, str(error))
+    return replace(run, metrics=metrics, missing=missing)
+
+
+def reduced(statistic: Statistic, values: Sequence[float]) -> float:
+    """Make one number of all; of ``last``, the last."""
+    return _STATISTICS[statistic](values)
+
+
+def _unsound(run: Run, reason: str) -> Run:
+    return replace(run, status=RunStatus.INVALID, metrics={}, missing={}, reason=reason)
+
+
+def _number(declared: DeclaredMetric, logs: Sequence[NodeLog], window: tuple[int, int]) -> float:
+    metric = declared.metric
+    read = [(log, log.numbers[metric.name]) for log in _logs_of(declared.node, logs)]
+    for log, numbers in read:
+        if numbers.fault is not None:
+            reason, offset = numbers.fault
+            raise _MissingError(f"{metric.name}: {reason} ({_place(log, logs, offset)})")
+    lacking = [log for log, numbers in read if not numbers.values]
+    if lacking and (len(lacking) == len(read) or declared.node is not WhichNode.ANY):
+        raise _MissingError(_looked_for(declared, lacking, window))
+    for log, numbers in read:
+        _check_each(metric, numbers, log, logs)
+    values = [value for _, numbers in read for value in numbers.values]
+    if metric.sanity is not None and metric.sanity.falls:
+        _check_falling(metric, [numbers for _, numbers in read])
+    if metric.statistic is Statistic.LAST:
+        values = [value for _, numbers in read for value in _last_of_ranks(numbers)]
+        number = metric.better.worst(tuple(values)) if metric.better else max(values)
+    else:
+        number = reduced(metric.statistic or Statistic.MEDIAN, values)
+    if metric.better is not None and not (math.isfinite(number) and number > 0):
+        raise _MissingError(_said(metric, number, "a finite number above zero, to be judged"))
+    return number
+
+
+def _logs_of(node: WhichNode, logs: Sequence[NodeLog]) -> Sequence[NodeLog]:
+    if node is WhichNode.FIRST:
+        return logs[:1]
+    return logs[-1:] if node is WhichNode.LAST else logs
+
+
+def _looked_for(
+    declared: DeclaredMetric, lacking: Sequence[NodeLog], window: tuple[int, int]
+) -> str:
+    pattern = declared.record.pattern.decode(errors="backslashreplace")
+    log = lacking[0]
+    where = log.path if len(lacking) == 1 else f"{log.path} and {len(lacking) - 1} more logs"
+    if declared.over is Over.RUN:
+        return f"looked for '{pattern}' in {where}: no match{_because(log)}"
+    return (
+        f"looked for '{pattern}' in {where}: no match in the window, steps {window[0] + 1} to "
+        f"{window[1]}{_because(log)}; what is printed only once needs 'over: run'"
+    )
+
+
+def _because(log: NodeLog) -> str:
+    return f" ({log.problem})" if log.problem else ""
+
+
+def _place(log: NodeLog, logs: Sequence[NodeLog], offset: int) -> str:
+    name = "" if log is logs[0] else f"{log.path}, "
+    try:
+        with LogFile(log.path) as file:
+            return f"{name}line {line_number(file, offset)}"
+    except OSError:
+        return f"{name}byte {offset}"
+
+
+def _check_each(metric: Metric, numbers: Numbers, log: NodeLog, logs: Sequence[NodeLog]) -> None:
+    """Check each number; the first that is not as it has to be is told."""
+    sanity = metric.sanity
+    for value, offset in zip(numbers.values, numbers.offsets, strict=True):
+        if sanity is not None and (broken := _broken(sanity, value)):
+            said = _said(metric, value, broken)
+            raise _UnsoundError(f"{said} ({_place(log, logs, offset)})")
+        if metric.better is not None and not 0 <= value < math.inf:
+            said = _said(metric, value, "a finite number above zero, to be judged")
+            raise _MissingError(f"{said} ({_place(log, logs, offset)})")
+
+
+def _said(metric: Metric, value: float, needed: str) -> str:
+    return f"{metric.name} is {value:.6g} {metric.unit}".rstrip() + f"; needed is {needed}"
+
+
+def _broken(sanity: Sanity, value: float) -> str | None:
+    """Say what a number has to be and is not; ``None`` where all is well."""
+    if sanity.finite and not math.isfinite(value):
+        return "a finite number"
+    if sanity.below is not None and not value < sanity.below:
+        return f"one below {sanity.below:g}"
+    if sanity.above is not None and not value > sanity.above:
+        return f"one above {sanity.above:g}"
+    return None
+
+
+def _check_falling(metric: Metric, read: Sequence[Numbers]) -> None:
+    """Compare the halves of the window; ranks and nodes may print in any order."""
+    by_step = sorted(
+        (
+            (step, value)
+            for numbers in read
+            for step, value in zip(numbers.steps, numbers.values, strict=True)
+        ),
+        key=lambda pair: pair[0],
+    )
+    values = [value for _, value in by_step]
+    half = len(values) // 2
+    if not half:
+        raise _UnsoundError(
+            f"{metric.name} has to fall, and the window holds one number of it only"
+        )
+    first, second = statistics.median(values[:half]), statistics.median(values[half:])
+    if not second < first:
+        raise _UnsoundError(
+            f"{metric.name} does not fall: its median is {first:.6g} in the first half of the "
+            f"window and {second:.6g} in the second"
+        )
+
+
+def _last_of_ranks(numbers: Numbers) -> list[float]:
+    """Give the last number of each rank, where ranks name themselves; else of all."""
+    ranks = numbers.ranks or [b""] * len(numbers.values)
+    last: dict[bytes, tuple[int, float]] = {}
+    for rank, step, value in zip(ranks, numbers.steps, numbers.values, strict=True):
+        if rank not in last or step >= last[rank][0]:
+            last[rank] = step, value
+    return [value for _, value in last.values()]
+
+
+_STATISTICS: Mapping[Statistic, Callable[[Sequence[float]], float]] = {
+    Statistic.MEDIAN: statistics.median,
+    Statistic.MEAN: statistics.mean,
+    Statistic.MAX: max,
+    Statistic.MIN: min,
+    Statistic.LAST: lambda values: values[-1],
+    Statistic.P95: lambda values: statistics.percentile(values, 95),
+    Statistic.P99: lambda values: statistics.percentile(values, 99),
+}

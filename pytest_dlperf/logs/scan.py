@@ -1,0 +1,278 @@
+"""Find the numbers of declared metrics while a log is read for its steps, on the same pass.
+
+A number belongs to the step whose record stands on its line, else to the last one before it. Where
+the step's own line has a metric's number, the lines up to the next record are not searched for it:
+what else the trainer prints there, such as a validation, is not of the step. Numbers that name
+their step belong to that one; those over the whole run, to none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.declared import Over
+from pytest_dlperf.logs.reader import LINE_ENDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_dlperf.logs.declared import DeclaredMetric
+    from pytest_dlperf.logs.reader import Region
+
+_UNKNOWN: Final = -2
+_NONE: Final = -1
+_LONGEST_STEP: Final = 15
+_THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
+
+
+class Numbers:
+    """The numbers of one metric in one log, in the order in which they stand there."""
+
+    __slots__ = (
+        "_group",
+        "_hit",
+        "_rank",
+        "_region",
+        "_unit",
+        "declared",
+        "fault",
+        "offsets",
+        "ranks",
+        "steps",
+        "values",
+    )
+
+    def __init__(self, declared: DeclaredMetric) -> None:
+        """Begin without a number."""
+        index = declared.record.groupindex
+        self.declared = declared
+        self._group = index["value"]
+        self._unit = index.get("unit")
+        self._rank = index.get("rank")
+        self.values = array("d")
+        self.steps = array("q")
+        self.offsets = array("q")
+        self.ranks: list[bytes] = []
+        """Who printed them, where the expression says so."""
+        self.fault: tuple[str, int] | None = None
+        """The first text that is no proper number, and why; and its place."""
+        self._region = -1
+        self._hit = _UNKNOWN
+
+    def take(self, line: bytes, offset: int, step: int) -> bool:
+        """Take all numbers of a line that begins at ``offset``; say whether there was one."""
+        found = False
+        for match in self.declared.record.finditer(line):
+            if match[self._group] is not None:
+                found = True
+                self._add(match, offset, step)
+        return found
+
+    def take_stepped(self, line: bytes, offset: int, shift: int, window: tuple[int, int]) -> None:
+        """Take the numbers of a line whose own step lies in the window, once shifted."""
+        for match in self.declared.record.finditer(line):
+            text = match["step"] or b""
+            step = int(text[:_LONGEST_STEP]) + shift if text.isdigit() else None
+            if step is None or match[self._group] is None:
+                self._refuse(f"{_shown(text)} is no step", offset + match.start())
+            elif window[0] < step <= window[1]:
+                self._add(match, offset, step)
+
+    def _add(self, match: re.Match[bytes], offset: int, step: int) -> None:
+        text = match[self._group]
+        at = match.end(self._group)
+        try:
+            value = float(text)
+        except ValueError:
+            hint = "; print numbers without commas" if b"," in text else ""
+            self._refuse(f"{_shown(text)} is no number{hint}", offset + match.start())
+            return
+        line = match.string
+        if line[at : at + 1] == b"," and _THOUSANDS.match(line, at):
+            whole = text + line[at : at + 4]
+            self._refuse(
+                f"{_shown(whole)} has a comma, before which the expression ends; print numbers "
+                "without commas",
+                offset + match.start(),
+            )
+            return
+        if math.isinf(value) and text.strip(b"+-")[:1].isdigit():
+            self._refuse(f"{_shown(text)} is too large for a number", offset + match.start())
+            return
+        try:
+            value *= self.declared.worth(None if self._unit is None else match[self._unit])
+        except ValueError as error:
+            self._refuse(str(error), offset + match.start())
+            return
+        self.values.append(value)
+        self.steps.append(step)
+        self.offsets.append(offset + match.start())
+        if self._rank is not None:
+            self.ranks.append(match[self._rank] or b"")
+
+    def _refuse(self, reason: str, offset: int) -> None:
+        self.fault = self.fault or (reason, offset)
+
+    def lines(self, view: _View, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Find the lines between two places of a region that may hold a number."""
+        if self._region != view.offset:
+            self._region, self._hit = view.offset, _UNKNOWN
+        while begin < end:
+            if self._hit != _NONE and self._hit < begin:
+                self._hit = self._next(view, begin)
+            if not begin <= self._hit < end:
+                return
+            line = line_begin(view.buffer, begin, self._hit), view.line_end(self._hit)
+            yield line
+            begin = line[1] + 1
+
+    def _next(self, view: _View, begin: int) -> int:
+        if self.declared.literal:
+            return view.buffer.find(self.declared.literal, begin, view.end)
+        match = self.declared.record.search(view.text, begin, view.end)
+        return _NONE if match is None else match.start()
+
+
+class _View:
+    """A region, and where its lines begin and end."""
+
+    __slots__ = ("_text", "buffer", "end", "offset")
+
+    def __init__(self, region: Region) -> None:
+        self.buffer = region.buffer
+        self.offset = region.offset
+        # Only lines that have ended: a number may still be growing.
+        self.end = region.end if region.terminated else line_begin(region.buffer, 0, region.end)
+        self._text: bytes | None = None
+
+    @property
+    def text(self) -> bytes:
+        """The region with each line's end as a newline."""
+        if self._text is None:
+            self._text = bytes(self.buffer[: self.end]).translate(LINE_ENDS)
+        return self._text
+
+    def line_end(self, position: int) -> int:
+        """Find where the line ends on which a byte stands."""
+        end = self.buffer.find(b"\n", position, self.end)
+        end = self.end if end < 0 else end
+        for other in (b"\r", b"\0"):
+            found = self.buffer.find(other, position, end)
+            end = end if found < 0 else found
+        return end
+
+
+def line_begin(buffer: bytearray, least: int, position: int) -> int:
+    """Find where the line begins on which a byte stands, at ``least`` or behind it."""
+    begin = max(least, buffer.rfind(b"\n", least, position) + 1)
+    begin = max(begin, buffer.rfind(b"\r", begin, position) + 1)
+    return max(begin, buffer.rfind(b"\0", begin, position) + 1)
+
+
+class MetricScan:
+    """Takes the numbers of all metrics of one log, region by region.
+
+    For each region ``begin`` comes first, then ``at_record`` for the records of steps in it, as far
+    as one could begin or end the window, then ``end``.
+    """
+
+    def __init__(self, declared: Sequence[DeclaredMetric]) -> None:
+        """Look for these."""
+        self.numbers = tuple(map(Numbers, declared))
+        self._over_run = [n for n in self.numbers if n.declared.over is Over.RUN]
+        windowed = [n for n in self.numbers if n.declared.over is Over.WINDOW]
+        self._stepped = [n for n in windowed if n.declared.has_step]
+        self._of_records = [n for n in windowed if not n.declared.has_step]
+        self._open: list[Numbers] = []
+        self._inside = False
+        self._step = 0
+        self._shifts: list[tuple[int, int]] = []
+        self._early: list[tuple[Numbers, bytes, int]] = []
+        self._view: _View | None = None
+        self._from = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing behind the last record of the window can matter any more."""
+        return not (self._over_run or (self._inside and (self._open or self._stepped)))
+
+    @property
+    def lacks_number(self) -> bool:
+        """Whether a metric has no number yet that may still come."""
+        behind = [*self._open, *self._stepped] if self._inside else []
+        return any(not n.values and n.fault is None for n in (*self._over_run, *behind))
+
+    def begin(self, region: Region) -> None:
+        """Go on in the next region."""
+        self._view = _View(region)
+        self._from = 0
+
+    def at_record(self, start: int, end: int, *, step: int, shift: int, inside: bool) -> None:
+        """Note the record of a step, its place in the region, and whether the step is measured.
+
+        ``shift`` is what makes a printed number the step's.
+        """
+        view = self._seen
+        if not self._shifts or self._shifts[-1][1] != shift:
+            self._shifts.append((view.offset + start, shift))
+        if start < self._from or start >= view.end:
+            return  # on the line of the one before, or on a line that has not ended
+        begin = line_begin(view.buffer, self._from, start)
+        self._search_until(begin)
+        line_end = view.line_end(end)
+        self._inside, self._step = inside, step
+        if inside:
+            line = bytes(view.buffer[begin:line_end])
+            at = view.offset + begin
+            self._open = [n for n in self._of_records if not n.take(line, at, step)]
+        self._from = line_end + 1
+
+    def leave_window(self, start: int) -> None:
+        """Note that a step's record stands there which is not measured, nor any behind it."""
+        view = self._seen
+        if start >= self._from:
+            self._search_until(line_begin(view.buffer, self._from, min(start, view.end)))
+        self._inside = False
+
+    def end(self, window: tuple[int, int]) -> None:
+        """Search the rest of the region; the window are steps above the first, to the second."""
+        view = self._seen
+        self._search_until(view.end)
+        for numbers in self._over_run:
+            for begin, end in numbers.lines(view, 0, view.end):
+                numbers.take(bytes(view.buffer[begin:end]), view.offset + begin, 0)
+        for numbers in self._stepped:
+            self._early += (
+                (numbers, bytes(view.buffer[begin:end]), view.offset + begin)
+                for begin, end in numbers.lines(view, 0, view.end)
+            )
+        if self._shifts:
+            early, self._early = self._early, []
+            for numbers, line, at in early:
+                # Numbering may have begun anew; what stands before all records goes with them.
+                shift = next((s for offset, s in reversed(self._shifts) if offset <= at), None)
+                shift = self._shifts[0][1] if shift is None else shift
+                numbers.take_stepped(line, at, shift, window)
+
+    @property
+    def _seen(self) -> _View:
+        if self._view is None:
+            raise AssertionError("a region comes first")
+        return self._view
+
+    def _search_until(self, end: int) -> None:
+        """Search between the last record's line and ``end`` for what that line does not have."""
+        view = self._seen
+        if self._inside and self._from < end:
+            for numbers in self._open:
+                for begin, stop in numbers.lines(view, self._from, end):
+                    at = view.offset + begin
+                    numbers.take(bytes(view.buffer[begin:stop]), at, self._step)
+        self._from = max(self._from, end)
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:40].decode(errors="replace"))
