@@ -13,8 +13,9 @@ from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import change_points, drift_of
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Fingerprint
+from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import history_words
 
@@ -37,13 +38,13 @@ def known(file: Path, nights: Sequence[Results]) -> CaseHistory:
     with History.open(file) as history:
         for results in nights:
             history.add(results)
-    return histories_of(file, nights[-1])[CASE]
+    return histories_of(file, nights[-1])[CASE]["throughput"]
 
 
 def told_of_drift(file: Path, results: Results) -> list[str]:
     with History.open(file) as history:
         found = drifts_of(history, results)
-        return [f"{case_id} {history_words.drift(drift)}" for case_id, drift in found]
+        return [f"{one.case_id} {history_words.drift(drift)}" for one, drift in found]
 
 
 def shows_nothing(history: CaseHistory) -> bool:
@@ -120,7 +121,7 @@ def test_what_survived_of_broken_runs_is_no_level(file: Path, judged: str) -> No
                 result,
                 judgements={
                     **result.judgements,
-                    Quantity.SPEEDUP: Judgement(quantity=Quantity.SPEEDUP, verdict=Verdict.FAILED),
+                    "speedup": Judgement(metric=SPEEDUP_METRIC, verdict=Verdict.FAILED),
                 },
             )
         nights.append(session(number, [result]))
@@ -134,7 +135,7 @@ def test_a_broken_reference_of_a_speedup_is_no_level(file: Path) -> None:
     for number, runs in enumerate(drawn([400.0] * 40 + [300.0] * 20)):
         whole = case_result("tiny-mlp-fp32-b4-1n2g", [760.0] * 5)
         broken = [None] if number >= 40 else []
-        whole = replace(whole, single_device=measurement(CASE, [*runs, *broken]))
+        whole = replace(whole, reference=measurement(CASE, [*runs, *broken]))
         nights.append(session(number, [whole]))
     tonight = session(60, {CASE: [400.0] * 5})
     assert shows_nothing(known(file, [*nights, tonight]))
@@ -227,7 +228,7 @@ def swinging(count: int, noise: float, alike: float, seed: str) -> list[float]:
 
 def test_slow_swings_are_noise_of_nights(file: Path) -> None:
     last = fill(file, drawn(swinging(90, 0.01, 0.8, "swings"), noise=0.005))
-    noise = histories_of(file, last)[CASE].night_noise_percent
+    noise = histories_of(file, last)[CASE]["throughput"].night_noise_percent
     assert noise is not None
     assert 0.6 < noise < 1.4
 
@@ -246,7 +247,7 @@ def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
 def test_drift_is_told_once(file: Path, seed: str, calm: int) -> None:
     levels = [400.0] * calm + [400.0 * (1 - 0.002 * k) for k in range(35)]
     last = fill(file, drawn(levels, noise=0.006, seed=seed))
-    history = histories_of(file, last)[CASE]
+    history = histories_of(file, last)[CASE]["throughput"]
     assert history.drift is not None
     assert history.change_points == ()
 
@@ -255,7 +256,7 @@ def test_drift_is_told_once(file: Path, seed: str, calm: int) -> None:
 def test_a_drift_of_more_than_the_days_that_show_it_is_told_once(file: Path, seed: str) -> None:
     levels = [400.0] * 150 + [400.0 * (1 - 0.002 * k) for k in range(120)]
     last = fill(file, drawn(levels, noise=0.002, seed=seed))
-    history = histories_of(file, last)[CASE]
+    history = histories_of(file, last)[CASE]["throughput"]
     assert history.drift is not None
     assert history.drift.nights == 90
     assert history.change_points == ()
@@ -263,7 +264,7 @@ def test_a_drift_of_more_than_the_days_that_show_it_is_told_once(file: Path, see
 
 def test_a_change_before_drift_keeps_its_date(file: Path) -> None:
     levels = [420.0] * 40 + [400.0] * 40 + [400.0 * (1 - 0.002 * k) for k in range(30)]
-    history = histories_of(file, fill(file, drawn(levels, noise=0.006)))[CASE]
+    history = histories_of(file, fill(file, drawn(levels, noise=0.006)))[CASE]["throughput"]
     assert history.drift is not None
     assert history.change_points is not None
     assert [abs(point.index - 40) <= 2 for point in history.change_points] == [True]

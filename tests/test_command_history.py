@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
 import sysconfig
 from contextlib import closing
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from histories import CASE, case_result, drawn, fill, night, session
+from results_makers import MEMORY, measured_case
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
@@ -23,6 +25,8 @@ from pytest_dlperf.results.encode import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pytest_dlperf.model.metric import Metric
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 OTHER = "tiny-mlp-fp32-b4-1n2g"
@@ -67,7 +71,7 @@ def test_results_of_another_machine_come_in() -> None:
     assert done.stdout.rstrip().endswith(".dlperf/history.sqlite3")
     assert sessions() == ["night-0", "night-1"]
     with closing(sqlite3.connect(".dlperf/history.sqlite3")) as connection:
-        assert connection.execute("SELECT median, verdict FROM measurements").fetchall() == [
+        assert connection.execute("SELECT median, verdict FROM metrics").fetchall() == [
             (401.0, "pass"), (401.0, "pass")
         ]  # fmt: skip
 
@@ -99,6 +103,7 @@ def test_a_session_is_not_imported_over_itself(capsys: pytest.CaptureFixture[str
         "{",
         "[]",
         '{"schema": 1}',
+        '{"schema": 2}',
         '{"schema": 99, "cases": []}',
         '{"dependencies": {"left-pad": "1"}}',
         "\udcff\udcfe",
@@ -250,7 +255,7 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFixture[str]) -> None:
     change = BaselineChange(
         case_id=CASE,
-        quantity="throughput",
+        metric="throughput",
         unit="samples/s",
         old=400.0,
         new=388.0,
@@ -261,7 +266,7 @@ def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFix
             changes = (change,) if number == 45 else ()
             history.add(session(number, {CASE: runs}, baseline_changes=changes))
     lines = show(capsys)
-    assert lines[:2] == ["cluster local (steady)", CASE]
+    assert lines[:2] == ["throughput, cluster local (steady)", CASE]
     assert lines[2].endswith(" samples/s last, 60 sessions 2026-01-01 to 2026-03-01")
     assert lines[3].startswith("  2026-02-10  level changed by -2.")
     assert lines[4] == "  2026-02-15  accepted 388.00, instead of 400.00: driver 570"
@@ -274,6 +279,43 @@ def test_drift_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = [line for line in show(capsys) if "drifts" in line]
     assert line.startswith("  drifts -1.")
     assert " a week since 2026-01-01 (30 days), -6." in line
+
+
+def memory_of_nights(metric: Metric = MEMORY, nights: int = 60) -> None:
+    with History.open(Path("h.sqlite3")) as history:
+        for number, runs in enumerate(drawn([900.0] * 40 + [954.0] * (nights - 40))):
+            result = measured_case(CASE, *runs, unit="samples/s", more={metric: runs})
+            history.add(session(number, [result]))
+
+
+def test_any_metric_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    memory_of_nights()
+    lines = show(capsys, "--metric", "peak_memory")
+    assert lines[:2] == ["peak_memory, cluster local (steady)", CASE]
+    assert lines[2].endswith(" MB last, 60 sessions 2026-01-01 to 2026-03-01")
+    assert lines[3].startswith("  2026-02-10  level changed by +")
+
+
+@pytest.mark.parametrize(("metric", "colour"), [("throughput", 32), ("peak_memory", 31)])
+def test_the_colour_says_what_is_better(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, metric: str, colour: int
+) -> None:
+    memory_of_nights()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    [line] = [line for line in show(capsys, "--metric", metric) if "level changed" in line]
+    assert f"level changed by \033[{colour}m+" in line
+
+
+def test_an_unknown_metric_is_told_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    memory_of_nights(nights=41)
+    assert main(["history", "show", "--history", "h.sqlite3", "--metric", "memory"]) == 2
+    told = capsys.readouterr().err
+    assert "--metric" in told
+    assert "no metric 'memory'; there are: peak_memory, throughput" in told
 
 
 def several() -> None:
@@ -331,7 +373,7 @@ def test_lines_stay_within_80_columns_and_print_no_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     change = BaselineChange(
-        case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=410.0,
+        case_id=CASE, metric="throughput", unit="samples/s", old=400.0, new=410.0,
         why="a driver\x1b[31m that\nlasts " * 9,
     )  # fmt: skip
     tonight = session(0, {CASE: [400.0]}, baseline_changes=(change,), cluster="a\x1b[31mb")
@@ -345,7 +387,7 @@ def test_lines_stay_within_80_columns_and_print_no_control_characters(
 
 def test_no_line_is_a_command_to_what_runs_this(capsys: pytest.CaptureFixture[str]) -> None:
     change = BaselineChange(
-        case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=410.0,
+        case_id=CASE, metric="throughput", unit="samples/s", old=400.0, new=410.0,
         why="::error:: " * 20 + "##[error]",
     )  # fmt: skip
     with History.open(Path("h.sqlite3")) as history:
@@ -358,7 +400,7 @@ def test_no_line_is_a_command_to_what_runs_this(capsys: pytest.CaptureFixture[st
 def test_a_first_number_is_called_so_once(capsys: pytest.CaptureFixture[str]) -> None:
     changes = tuple(
         BaselineChange(
-            case_id=case, quantity="throughput", unit="samples/s", old=None, new=410.0, why=why
+            case_id=case, metric="throughput", unit="samples/s", old=None, new=410.0, why=why
         )
         for case, why in ((CASE, "first number"), (OTHER, "new rack"))
     )

@@ -40,22 +40,19 @@ def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list
     ) == [(results["session"], "local", "steady", results["started"], results["ended"], 0)]
     kept = asked(
         file,
-        "SELECT name, unit, median, verdict, speedup FROM measurements "
-        "JOIN cases ON cases.id = case_id ORDER BY name",
+        "SELECT name, metric, unit, median, verdict FROM metrics "
+        "JOIN measurements ON measurements.id = measurement_id "
+        "JOIN cases ON cases.id = case_id ORDER BY name, metric",
     )
     assert kept == sorted(
-        (
-            case["id"],
-            case["unit"],
-            case["throughput"]["median"],
-            case["verdict"]["throughput"],
-            case["speedup"],
-        )
+        (case["id"], name, found["unit"], found["median"], found["verdict"])
         for case in results["cases"]
+        for name, found in case["metrics"].items()
     )
-    assert [name for name, *_ in kept] == sorted(CASES)
+    assert {name for name, *_ in kept} == set(CASES)
+    assert {metric for _, metric, *_ in kept} >= {"throughput", "speedup"}
     assert asked(file, "SELECT count(*) FROM runs WHERE status = 'ok'") == [(6,)]
-    changes = asked(file, "SELECT count(*) FROM baseline_changes WHERE quantity = 'throughput'")
+    changes = asked(file, "SELECT count(*) FROM baseline_changes WHERE metric = 'throughput'")
     assert changes == [(3,)]
     assert asked(file, "SELECT count(*) FROM fingerprints")[0] >= (1,)
 
@@ -74,8 +71,10 @@ def test_a_failed_run_is_kept_as_what_it_is(suite: Suite) -> None:
     tiny.behave("0.01 die-at-5")
     suite.run(*SELECTED, "-k", "tiny and throughput and 1n1g")
     file = suite.path / PLACE
-    assert asked(file, "SELECT median, verdict FROM measurements") == [(None, "failed")]
-    assert asked(file, "SELECT throughput, status FROM runs") == [(None, "failed")]
+    query = "SELECT median, verdict FROM metrics WHERE metric = 'throughput'"
+    assert asked(file, query) == [(None, "failed")]
+    assert asked(file, "SELECT status FROM runs") == [("failed",)]
+    assert asked(file, "SELECT * FROM run_metrics") == []
 
 
 def test_logs_that_were_judged_are_told_from_launches(suite: Suite) -> None:
@@ -137,7 +136,10 @@ def test_a_killed_session_keeps_what_it_had_measured(suite: Suite) -> None:
         session.process.wait()
     assert asked(file, "PRAGMA integrity_check") == [("ok",)]
     kept = asked(
-        file, "SELECT name, median > 0, verdict FROM measurements JOIN cases ON cases.id = case_id"
+        file,
+        "SELECT name, median > 0, verdict FROM metrics "
+        "JOIN measurements ON measurements.id = measurement_id "
+        "JOIN cases ON cases.id = case_id WHERE metric = 'throughput'",
     )
     assert kept == [(SINGLE, 1, "no_baseline")]
     assert asked(file, "SELECT ended FROM sessions") == [(None,)]

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from clusters.processes import wait_until
-from histories import CASE, case_result, drawn, fill, measurement, night, session
+from histories import CASE, UNIT, case_result, drawn, fill, measurement, night, session
+from results_makers import MEMORY, judged, measured_case, with_judgement
 
 from pytest_dlperf.history.case_history import histories_of
 from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.schema import FORM
 from pytest_dlperf.history.store import History, Recorder
-from pytest_dlperf.model.judgement import Quantity
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import Metric, Source
 from pytest_dlperf.model.records import CaseResult, TestRecord
 from pytest_dlperf.model.results import BaselineChange
 
@@ -71,9 +73,9 @@ def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
 def test_numbers_come_back_to_the_last_bit(file: Path) -> None:
     runs = [0.1 + 0.2, 1 / 3, 9348.170000000001, 1e-7, 12345678901234567.0]
     fill(file, [runs])
-    found = asked(file, "SELECT throughput FROM runs ORDER BY number")
+    found = asked(file, "SELECT value FROM run_metrics ORDER BY number")
     assert [row[0] for row in found] == runs
-    assert asked(file, "SELECT typeof(throughput) FROM runs") == [("real",)] * 5
+    assert asked(file, "SELECT typeof(value) FROM run_metrics") == [("real",)] * 5
 
 
 def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
@@ -84,7 +86,7 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
         environment={"host": "head", "processors": 2},
         baseline_changes=(
             BaselineChange(
-                case_id=CASE, quantity="throughput", unit="samples/s", old=398.0, new=401.0, why="x"
+                case_id=CASE, metric="throughput", unit="samples/s", old=398.0, new=401.0, why="x"
             ),
         ),
     )
@@ -94,11 +96,14 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
         file,
         "SELECT uid, cluster, estimator, started, began, interrupted, host FROM sessions",
     ) == [("night-0", "local", "steady", night(0), 1767229200.0, 1, "head")]
-    assert asked(file, "SELECT median, unit, accepted, reference, verdict FROM measurements") == [
-        (401.0, "samples/s", 398.0, 398.0, "pass")
-    ]
-    assert asked(file, "SELECT number, throughput, status, reason FROM runs") == [
-        (1, 400.0, "ok", None), (2, None, "failed", "exit code 7"), (3, 402.0, "ok", None)
+    assert asked(
+        file, "SELECT metric, median, unit, accepted, reference, verdict FROM metrics"
+    ) == [("throughput", 401.0, "samples/s", 398.0, 398.0, "pass")]
+    assert asked(file, "SELECT number, status, reason FROM runs") == [
+        (1, "ok", None), (2, "failed", "exit code 7"), (3, "ok", None)
+    ]  # fmt: skip
+    assert asked(file, "SELECT number, metric, value FROM run_metrics") == [
+        (1, "throughput", 400.0), (3, "throughput", 402.0)
     ]  # fmt: skip
     assert asked(file, "SELECT old, new, why FROM baseline_changes") == [(398.0, 401.0, "x")]
     assert asked(file, "SELECT json_extract(facts, '$.machine.device') FROM fingerprints") == [
@@ -106,9 +111,35 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
     ]
 
 
-def test_a_single_device_that_only_a_speedup_needed_is_kept(file: Path) -> None:
+def test_every_metric_is_a_row_whatever_its_name(file: Path) -> None:
+    """A new one needs no new form: it is data, as its unit and its direction are."""
+    odd = Metric(name="watt hours; --", unit="kWh", better=None, source=Source.LOG)
+    result = measured_case(
+        DOUBLE, 760.0, 770.0, unit=UNIT, speedup=1.9, more={MEMORY: [901.0, 900.0], odd: [0, -1]}
+    )
+    memory = judged(Verdict.REGRESSED, metric=MEMORY, accepted=800.0, difference_percent=12.6)
+    with History.open(file) as history:
+        history.add(session(0, [with_judgement(result, memory)]))
+    query = """
+        SELECT metric, unit, better, median, lowest, highest, counted, verdict, difference_percent
+        FROM metrics JOIN measurements ON measurements.id = measurement_id
+        JOIN cases ON cases.id = case_id WHERE name = '{}' ORDER BY metric
+    """
+    speedup = pytest.approx(1.9)
+    assert asked(file, query.format(DOUBLE)) == [
+        ("peak_memory", "MB", "lower", 900.5, 900.0, 901.0, 2, "regressed", 12.6),
+        ("speedup", "x", "higher", speedup, speedup, speedup, 2, None, None),
+        ("throughput", UNIT, "higher", 765.0, 760.0, 770.0, 2, "pass", 0.1),
+        ("watt hours; --", "kWh", None, -0.5, -1.0, 0.0, 2, None, None),
+    ]
+    assert [row[0] for row in asked(file, query.format(SINGLE))] == ["throughput"]
+    values = "SELECT value FROM run_metrics WHERE metric = 'peak_memory' ORDER BY number"
+    assert asked(file, values) == [(901.0,), (900.0,)]
+
+
+def test_a_reference_that_only_a_speedup_needed_is_kept(file: Path) -> None:
     whole = case_result(DOUBLE, [760.0])
-    whole = replace(whole, single_device=measurement(SINGLE, [400.0]))
+    whole = replace(whole, reference=measurement(SINGLE, [400.0]))
     with History.open(file) as history:
         history.add(session(0, [whole]))
     assert asked(file, "SELECT name FROM cases ORDER BY name") == [(SINGLE,), (DOUBLE,)]
@@ -134,14 +165,14 @@ def test_a_session_knows_better_than_what_was_noted_of_it(file: Path) -> None:
     with History.open(file) as history:
         history.add(session(0, {CASE: [400.0, 401.0]}))
         assert history.add(session(0, {CASE: [500.0]}))
-    assert asked(file, "SELECT throughput FROM runs") == [(500.0,)]
+    assert asked(file, "SELECT value FROM run_metrics") == [(500.0,)]
 
 
 def test_an_import_changes_nothing_of_a_whole_session(file: Path) -> None:
     with History.open(file) as history:
         history.add(session(0, {CASE: [400.0]}))
         assert not history.add(session(0, {CASE: [500.0]}), imported=True)
-    assert asked(file, "SELECT throughput FROM runs") == [(400.0,)]
+    assert asked(file, "SELECT value FROM run_metrics") == [(400.0,)]
 
 
 @pytest.mark.parametrize("hostile", ["\ud800 half", "'; DROP TABLE runs; --", "\0\x1b[31m", "|\n"])
@@ -185,6 +216,23 @@ def test_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> None:
         with pytest.raises(HistoryError, match=rf"newer version.*form {FORM + 5}.*Upgrade"):
             way(file)
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["DROP TABLE metrics", "ALTER TABLE metrics RENAME COLUMN lowest TO slowest"],
+)
+def test_an_older_form_of_before_any_release_is_told_what_to_do(file: Path, change: str) -> None:
+    last = fill(file, [[400.0]])
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(change)
+    with pytest.raises(HistoryError, match=r"history\.sqlite3 has other tables.*delete it"):
+        histories_of(file, last)
+    with (
+        pytest.raises(HistoryError, match=r"history\.sqlite3 has other tables.*delete it"),
+        History.open(file) as history,
+    ):
+        history.add(session(1, {CASE: [400.0]}))
 
 
 def test_a_database_of_another_program_is_refused_and_left_as_it_is(file: Path) -> None:
@@ -284,7 +332,7 @@ def test_a_full_disk_is_told_and_breaks_nothing(small_disk: Path) -> None:
     assert asked(file, "PRAGMA integrity_check") == [("ok",)]
     with History.open(file) as history:
         history.add(session(200, {CASE: [410.0]}))
-    assert histories_of(file, last)[CASE].nights[0].median == 400.0
+    assert histories_of(file, last)[CASE]["throughput"].nights[0].median == 400.0
 
 
 def test_a_disk_that_may_not_be_written_can_be_read(small_disk: Path) -> None:
@@ -293,7 +341,7 @@ def test_a_disk_that_may_not_be_written_can_be_read(small_disk: Path) -> None:
     mount = shutil.which("mount")
     assert mount is not None
     subprocess.run([mount, "-o", "remount,ro", str(small_disk)], check=True)
-    assert histories_of(file, last)[CASE].nights[0].median == 400.0
+    assert histories_of(file, last)[CASE]["throughput"].nights[0].median == 400.0
     with (
         pytest.raises(HistoryError, match=r"history\.sqlite3 may not be written"),
         History.open(file) as history,
@@ -307,7 +355,7 @@ def test_a_file_that_may_not_be_written_can_be_read(file: Path) -> None:
     file.chmod(0o444)
     file.parent.chmod(0o555)
     try:
-        assert histories_of(file, last)[CASE].nights[0].median == 400.0
+        assert histories_of(file, last)[CASE]["throughput"].nights[0].median == 400.0
         with pytest.raises(HistoryError, match="may not be written"):
             History.open(file).add(session(1, {CASE: [400.0]}))
     finally:
@@ -329,7 +377,7 @@ def test_sessions_write_at_once_while_others_read(file: Path) -> None:
     assert counts == sorted(counts)
     assert asked(file, "SELECT count(*) FROM sessions") == [(60,)]
     assert asked(file, "SELECT count(*) FROM runs") == [(60 * 50,)]
-    assert len(histories_of(file, last)[CASE].nights) == 60
+    assert len(histories_of(file, last)[CASE]["throughput"].nights) == 60
     for process in writers:
         assert process.stdout is not None
         process.stdout.close()
@@ -370,7 +418,7 @@ def recorder(file: Path) -> Recorder:
 def record(number: int = 0) -> TestRecord:
     told = measurement(CASE, [400.0 + number])
     return TestRecord(
-        case=case_result(CASE, []).case, quantity=Quantity.THROUGHPUT, measurements={CASE: told}
+        case=case_result(CASE, []).case, metric="throughput", measurements={CASE: told}
     )
 
 
@@ -400,4 +448,6 @@ def test_a_recorder_waits_once_for_who_holds_the_database(
         for number in range(1, 5):
             notes.note(record(number))
     assert waited == [2.0]
-    assert asked(file, "SELECT median FROM measurements ORDER BY id DESC LIMIT 1") == [(400.0,)]
+    assert asked(file, "SELECT median FROM metrics ORDER BY measurement_id DESC LIMIT 1") == [
+        (400.0,)
+    ]

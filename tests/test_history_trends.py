@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from histories import CASE, case_result, days, drawn, fill, night, session
+from results_makers import MEMORY, measured_case
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of
+from pytest_dlperf.history.nights import all_series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import drift_of
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.metric import Better, throughput
 from pytest_dlperf.model.results import BaselineChange
 from pytest_dlperf.reports import history_words
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.history.series import CaseHistory, Drift
+    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import Results
 
 OTHER = "tiny-mlp-fp32-b4-1n2g"
@@ -34,13 +38,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def known(file: Path, results: Results) -> CaseHistory:
-    return histories_of(file, results)[CASE]
+    return histories_of(file, results)[CASE]["throughput"]
 
 
 def told_of_drift(file: Path, results: Results) -> list[str]:
     with History.open(file) as history:
         found = drifts_of(history, results)
-        return [f"{case_id} {history_words.drift(drift)}" for case_id, drift in found]
+        return [f"{one.case_id} {history_words.drift(drift)}" for one, drift in found]
 
 
 def levels(*parts: tuple[int, float]) -> list[float]:
@@ -63,9 +67,9 @@ def test_a_history_is_of_the_cases_of_the_results_until_their_session(file: Path
     tonight = replace(nights[2], cases=nights[2].cases[:1])
     histories = histories_of(file, tonight)
     assert list(histories) == [CASE]
-    points = histories[CASE].nights
+    points = histories[CASE]["throughput"].nights
     assert [point.started for point in points] == [night(0), night(1), night(2)]
-    assert [(p.median, p.slowest, p.fastest, p.runs) for p in points] == [
+    assert [(p.median, p.lowest, p.highest, p.runs) for p in points] == [
         (400.5 + k, 400.0 + k, 401.0 + k, 2) for k in range(3)
     ]
 
@@ -81,9 +85,7 @@ def test_nights_stand_in_the_order_of_time_whatever_their_zone_and_their_coming(
 
 def test_other_clusters_estimators_and_units_are_other_histories(file: Path) -> None:
     tonight = session(9, {CASE: [400.0]})
-    images = case_result(CASE, [1.0])
-    assert images.measurement is not None
-    images = replace(images, measurement=replace(images.measurement, unit="images/s"))
+    images = case_result(CASE, [1.0], metric=throughput("images/s"))
     add(
         file,
         session(1, {CASE: [1.0]}, cluster="elsewhere"),
@@ -132,14 +134,68 @@ def test_logs_that_are_judged_again_show_once(file: Path) -> None:
     ]  # fmt: skip
 
 
+# ------------------------------------------------------------------------- which metric
+
+
+def of_memory(values: Sequence[float], metric: Metric = MEMORY, number: int = 0) -> Results:
+    return session(number, [case_result(CASE, values, metric=metric)])
+
+
+def test_each_judged_metric_has_a_history_of_its_own(file: Path) -> None:
+    recorded = replace(MEMORY, name="data_time", unit="ms", is_judged=False)
+    eight = "tiny-mlp-fp32-b4-1n8g"
+    more = {MEMORY: [900.0, 901.0], recorded: [3.0, 4.0]}
+    whole = measured_case(eight, 3000.0, 3010.0, unit="samples/s", speedup=7.5, more=more)
+    tonight = session(0, [whole])
+    add(file, tonight)
+    histories = histories_of(file, tonight)
+    assert list(histories) == [eight]
+    assert {name: known.nights[-1].median for name, known in histories[eight].items()} == {
+        "throughput": 3005.0, "speedup": pytest.approx(7.5), "peak_memory": 900.5,
+    }  # fmt: skip
+    assert histories[eight]["peak_memory"].better is Better.LOWER
+
+
+@pytest.mark.parametrize(
+    "change", [{"unit": "GiB"}, {"better": Better.HIGHER}], ids=["unit", "direction"]
+)
+def test_a_metric_whose_meaning_has_changed_begins_anew(
+    file: Path, change: dict[str, object]
+) -> None:
+    other = replace(MEMORY, **change)  # type: ignore[arg-type]
+    before = [of_memory([900.0], other, k) for k in range(30)]
+    tonight = of_memory([100.0], number=30)
+    add(file, *before, tonight)
+    known = histories_of(file, tonight)[CASE]["peak_memory"]
+    assert [point.median for point in known.nights] == [100.0]
+    with History.read(file) as history:
+        series = all_series(history, "peak_memory")
+    assert [(one.unit, one.better) for one in series] == sorted(
+        [(other.unit, other.better), (MEMORY.unit, MEMORY.better)]
+    )
+
+
+def test_a_creep_of_a_metric_of_which_less_is_better_is_found_alike(file: Path) -> None:
+    values = drawn([900.0 * (1 + 0.002 * k) for k in range(40)], noise=0.002)
+    nights = [of_memory(runs, number=k) for k, runs in enumerate(values)]
+    add(file, *nights)
+    known = histories_of(file, nights[-1])[CASE]["peak_memory"]
+    assert known.drift is not None
+    assert known.drift.percent == pytest.approx(7.8, abs=0.5)
+    assert known.run_noise_percent == pytest.approx(0.2, abs=0.1)
+    with History.open(file) as history:
+        [(series, _)] = drifts_of(history, nights[-1])
+    assert (series.case_id, series.metric) == (CASE, "peak_memory")
+
+
 # -------------------------------------------------------------------- accepted numbers
 
 
 def test_accepted_numbers_are_told_with_their_reason(file: Path) -> None:
     change = BaselineChange(
-        case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=380.0, why="driver"
+        case_id=CASE, metric="throughput", unit="samples/s", old=400.0, new=380.0, why="driver"
     )
-    of_speedup = replace(change, quantity="speedup", unit="speedup", old=1.9, new=1.8)
+    of_speedup = replace(change, metric="speedup", unit="x", old=1.9, new=1.8)
     tonight = session(2, [case_result(CASE, [380.0], baseline=380.0)])
     add(
         file,
@@ -299,7 +355,7 @@ def test_what_was_accepted_is_no_drift(file: Path) -> None:
     values = drifting(30, 0.002)
     fill(file, drawn(values))
     change = BaselineChange(
-        case_id=CASE, quantity="throughput", unit="samples/s", old=400.0, new=376.0, why="known"
+        case_id=CASE, metric="throughput", unit="samples/s", old=400.0, new=376.0, why="known"
     )
     tonight = session(30, {CASE: [376.0] * 5}, baseline_changes=(change,))
     add(file, tonight)

@@ -22,11 +22,17 @@ if TYPE_CHECKING:
 Connection = sqlite3.Connection
 """One open database."""
 
+_OTHER_TABLES: Final = (
+    "{file} has other tables than this version of pytest-dlperf makes ({error}); delete it, or "
+    "name another file with --dlperf-history"
+)
 _MESSAGES: Final = {
     "file is not a database": "{file} is no database; move it away, or name another file with "
     "--dlperf-history",
     "malformed": "{file} is damaged ({error}); move it away: a new one is made, and `pytest-dlperf "
     "history import` fills it from results files",
+    "no such": _OTHER_TABLES,
+    "has no column": _OTHER_TABLES,
     "full": "there is no space left for {file}",
     "readonly": "{file} may not be written",
     "locked": "{file} is held by another process",
