@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping  # noqa: TC003 - plain reads the types of fields
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -51,7 +51,7 @@ TREE = Tree(
     name="oak\ud800",
     count=3,
     is_whole=False,
-    case=Case.from_id(CASE),
+    case=replace(Case.from_id(CASE), reference_topology=Topology(2, 8)),
     topology=Topology(4, 8),
     leaf=Leaf(1),
     leaves=(Leaf(0.5), Leaf(None)),
@@ -74,7 +74,16 @@ def test_the_form_is_that_of_the_types() -> None:
         "name": "oak\ud800",
         "count": 3,
         "is_whole": False,
-        "case": CASE,
+        "case": {
+            "framework": "paddle",
+            "model": "resnet50",
+            "precision": "fp32",
+            "work": "b128",
+            "options": [],
+            "topology": "4n8g",
+            "reference_topology": "2n8g",
+            "flops_per_sample": None,
+        },
         "topology": "4n8g",
         "leaf": {"number": 1},
         "leaves": [{"number": 0.5}, {"number": None}],
@@ -100,7 +109,8 @@ def test_what_is_missing_has_its_default_and_what_is_unknown_is_left_out() -> No
         ({"name": "", "count": True}, "$.count: found true; allowed: integer"),
         ({"name": "", "count": None}, "$.count: found null; allowed: integer"),
         ({"name": "", "is_whole": 0}, "$.is_whole: found 0; allowed: boolean"),
-        ({"name": "", "case": "x" * 99}, f'$.case: found "{"x" * 59}...; the form is '),
+        ({"name": "", "case": CASE}, f'$.case: found "{CASE}"; allowed: object'),
+        ({"name": "", "topology": "x" * 99}, f'$.topology: found "{"x" * 59}...; write nodes '),
         ({"name": "", "topology": 4}, "$.topology: found 4; allowed: string"),
         ({"name": "", "leaf": "x"}, '$.leaf: found "x"; allowed: object'),
         ({"name": "", "leaves": [{"number": 1}, {}]}, "$.leaves[1]: the key 'number' is missing"),
