@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sysconfig
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from pytest_dlperf.command.main import main
 from pytest_dlperf.command.power_table import Row, legend_lines, table_lines
 from pytest_dlperf.command.shell import Style
 from pytest_dlperf.gate.qualification import Qualification
-from pytest_dlperf.model.judgement import RuleName
+from pytest_dlperf.model.metric import RuleName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,19 @@ model: mlp
 unit: samples/s
 log: {name: tiny, format: dllogger}
 window: {warmup_steps: 2, measured_steps: 5}
+metrics:
+  peak_memory: {record: 'peak memory: (?P<value>[0-9.]+) MB', unit: MB, better: lower}
 cases:
   - {precision: fp32, batch_per_device: 4, topologies: [1n1g, 1n2g, 1n4g, 1n8g, 2n8g]}
+"""
+BASELINES = """\
+system: tiny-mlp
+metrics:
+  throughput: {unit: samples/s, better: higher}
+  peak_memory: {unit: MB, better: lower}
+estimator: steady
+entries:
+  fp32-b4:
 """
 
 
@@ -44,27 +56,29 @@ class TinyCluster:
         self.file = suite.path / "baselines" / "local" / "tiny-mlp.yaml"
         self.file.parent.mkdir()
         suite.system_file(SYSTEM, "tiny.yaml")
-        head = "system: tiny-mlp\nunit: samples/s\nestimator: steady\nentries:\n  fp32-b4:\n"
-        self.file.write_text(head, encoding="utf-8")
+        self.file.write_text(BASELINES, encoding="utf-8")
 
     def record(
         self,
         topology: str,
         sessions: Sequence[Sequence[float]],
         tolerance_percent: float | None = None,
+        **others: Sequence[Sequence[float]],
     ) -> None:
-        """Add a case with the runs of its accepted session, and of those since."""
-        accepted, *later = sessions
-        lines = [f"    {topology}:", f"      throughput: {sorted(accepted)[len(accepted) // 2]}"]
-        if tolerance_percent is not None:
-            lines.append(f"      tolerance_percent: {tolerance_percent}")
-        runs = ", ".join(f"{number}: {run}" for number, run in enumerate(accepted, 1))
-        lines.append(f"      runs: {{{runs}}}")
-        if later:
-            lines.append("      sessions:")
-        for day, session in enumerate(later, 1):
-            at = f"2026-11-{day:02}T02:00:00+00:00"
-            lines.append(f'        - {{at: "{at}", runs: {list(session)}}}')
+        """Add a case with the runs of its accepted session, and of those since, by metric."""
+        lines = [f"    {topology}:"]
+        for metric, nights in {"throughput": sessions, **others}.items():
+            accepted, *later = nights
+            lines += [f"      {metric}:", f"        accepted: {median(accepted)}"]
+            if tolerance_percent is not None:
+                lines.append(f"        tolerance_percent: {tolerance_percent}")
+            runs = ", ".join(f"{number}: {run}" for number, run in enumerate(accepted, 1))
+            lines.append(f"        runs: {{{runs}}}")
+            if later:
+                lines.append("        sessions:")
+            for day, session in enumerate(later, 1):
+                at = f"2026-11-{day:02}T02:00:00+00:00"
+                lines.append(f'          - {{at: "{at}", runs: {list(session)}}}')
         with self.file.open("a", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
 
@@ -86,13 +100,13 @@ def sessions_of(count: int, noise_percent: float, *, each: int = 5) -> list[list
     return [[round(choose.gauss(100, noise_percent), 3) for _ in range(each)] for _ in range(count)]
 
 
-def rows_of(result: pytest.RunResult) -> dict[str, list[str]]:
-    """The cells of each case, by topology; the case's own are its rule."""
+def rows_of(result: pytest.RunResult, metric: str = "throughput") -> dict[str, list[str]]:
+    """The cells of a metric of each case, by topology; the case's own are metric and rule."""
     lines = result.outlines
     return {
-        line.split()[0].rpartition("-")[2]: [*line.split()[1:], *lines[number + 1].split()]
+        line.split()[0].rpartition("-")[2]: [*line.split()[2:], *lines[number + 1].split()]
         for number, line in enumerate(lines)
-        if line.startswith("tiny-mlp-")
+        if line.startswith("tiny-mlp-") and line.split()[1] == metric
     }
 
 
@@ -120,7 +134,7 @@ def test_a_quiet_case_qualifies_and_a_tolerance_below_the_noise_is_refused(
     result.stdout.fnmatch_lines(
         [
             "    refused: the tolerance of 1 % is below what the noise allows*",
-            "cluster local: 2 cases qualified, 1 refused",
+            "cluster local: 2 metrics of 2 cases qualified, 1 refused",
             "* left out without baseline*",
         ]
     )
@@ -139,6 +153,44 @@ def test_alone_and_with_the_same_seed_a_case_comes_out_the_same(tiny: TinyCluste
     assert rows_of(otherwise) != rows_of(alone)
     # Of equal runs, each case gets trials of its own.
     assert among_others["1n1g"] != among_others["1n4g"]
+
+
+def test_every_metric_of_a_case_is_qualified_in_its_own_direction(tiny: TinyCluster) -> None:
+    memory = [[12000.0 + run for run in night] for night in sessions_of(6, 120.0)]
+    same = [[12000.0] * 5, [12010.0] * 5]
+    tiny.record("1n1g", sessions_of(6, 0.5), peak_memory=memory)
+    tiny.record("1n2g", sessions_of(6, 0.5), peak_memory=same)
+
+    result = tiny.qualify("*-1n1g", "*-1n2g")
+
+    assert result.ret == 0
+    assert list(rows_of(result)) == ["1n1g", "1n2g"]
+    rows = rows_of(result, "peak_memory")
+    rule, *_, alarms, half, once, twice, sees, _, least = rows["1n1g"]
+    assert rule == "sequential"
+    assert float(alarms) <= 0.5
+    assert float(half) < float(once) <= float(twice)
+    assert float(twice) > 99
+    assert 2 <= float(sees) <= 4
+    assert float(least) < 3
+    assert rows["1n2g"][0] == "tolerance"
+    assert rows["1n2g"][3:5] == ["0.00", "0.0"]
+    result.stdout.fnmatch_lines(["cluster local: 4 metrics of 2 cases qualified, none refused"])
+
+    alone = tiny.qualify("*-1n1g", "*-1n2g", "--metric", "peak_memory")
+    assert rows_of(alone, "peak_memory") == rows
+    assert not rows_of(alone)
+
+
+def test_a_metric_whose_direction_has_changed_is_left_out(tiny: TinyCluster) -> None:
+    tiny.record("1n1g", sessions_of(6, 0.5), peak_memory=sessions_of(6, 0.5))
+    text = tiny.file.read_text(encoding="utf-8").replace("better: lower", "better: higher")
+    tiny.file.write_text(text, encoding="utf-8")
+
+    result = tiny.qualify("*-1n1g")
+
+    assert not rows_of(result, "peak_memory")
+    result.stdout.fnmatch_lines(["1 metric left out of another unit or direction than accepted*"])
 
 
 def test_the_rule_can_be_forced(tiny: TinyCluster) -> None:
@@ -166,10 +218,10 @@ def test_cases_without_enough_runs_cannot_be_qualified(tiny: TinyCluster) -> Non
 
     assert result.ret == 1
     assert result.outlines == [
-        "cluster local: no case can be qualified",
-        "1 case left out with fewer than 5 recorded runs; --dlperf-extend-baselines adds",
-        "those of sessions that pass",
-        "4 cases left out without baseline; --dlperf-create-baselines records what is",
+        "cluster local: nothing can be qualified",
+        "1 metric left out with fewer than 5 recorded runs; --dlperf-extend-baselines",
+        "adds those of sessions that pass",
+        "9 metrics left out without baseline; --dlperf-create-baselines records what is",
         "measured",
     ]
 
@@ -179,7 +231,7 @@ def test_a_local_cluster_without_files_says_what_to_do(suite: Suite) -> None:
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["cluster local: no case can be qualified", "*--dlperf-create-baselines*"]
+        ["cluster local: nothing can be qualified", "*--dlperf-create-baselines*"]
     )
 
 
@@ -192,7 +244,9 @@ def test_the_published_cluster_qualifies_in_80_columns(suite: Suite) -> None:
     )
 
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["cluster dlperf-v100: * cases qualified, none refused"])
+    result.stdout.fnmatch_lines(
+        ["cluster dlperf-v100: * metrics of * cases qualified, none refused"]
+    )
     assert max(map(len, result.outlines)) <= 80
     assert not any(line != line.rstrip() for line in result.outlines)
 
@@ -203,7 +257,7 @@ def test_the_cluster_is_that_of_sessions(suite: Suite, monkeypatch: pytest.Monke
         SCRIPT, "qualify", "--trials", "100", "paddle-resnet50-fp32-b128-1n1g"
     )
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["cluster dlperf-v100: 1 case qualified, none refused"])
+    result.stdout.fnmatch_lines(["cluster dlperf-v100: 1 metric of 1 case qualified, none refused"])
 
 
 @pytest.mark.parametrize(
@@ -212,6 +266,11 @@ def test_the_cluster_is_that_of_sessions(suite: Suite, monkeypatch: pytest.Monke
         (["tiny-mpl*"], "no case of cluster local has the id 'tiny-mpl*'; * stands for"),
         (["*-1n1g", "nothing"], "no case of cluster local has the id 'nothing'; * stands for"),
         (["--cluster", "nowhere"], "there is no cluster 'nowhere'"),
+        (
+            ["--metric", "peak_memry"],
+            "of its own; there are: throughput, peak_memory; did you mean 'peak_memory'?",
+        ),
+        (["--metric", "speedup"], "--metric speedup: no such metric is judged by runs of its own"),
     ],
 )
 def test_what_names_nothing_is_misuse(
@@ -221,7 +280,8 @@ def test_what_names_nothing_is_misuse(
 
     assert result.ret == 2
     assert not result.outlines
-    assert f"pytest-dlperf qualify: {message}" in result.stderr.str()
+    assert result.stderr.str().startswith("pytest-dlperf qualify: ")
+    assert message in result.stderr.str()
 
 
 def test_files_with_mistakes_are_told_and_not_qualified(tiny: TinyCluster) -> None:
@@ -283,6 +343,7 @@ def test_each_rule_of_the_gate_can_be_named(capsys: pytest.CaptureFixture[str]) 
 def row(case_id: str = "tiny-mlp-fp32-b4-1n1g", *, fault: str | None = None) -> Row:
     return Row(
         case_id=case_id,
+        metric="throughput",
         tolerance_percent=5.0,
         qualification=Qualification(
             runs=30,
@@ -311,8 +372,8 @@ class Plain(Style):
 
 def test_a_wide_terminal_has_one_line_for_each_case() -> None:
     line = (
-        "tiny-mlp-fp32-b4-1n1g  sequential    30         6   1.00     0.2    50.0  99.0  100.0"
-        "   2.6          5    2.1"
+        "tiny-mlp-fp32-b4-1n1g  throughput  sequential    30         6   1.00     0.2    50.0  99.0"
+        "  100.0   2.6          5    2.1"
     )
     rows = [row("tiny-mlp-fp32-b4-1n1g")]
 
@@ -328,11 +389,11 @@ def test_a_narrow_terminal_has_two_lines_for_each_case_and_whole_option_names() 
     lines = list(table_lines([row(), row("tiny-mlp-fp32-b4-1n2g", fault=fault)], Plain(80)))
 
     assert lines == [
-        "case                   rule",
+        "case                   metric      rule",
         "  runs  sessions  noise  alarms  at 1/2  at 1   at 2  sees  tolerance  least",
-        "tiny-mlp-fp32-b4-1n1g  sequential",
+        "tiny-mlp-fp32-b4-1n1g  throughput  sequential",
         "    30         6   1.00     0.2    50.0  99.0  100.0   2.6          5    2.1",
-        "tiny-mlp-fp32-b4-1n2g  sequential",
+        "tiny-mlp-fp32-b4-1n2g  throughput  sequential",
         "    30         6   1.00     0.2    50.0  99.0  100.0     -          5    2.1",
         "    refused: the baseline has 6 runs, the sequential rule needs 20: then",
         "    --dlperf-extend-baselines adds those of sessions that pass",
