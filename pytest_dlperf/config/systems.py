@@ -20,6 +20,7 @@ from pytest_dlperf.files.shapes import (
     Text,
 )
 from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
+from pytest_dlperf.logs.builtin import MFU
 from pytest_dlperf.logs.facts import CASE_FACTS
 from pytest_dlperf.logs.formats import LogFormat, custom_format
 from pytest_dlperf.model.measurement import Window
@@ -274,11 +275,13 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
         return None
     log_name, log_format = parts.pop("log")
     parts["cases"] = cases
+    entries = parts.get("metrics", {})
+    has_flops = any(case.flops_per_sample is not None for case in cases)
+    if MFU in entries and not has_flops:
+        message = "MFU needs flops_per_token or flops_per_sample, of the system or of a case"
+        root.at(f"metrics.{MFU}").fault(message)
     parts["metrics"], parts["declared"] = metrics_of(
-        parts["unit"],
-        parts.get("metrics", {}),
-        is_launched=launch is not None,
-        has_flops=any(case.flops_per_sample is not None for case in cases),
+        parts["unit"], entries, is_launched=launch is not None, has_flops=has_flops
     )
     return System(
         log_name=log_name, log_format=log_format, later_launch=launch, file=root.file, **parts

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.hang import HangRule
 from pytest_dlperf.launch.record import Stop, Stopped
+from pytest_dlperf.logs.declared import WhichNode
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
@@ -28,6 +29,8 @@ MIN_BYTES_PER_LOOK: Final = 256 * 1024
 
 PROGRESS_INTERVAL_S: Final = 1.0
 DISK_INTERVAL_S: Final = 1.0
+NUMBER_GRACE_S: Final = 15.0
+"""A metric that is printed once may come so long after the last step that counts."""
 MIN_FREE_BYTES: Final = 1024 * 1024
 """With less than this a disk counts as full."""
 
@@ -144,6 +147,15 @@ class RunWatch:
         self._started: float | None = None
         self._completed: float | None = None
         self._stopped: Stopped | None = None
+        self.first_step_s: float | None = None
+        """From the launch to when the first step of all ranks was seen."""
+
+    @property
+    def first_step_problem(self) -> str:
+        """Why the time of the first step is not known, where it is not."""
+        if self._main.first_step is None:
+            return "the log was not seen growing"
+        return f"the first step that the log shows is step {self._main.first_step}"
 
     def look(self) -> Stopped | None:
         """Read what the logs show by now, and say why the run has to end, or ``None``."""
@@ -154,6 +166,8 @@ class RunWatch:
             caught_up = self._advance()
             if self._completed is None and self._main.state is LogState.COMPLETE:
                 self._completed = now
+            if self.first_step_s is None and self._main.first_step == 1:
+                self._note_first_step(now - self._started)
             self._pace.note(self._main, now)
             self._report(now)
             self._stopped = self._judge(now, self._started, caught_up=caught_up)
@@ -162,7 +176,7 @@ class RunWatch:
     def finish(self, limit: int | None = None) -> Run:
         """Measure the run by its main log, of which ``limit`` bytes count; the logs are closed."""
         try:
-            run = self._main.finish(limit)
+            run = self._main.finish(limit, others=self._others)
         finally:
             self.close()
         if run.status is RunStatus.OK:
@@ -178,6 +192,10 @@ class RunWatch:
         for reading in self._readings:
             reading.close()
 
+    def _note_first_step(self, elapsed_s: float) -> None:
+        if self._main.steps.slowest:
+            self.first_step_s = elapsed_s
+
     def _advance(self) -> bool:
         """Read what is new in each log, up to a bound, and say whether that was all."""
         share = BYTES_PER_LOOK // max(len(self._others), 1)
@@ -190,7 +208,12 @@ class RunWatch:
     def _judge(self, now: float, started: float, *, caught_up: bool) -> Stopped | None:
         if self._main.state is LogState.BROKEN:
             return Stopped(Stop.BROKEN, self._main.reason or "")
-        if self._completed is not None and self._end_early and self._nothing_missing(now):
+        if (
+            self._completed is not None
+            and self._end_early
+            and self._nothing_missing(now)
+            and self._has_numbers(now - self._completed)
+        ):
             return Stopped(Stop.COMPLETE, "every rank has shown the steps that count")
         full = self._full_disk(now)
         if full is not None:
@@ -212,6 +235,16 @@ class RunWatch:
             return True
         return not any(
             other.state is LogState.GROWING and other.steps.furthest for other in self._others
+        )
+
+    def _has_numbers(self, waited_s: float) -> bool:
+        """Say whether every declared metric has a number, or has had its chance."""
+        if waited_s >= NUMBER_GRACE_S:
+            return True
+        lacking = [reading.lacking for reading in self._readings]
+        anywhere = {each.metric.name for each in self._main.declared if each.node is WhichNode.ANY}
+        return not (
+            frozenset.union(*lacking) - anywhere or frozenset.intersection(*lacking) & anywhere
         )
 
     def _full_disk(self, now: float) -> str | None:

@@ -58,6 +58,12 @@ class DeclaredMetric:
         """Whether each number says which step it is of."""
         return "step" in self.record.groupindex
 
+    def is_on(self, node: int, logs: int) -> bool:
+        """Say whether it is looked for in the log of a node, where there are so many logs."""
+        if self.node is WhichNode.FIRST:
+            return node == 0
+        return self.node is not WhichNode.LAST or node == logs - 1
+
     def worth(self, unit: bytes | None) -> float:
         """Return what a printed number is multiplied by; ``unit`` is what the group took.
 

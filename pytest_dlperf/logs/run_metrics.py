@@ -73,7 +73,11 @@ def _unsound(run: Run, reason: str) -> Run:
 
 def _number(declared: DeclaredMetric, logs: Sequence[NodeLog], window: tuple[int, int]) -> float:
     metric = declared.metric
-    read = [(log, log.numbers[metric.name]) for log in _logs_of(declared.node, logs)]
+    read = [
+        (log, log.numbers[metric.name])
+        for node, log in enumerate(logs)
+        if declared.is_on(node, len(logs))
+    ]
     for log, numbers in read:
         if numbers.fault is not None:
             reason, offset = numbers.fault
@@ -94,12 +98,6 @@ def _number(declared: DeclaredMetric, logs: Sequence[NodeLog], window: tuple[int
     if metric.better is not None and not (math.isfinite(number) and number > 0):
         raise _MissingError(_said(metric, number, "a finite number above zero, to be judged"))
     return number
-
-
-def _logs_of(node: WhichNode, logs: Sequence[NodeLog]) -> Sequence[NodeLog]:
-    if node is WhichNode.FIRST:
-        return logs[:1]
-    return logs[-1:] if node is WhichNode.LAST else logs
 
 
 def _looked_for(

@@ -200,10 +200,11 @@ class MetricScan:
         return not (self._over_run or (self._inside and (self._open or self._stepped)))
 
     @property
-    def lacks_number(self) -> bool:
-        """Whether a metric has no number yet that may still come."""
+    def lacking(self) -> list[DeclaredMetric]:
+        """The metrics that have no number yet, which may still come."""
         behind = [*self._open, *self._stepped] if self._inside else []
-        return any(not n.values and n.fault is None for n in (*self._over_run, *behind))
+        every = (*self._over_run, *behind)
+        return [each.declared for each in every if not each.values and each.fault is None]
 
     def begin(self, region: Region) -> None:
         """Go on in the next region."""

@@ -110,6 +110,15 @@ class StepNumbers:
         self.shift = after + 1 - (self.first or 0)
 
 
+def first_step(log_format: LogFormat, printed: bytes) -> int | None:
+    """Number the step of a log's first record; ``None`` where it is no number."""
+    if not printed.isdigit():
+        return None
+    number = int(printed[:15])
+    first = min(number, 1) if log_format.first_step is None else log_format.first_step
+    return number - first + 1
+
+
 class Gaps:
     """How far the steps of records lie apart.
 

@@ -21,7 +21,7 @@ from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.shared import SharedSteps
 from pytest_dlperf.logs.step_times import NoStepTimesError
-from pytest_dlperf.logs.steps import Span
+from pytest_dlperf.logs.steps import Span, first_step
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 
@@ -81,7 +81,10 @@ class LogReading:
     metrics: Sequence[Metric] = ()
     """Which metrics of the steps are wanted beside the throughput."""
     declared: Sequence[DeclaredMetric] = ()
-    """Those that the log prints itself."""
+    """Those that the logs of the run print."""
+    node: int = 0
+    """Whose log it is, of the ``nodes`` that have one."""
+    nodes: int = 1
     buffer_size: int = BUFFER_SIZE
     """Bytes to read at once; the result does not depend on it."""
 
@@ -99,7 +102,10 @@ class LogReading:
             self.estimator,
             keeps_steps=bool(self._step_times),
         )
-        self._scan = MetricScan(self.declared) if self.declared else None
+        declared = [each for each in self.declared if each.is_on(self.node, self.nodes)]
+        self._scan = MetricScan(declared) if declared else None
+        self.first_step: int | None = None
+        """The step of the log's first record; ``None`` before it is there."""
         self._steps_done = False
         self._facts = FactCheck(self.log_format, self.case)
         self._contradiction: BrokenContractError | None = None
@@ -119,9 +125,11 @@ class LogReading:
         return LogState.COMPLETE if self._collector.complete else LogState.GROWING
 
     @property
-    def lacks_number(self) -> bool:
-        """Whether a declared metric has no number yet that may still come."""
-        return self._scan is not None and not self._enough and self._scan.lacks_number
+    def lacking(self) -> frozenset[str]:
+        """The metrics looked for here that have no number yet, which may still come."""
+        if self._scan is None or self._enough:
+            return frozenset()
+        return frozenset(each.metric.name for each in self._scan.lacking)
 
     @property
     def position(self) -> int:
@@ -305,6 +313,8 @@ class LogReading:
             first = next(iter(records(region, self.log_format)), None)
             self._contradiction = self._contradiction or facts.contradiction(region, first)
             self._in_header = first is None
+            if first is not None:
+                self.first_step = first_step(self.log_format, first[2])
         if self._contradiction is not None:
             if self._in_header:
                 # Without a step, the log may well be another system's.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,10 +16,15 @@ from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch, full_disk
-from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
 from pytest_dlperf.measure.ending import readable, with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
+from pytest_dlperf.measure.whole_run import (
+    FirstStep,
+    metrics_of_runs,
+    readings_of,
+    with_derived,
+)
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
 
@@ -78,6 +83,8 @@ class LaunchMeasurer:
     repeats: Callable[[Case], Repeats]
     say: Callable[[str], None]
     show: Callable[[RunProgress], None]
+    peak_tflops: Mapping[str, float] = field(default_factory=dict)
+    """What a device of the cluster can do at most, by precision."""
 
     def measure(self, case: Case) -> Measurement:
         """Run the case's repeats one after another, on hosts that are its own meanwhile.
@@ -140,7 +147,7 @@ class LaunchMeasurer:
     ) -> Measurement:
         return Measurement(
             case_id=launch.case.id,
-            metrics=launch.system.metrics,
+            metrics=metrics_of_runs(launch.system),
             estimator=self.estimator,
             runs=tuple(runs),
             fingerprint=self.fleet.fingerprint(launch.case, launch.needed, leases),
@@ -257,18 +264,9 @@ class LaunchMeasurer:
         places = self.fleet.places(leases, log)
         logs = [place.log for place in places]
         head_only = spec.start_on is StartOn.HEAD
-        readings = [
-            LogReading(
-                path,
-                number=number,
-                case=case,
-                log_format=system.log_format,
-                window=system.window,
-                estimator=self.estimator,
-                unit=system.unit,
-            )
-            for path in (logs[:1] if head_only else logs)
-        ]
+        readings = readings_of(
+            system, case, self.estimator, run=number, logs=logs[:1] if head_only else logs
+        )
         watch = RunWatch(
             readings,
             folders=[path.parent for path in logs],
@@ -297,6 +295,8 @@ class LaunchMeasurer:
         if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
             # A trainer may have died of it before the watch has seen it.
             outcome = replace(outcome, error=full_disk(log.parent))
+        first_step = FirstStep(seconds=watch.first_step_s, problem=watch.first_step_problem)
+        read = with_derived(read, system, case, peak_tflops=self.peak_tflops, first_step=first_step)
         return with_ending(read, outcome, logs)
 
 

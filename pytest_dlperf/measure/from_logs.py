@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.launch.plan import node_log
+from pytest_dlperf.logs.declared import WhichNode
 from pytest_dlperf.logs.tree import work_folder
 from pytest_dlperf.measure.ending import readable, with_last_line
+from pytest_dlperf.measure.whole_run import metrics_of_runs, readings_of, with_derived
 from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
@@ -30,6 +32,8 @@ class LogMeasurer:
     estimator: Estimator
     _: KW_ONLY
     repeats: Callable[[Case], Repeats]
+    peak_tflops: Mapping[str, float] = field(default_factory=dict)
+    """What a device of the cluster can do at most, by precision."""
 
     def measure(self, case: Case) -> Measurement:
         """Read the runs that logs exist of, in the order of their numbers, until they suffice.
@@ -50,7 +54,7 @@ class LogMeasurer:
             )
         return Measurement(
             case_id=case.id,
-            metrics=system.metrics,
+            metrics=metrics_of_runs(system),
             estimator=self.estimator,
             runs=tuple(self._runs(case, system, found)),
             available_runs=len(found),
@@ -76,16 +80,22 @@ class LogMeasurer:
             log = readable(logs[0])
             return Run(run=run, status=RunStatus.INVALID, reason=reason, log=log)
         path = Path(logs[0])
-        read = LogReading(
-            path,
-            number=run,
-            case=case,
-            log_format=system.log_format,
-            window=system.window,
-            estimator=self.estimator,
-            unit=system.unit,
-        ).finish()
+        main, *others = readings_of(
+            system, case, self.estimator, run=run, logs=_node_logs(path, case, system)
+        )
+        read = with_derived(main.finish(others=others), system, case, peak_tflops=self.peak_tflops)
         return with_last_line(read, path)
+
+
+def _node_logs(main: Path, case: Case, system: System) -> list[Path]:
+    """List the logs of the nodes, as far as metrics are looked for in them.
+
+    Where no node but the first has one, all of them print into that one.
+    """
+    if all(each.node is WhichNode.FIRST for each in system.declared):
+        return [main]
+    others = [node_log(main, node) for node in range(1, case.topology.nodes)]
+    return [main, *others] if any(log.exists() for log in others) else [main]
 
 
 def check_estimator(system: System, estimator: Estimator) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import ClassVar, Final, Protocol, final
 
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.metric import Metric, Source
 
 
 class Estimator(str, Enum):
@@ -160,10 +160,11 @@ class Measurement:
         Raises:
             KeyError: The runs cannot have it.
         """
+        metric = self.metric(name)
         return Samples(
-            metric=self.metric(name),
+            metric=metric,
             values=tuple(run.metrics[name] for run in self.runs if name in run.metrics),
-            decimals=self._decimals,
+            decimals=self._decimals if metric.source is Source.STEPS else None,
         )
 
     @property

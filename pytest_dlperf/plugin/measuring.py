@@ -215,7 +215,13 @@ def measuring_from_logs(suite: Suite, index: LogIndex, measurements: Measurement
     from pytest_dlperf.measure.from_logs import LogMeasurer
 
     selection = Selection(suite)
-    measurer = LogMeasurer(index, suite.systems, suite.cluster.estimator, repeats=selection.repeats)
+    measurer = LogMeasurer(
+        index,
+        suite.systems,
+        suite.cluster.estimator,
+        repeats=selection.repeats,
+        peak_tflops=suite.cluster.peak_tflops,
+    )
     return Measuring(selection, suite, measurer, measurements)
 
 
@@ -242,5 +248,6 @@ def launching(
         repeats=selection.repeats,
         say=say,
         show=show,
+        peak_tflops=cluster.peak_tflops,
     )
     return Launching(selection, suite, measurer, measurements, fleet)

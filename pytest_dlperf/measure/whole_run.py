@@ -1,0 +1,90 @@
+"""One run as a whole: the logs of its nodes, and the metrics that follow from their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.logs.builtin import FIRST_STEP_TIME, MFU, PER_DEVICE, mfu_percent
+from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.metric import THROUGHPUT, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.config.systems import System
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Estimator, Run
+    from pytest_dlperf.model.metric import Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStep:
+    """When the first step had ended: seconds since the launch, or why nobody knows."""
+
+    seconds: float | None = None
+    problem: str = "logs do not tell when their run was launched; it is known of launches only"
+
+
+def metrics_of_runs(system: System) -> tuple[Metric, ...]:
+    """Give the metrics that a single run of a system may have."""
+    return tuple(metric for metric in system.metrics if metric.source is not Source.RATIO)
+
+
+def readings_of(
+    system: System, case: Case, estimator: Estimator, *, run: int, logs: Sequence[Path]
+) -> list[LogReading]:
+    """Prepare to read the logs of a run, node 0's first."""
+    return [
+        LogReading(
+            path,
+            number=run,
+            case=case,
+            log_format=system.log_format,
+            window=system.window,
+            estimator=estimator,
+            unit=system.unit,
+            metrics=system.metrics,
+            declared=system.declared,
+            node=node,
+            nodes=len(logs),
+        )
+        for node, path in enumerate(logs)
+    ]
+
+
+def with_derived(
+    run: Run,
+    system: System,
+    case: Case,
+    *,
+    peak_tflops: Mapping[str, float],
+    first_step: FirstStep | None = None,
+) -> Run:
+    """Add what follows from the throughput, and from the clock of a launch."""
+    if run.status is not RunStatus.OK:
+        return run
+    rate = run.metrics[THROUGHPUT]
+    found = {PER_DEVICE: rate / case.topology.world_size}
+    problems = {}
+    peak = peak_tflops.get(case.precision)
+    if peak is None:
+        problems[MFU] = f"the cluster's cluster.yaml has no peak_tflops of {case.precision}"
+    elif case.flops_per_sample is None:
+        problems[MFU] = f"{system.file.name} has no flops_per_sample or flops_per_token of the case"
+    else:
+        found[MFU] = mfu_percent(case, rate, system.unit, peak)
+    first_step = first_step or FirstStep()
+    if first_step.seconds is None:
+        problems[FIRST_STEP_TIME] = first_step.problem
+    else:
+        found[FIRST_STEP_TIME] = first_step.seconds
+    metrics, missing = dict(run.metrics), dict(run.missing)
+    for metric in metrics_of_runs(system):
+        if metric.name in found:
+            metrics[metric.name] = found[metric.name]
+        elif metric.is_judged and metric.name in problems:
+            missing[metric.name] = problems[metric.name]
+    return replace(run, metrics=metrics, missing=missing)
