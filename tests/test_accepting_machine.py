@@ -46,12 +46,12 @@ def test_an_accepted_number_keeps_where_it_comes_from(suite: Suite) -> None:
 
     kept = entry(suite)
     assert set(kept["machine"]) >= {"device", "devices_per_node"}
-    accepted = kept["accepted"]
+    accepted = kept["acceptance"]
     head = suite.pytester.run("git", "rev-parse", "--short=12", "HEAD").outlines[0]
     assert accepted["commit"] == head
     assert accepted["hosts"] == ["localhost"]
     assert accepted["logs"].startswith("sha256:")
-    assert kept["runs"] == {1: 400.0}
+    assert kept["throughput"]["runs"] == {1: 400.0}
 
 
 def test_a_checkout_with_changes_says_so(suite: Suite) -> None:
@@ -66,7 +66,7 @@ def test_a_checkout_with_changes_says_so(suite: Suite) -> None:
 
     assert suite.run(*SELECT, "--dlperf-create-baselines").ret == 0
 
-    assert entry(suite)["accepted"]["commit"].endswith("+changes")
+    assert entry(suite)["acceptance"]["commit"].endswith("+changes")
 
 
 def test_another_machine_has_no_baseline_and_both_are_named(suite: Suite) -> None:

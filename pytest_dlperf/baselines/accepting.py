@@ -44,10 +44,11 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A number that a session was to accept or add to, and does not."""
+    """What a session was to accept or add to, and does not."""
 
     case: Case
-    metric: str
+    metric: str | None
+    """The metric that it is about; ``None`` for all of the case's."""
     why: str
     is_bad: bool = True
     """Whether the session fails for it: what was asked for did not happen."""
@@ -77,13 +78,16 @@ def changes_of(
             continue
         baselines = baselines_of(result.case)
         acceptance: Acceptance | None = None
+        refused: set[Refusal] = set()
         for judgement in result.judgements.values():
             terms = terms_of(result.case, judgement.metric)
             judged = _Judged(result, measurement, judgement, baselines, terms)
             kind = judged.kind(extends=settings.extend_baselines)
             refusal = judged.why_not_kept(bad) if isinstance(kind, ChangeKind) else kind
             if refusal is not None:
-                yield refusal
+                if refusal not in refused:
+                    yield refusal
+                refused.add(refusal)
             elif kind is ChangeKind.EXTEND:
                 yield judged.change(kind, provenance.at)
             elif isinstance(kind, ChangeKind):
@@ -149,7 +153,7 @@ class _Judged:
         values = self.measurement.samples(self.metric.name).values
         runs = tuple(map(significant, values))
         if len(runs) < ADDED_RUNS:
-            return f"it has {len(runs)} runs, and {ADDED_RUNS} are needed to be added"
+            return f"there are {len(runs)} runs, and {ADDED_RUNS} are needed to be added"
         if len(set(runs)) > 1 and runs in baseline.rolling:
             # A session that counts as many would make the gate too sure of itself.
             return "these very runs have been added before"
@@ -167,7 +171,7 @@ class _Judged:
         case = self.result.case
         over = case.reference if self.metric.ratio_of is not None else None
         if case.id in bad:
-            return self.refusal("another metric of the case, or a part of it, did not pass")
+            return Refusal(case, None, "a part of the case did not pass")
         if over is not None and over.id in bad:
             return self.refusal(f"its reference, {over.id}, did not pass")
         stored = self.result.stored.get(self.metric.name)
@@ -177,7 +181,7 @@ class _Judged:
                 "another session has changed its baseline meanwhile; run again to be held "
                 "against that"
             )
-        if min(self.judgement.measured or 0.0, *self.runs.values()) <= 0:
+        if min([self.judgement.measured or 0.0, *self.runs.values()]) <= 0:
             return self.refusal("a number that is not above zero has no parts to lose")
         return None
 

@@ -140,7 +140,7 @@ def _change_baselines(
     by_system: dict[str, list[Change]] = {}
     for outcome in changes_of(results, suite.baselines, suite.terms, settings, provenance):
         if isinstance(outcome, Refusal):
-            notes.append(_refused(outcome.case, outcome.why, is_bad=outcome.is_bad))
+            notes.append(_refused(outcome.case, outcome.metric, outcome.why, is_bad=outcome.is_bad))
         else:
             by_system.setdefault(outcome.case.system, []).append(outcome)
     source = _source(suite)
@@ -152,7 +152,9 @@ def _change_baselines(
         except (YamlError, LockError, OSError) as error:
             notes.append(Note(f"no baseline was recorded in {file}: {error}", is_bad=True))
             continue
-        notes += [_refused(change.case, why) for change, why in recorded.refused]
+        notes += [
+            _refused(change.case, change.metric.name, why) for change, why in recorded.refused
+        ]
         notes += _counted(file, recorded.done)
         notes += _unsteady(recorded.done, results, suite.terms)
         accepted += (
@@ -196,8 +198,9 @@ def _tolerance_percent(suite: Suite, case: Case, metric: Metric) -> float:
     return suite.terms(case, metric).tolerance_of(suite.baselines(case).get(metric.name))
 
 
-def _refused(case: Case, why: str, *, is_bad: bool = True) -> Note:
-    return Note(f"the baseline of {case.id} stays as it is: {why}", is_bad=is_bad)
+def _refused(case: Case, metric: str | None, why: str, *, is_bad: bool = True) -> Note:
+    what = "baseline" if metric is None else f"accepted {metric}"
+    return Note(f"the {what} of {case.id} stays as it is: {why}", is_bad=is_bad)
 
 
 def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
