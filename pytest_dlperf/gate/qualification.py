@@ -210,7 +210,7 @@ class _Draw:
 
 def _night(rule: Rule, candidate: Sequence[float], loss: float) -> Verdict:
     """Judge a night that lost so much, with as many runs as the rule asks for."""
-    worse = [run * (1 - rule.better.sign * loss) for run in candidate]
+    worse = [rule.better.changed(run, -loss) for run in candidate]
     for count in range(1, len(worse)):
         decision = rule.decide(worse[:count], is_last=False)
         if decision is not None:

@@ -68,7 +68,7 @@ class ToleranceRule:
             interval_percent=None,
             min_detectable_percent=self.tolerance_percent,
             false_alarm=0.0,
-            notes=("the accepted runs do not differ, so one run is judged, by its tolerance",),
+            notes=("the accepted runs do not differ: one run is enough, judged by its tolerance",),
         )
 
 
@@ -88,19 +88,6 @@ def median_error(
     return StandardError(value=noise.deviation * math.sqrt(variance), dof=noise.dof)
 
 
-def is_worse(better: Better, measured: float, reference: float, *, allowed: float = 0.0) -> bool:
-    """Tell whether a number is worse than another by more than this part of it.
-
-    By a product, not by the loss: what has lost exactly the allowed part has to pass.
-    """
-    return better.sign * (measured - reference * (1 - better.sign * allowed)) < 0
-
-
-def is_better(better: Better, measured: float, reference: float, *, by: float) -> bool:
-    """Tell whether a number is better than another by more than this part of it."""
-    return better.sign * (measured - reference * (1 + better.sign * by)) > 0
-
-
 def compared(
     measured: float,
     accepted: float,
@@ -112,9 +99,10 @@ def compared(
     """Hold a number of tonight against the accepted one, with what the error of both lets see."""
     difference = measured / accepted - 1
     tolerance = tolerance_percent / 100
-    if is_worse(better, measured, accepted, allowed=tolerance):
+    # Products, not the loss: a median of exactly the allowed number has to pass.
+    if better.is_worse(measured, better.changed(accepted, -tolerance)):
         verdict = Verdict.REGRESSED
-    elif is_better(better, measured, accepted, by=tolerance):
+    elif better.is_worse(better.changed(accepted, tolerance), measured):
         verdict = Verdict.IMPROVED
     else:
         verdict = Verdict.PASS

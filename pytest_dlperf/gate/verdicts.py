@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.gate import wording
 from pytest_dlperf.gate.control import confirm
@@ -16,7 +16,7 @@ from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, noise
 from pytest_dlperf.gate.ratio import AcceptedRatio, RatioEnd, compare_ratios
 from pytest_dlperf.gate.rules import last_decision, rule_for, why_unusable
 from pytest_dlperf.gate.sequential import MIN_LOSS_PERCENT
-from pytest_dlperf.gate.tolerance import is_better, is_worse, median_error
+from pytest_dlperf.gate.tolerance import median_error
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import Better
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric, Sanity
+    from pytest_dlperf.model.metric import Metric
 
 _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 """Verdicts on a number that was measured soundly, and is worse than what it was held against."""
@@ -101,19 +101,19 @@ class Question:
         """The case, then the reference of a ratio."""
         return (self.case,) if self.reference is None else (self.case, self.reference)
 
-    def with_terms(self, **changes: Any) -> Question:
-        """Ask the same by other terms."""
-        of_terms = None if self.of_terms is None else replace(self.of_terms, **changes)
-        return replace(self, terms=replace(self.terms, **changes), of_terms=of_terms)
+    @property
+    def alone(self) -> Question:
+        """The same where no control arm follows: then what a night may lose is no loss."""
+        return replace(self, terms=replace(self.terms, min_loss_percent=MIN_LOSS_PERCENT))
 
     @property
     def about_reference(self) -> Question | None:
-        """What to ask about the reference of a ratio alone: is it what it used to be?"""
+        """What to ask about the reference of a ratio: is it what it used to be?"""
         if self.reference is None:
             return None
         # By the rule that its baseline allows, whichever the user forces.
         terms = replace(self.of_terms or self.terms, forced=None, repeats=None)
-        return Question(self.of, self.reference, terms)
+        return Question(self.of, self.reference, terms).alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +146,8 @@ def settle(
 
     ``run_control`` runs what is tested and the accepted software, interleaved.
     """
-    alone = question.with_terms(min_loss_percent=MIN_LOSS_PERCENT)
     if Verdict.REGRESSED not in asked.control_after:
-        # What nothing will confirm is not alarmed by a loss that a night alone may bring.
-        question = alone
+        question = question.alone
     judgement, control = decide(question), None
     if judgement.verdict in asked.control_after and judgement.decision is not None:
         control = run_control(question)
@@ -158,7 +156,7 @@ def settle(
             control,
             [end.baselines.get(question.of.name) for end in question.ends],
             min_loss_percent=question.min_loss_percent,
-            alone=decide(alone).verdict,
+            alone=decide(question.alone).verdict,
         )
     about = question.about_reference
     reference = decide(about).verdict if about and (asked.creates or asked.updates) else None
@@ -179,8 +177,8 @@ def decide(question: Question) -> Judgement:
             return unsound
     measured = question.measured
     if metric.better is None:
-        note = _checked(metric.sanity)
-        return Judgement(metric=metric, verdict=Verdict.PASS, measured=measured, notes=(note,))
+        notes = ("checked in each run, and held against nothing",)
+        return Judgement(metric=metric, verdict=Verdict.PASS, measured=measured, notes=notes)
     compared = [(question.case, metric), *((end, of) for end in question.ends)]
     problem = next(filter(None, (end.why_incomparable(about) for end, about in compared)), None)
     if problem is None and baseline is not None and of.name not in question.case.baselines:
@@ -338,18 +336,6 @@ def _why_not_measured(measurement: Measurement, metric: Metric) -> str | None:
     )
 
 
-def _checked(sanity: Sanity | None) -> str:
-    if sanity is None:
-        return "shown, and held against nothing"
-    checks = (
-        ("finite", sanity.finite),
-        ("falling", sanity.falls),
-        (f"below {sanity.below}", sanity.below is not None),
-        (f"above {sanity.above}", sanity.above is not None),
-    )
-    return f"checked to be {', '.join(name for name, is_checked in checks if is_checked)}"
-
-
 def detectable_percent(
     runs: Sequence[float], tolerance_percent: float, better: Better
 ) -> float | None:
@@ -384,15 +370,10 @@ def is_outside(judgement: Judgement, tolerance_percent: float) -> bool:
     if judgement.verdict in _WORSE:
         return True
     measured, accepted, better = judgement.measured, judgement.accepted, judgement.metric.better
-    if (
-        judgement.verdict is not Verdict.IMPROVED
-        or measured is None
-        or accepted is None
-        or better is None
-    ):
+    if judgement.verdict is not Verdict.IMPROVED or not (measured and accepted and better):
         return False
     allowed = max(tolerance_percent, judgement.tolerance_percent or 0.0) / 100
-    return is_better(better, measured, accepted, by=allowed)
+    return better.is_worse(better.changed(accepted, allowed), measured)
 
 
 def scatter_problem(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
@@ -421,4 +402,4 @@ def _worsens(judgement: Judgement, baseline: Baseline | None) -> bool:
         return True
     if baseline is None or judgement.measured is None:
         return False
-    return is_worse(baseline.better, judgement.measured, baseline.accepted)
+    return baseline.better.is_worse(judgement.measured, baseline.accepted)

@@ -22,6 +22,14 @@ class Better(str, Enum):
         """Return by how much a number is worse, as a part of the reference; negative: better."""
         return self.sign * (reference - measured) / reference
 
+    def changed(self, value: float, gain: float) -> float:
+        """Return a number that is better by this part of it; negative: worse."""
+        return value * (1 + self.sign * gain)
+
+    def is_worse(self, value: float, other: float) -> bool:
+        """Tell whether a number is worse than another."""
+        return self.sign * (value - other) < 0
+
     def worst(self, values: tuple[float, ...]) -> float:
         """Return the worst of some values."""
         return min(values) if self is Better.HIGHER else max(values)
