@@ -104,15 +104,16 @@ def test_every_measured_case_is_in_the_json(nights: Nights, workers: list[str]) 
         assert benchmark["stats"]["data"] == seconds
         assert benchmark["stats"]["rounds"] == 5
         extra = benchmark["extra_info"]
-        assert benchmark["stats"]["median"] * extra["throughput"] == pytest.approx(batch)
-        both = {"throughput", "speedup"}
+        throughput = extra["metrics"]["throughput"]
+        assert benchmark["stats"]["median"] * throughput["median"] == pytest.approx(batch)
         assert (extra["case"], extra["topology"], extra["cluster"]) == (case_id, topology, "local")
-        assert (extra["unit"], extra["estimator"]) == ("samples/s", "steady")
-        assert set(extra["accepted"]) == set(extra["verdict"]) == both
-        assert set(extra["reference"]) == both
-        assert extra["verdict"]["throughput"] == "pass"
-    assert benchmarks[TWO]["extra_info"]["speedup"] == pytest.approx(1.9, rel=0.05)
-    assert benchmarks[TWO]["extra_info"]["verdict"]["speedup"] == "pass"
+        assert (extra["global_batch"], extra["reference_topology"]) == (batch, "1n1g")
+        assert (throughput["unit"], extra["estimator"]) == ("samples/s", "steady")
+        assert throughput["verdict"] == "pass"
+    speedup = benchmarks[TWO]["extra_info"]["metrics"]["speedup"]
+    assert speedup["median"] == pytest.approx(1.9, rel=0.05)
+    assert speedup["efficiency_percent"] == pytest.approx(50 * speedup["median"])
+    assert speedup["verdict"] == "pass"
 
 
 def test_cases_that_are_launched_are_there_as_well(suite: Suite) -> None:

@@ -12,7 +12,8 @@ import results_makers as make
 from nights import Nights
 from trainers import TinySystem
 
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.github import StepSummary, annotation_lines
 from pytest_dlperf.reports.publish import Reports
@@ -257,8 +258,7 @@ def test_accepted_numbers_are_no_alarm() -> None:
     case = replace(
         case,
         judgements={
-            quantity: replace(judgement, recorded=True)
-            for quantity, judgement in case.judgements.items()
+            name: replace(judgement, recorded=True) for name, judgement in case.judgements.items()
         },
     )
     assert not list(annotation_lines([case]))
@@ -276,15 +276,8 @@ def test_a_bad_note_is_an_error() -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> None:
     case = make.unmeasured_case(CASE, Verdict.FAILED, f"50 % {text}\nnext: {text}")
-    case = replace(
-        case,
-        judgements={
-            **case.judgements,
-            Quantity.SPEEDUP: Judgement(
-                quantity=Quantity.SPEEDUP, verdict=Verdict.INVALID, reason=text
-            ),
-        },
-    )
+    speedup = Judgement(metric=SPEEDUP_METRIC, verdict=Verdict.INVALID, reason=text)
+    case = make.with_judgement(case, speedup)
 
     lines = list(annotation_lines([case]))
 

@@ -80,24 +80,34 @@ def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: li
     told = {name.removeprefix("dlperf."): value for name, value in throughput.items()}
     assert told.items() >= {
         "case": TWO, "system": "tiny-mlp", "framework": "tiny", "model": "mlp",
-        "precision": "fp32", "batch_per_device": "4", "topology": "1n2g", "nodes": "1",
-        "devices_per_node": "2",
-        "quantity": "throughput", "verdict": "regressed", "unit": "samples/s",
-        "estimator": "steady", "cluster": "local", "runs": "5", "rule": "tolerance",
-        "tolerance_percent": "5",
+        "precision": "fp32", "batch_per_replica": "4", "global_batch": "8", "topology": "1n2g",
+        "nodes": "1", "devices_per_node": "2", "metric": "throughput", "verdict": "regressed",
+        "estimator": "steady", "cluster": "local", "runs": "5",
+        "throughput.unit": "samples/s", "throughput.better": "higher",
+        "throughput.verdict": "regressed", "throughput.rule": "tolerance",
+        "throughput.tolerance_percent": "5",
     }.items()  # fmt: skip
     assert "options" not in told, "a case without options has none"
-    assert float(told["difference_percent"]) == pytest.approx(
-        (float(told["median"]) / float(told["reference"]) - 1) * 100
-    )
-    assert len(told["throughputs"].split()) == len(told["logs"].split(", ")) == 5
-    assert {"mean", "spread", "interval_percent", "min_detectable_percent"} <= told.keys()
+    of_metric = {
+        name.removeprefix("throughput."): value
+        for name, value in told.items()
+        if name.startswith("throughput.")
+    }
+    difference = 100 * (float(of_metric["median"]) / float(of_metric["reference"]) - 1)
+    assert float(of_metric["difference_percent"]) == pytest.approx(difference)
+    assert float(of_metric["loss_percent"]) == pytest.approx(-difference)
+    assert len(of_metric["values"].split()) == len(told["logs"].split(", ")) == 5
+    assert {"mean", "spread", "interval_percent", "min_detectable_percent"} <= of_metric.keys()
+    assert not any("speedup" in name for name in told), "it has a test of its own"
 
     speedup = properties(tests[f"test_speedup[{TWO}]"])
-    assert speedup["dlperf.quantity"] == "speedup"
-    assert float(speedup["dlperf.speedup"]) == pytest.approx(
-        float(speedup["dlperf.median"]) / float(speedup["dlperf.single_device_median"])
+    assert speedup["dlperf.metric"] == "speedup"
+    ratio = float(speedup["dlperf.speedup.median"])
+    assert ratio == pytest.approx(
+        float(of_metric["median"]) / float(speedup["dlperf.speedup.reference_median"])
     )
+    assert float(speedup["dlperf.speedup.efficiency_percent"]) == pytest.approx(50 * ratio)
+    assert len(speedup["dlperf.reference_logs"].split(", ")) == 5
 
 
 def test_both_views_of_a_difference_are_there_and_both_numbers(suite: Suite) -> None:
@@ -106,19 +116,20 @@ def test_both_views_of_a_difference_are_there_and_both_numbers(suite: Suite) -> 
     nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))
     night = nights.usual("tonight", runs=9, of_1n2g=0.94)
     told = properties(run(nights, *night)[f"test_throughput[{TWO}]"])
-    median, reference = float(told["dlperf.median"]), float(told["dlperf.reference"])
-    shown = float(told["dlperf.median_difference_percent"])
+    of_metric = {name.removeprefix("dlperf.throughput."): value for name, value in told.items()}
+    median, reference = float(of_metric["median"]), float(of_metric["reference"])
+    shown = float(of_metric["median_difference_percent"])
     assert shown == pytest.approx(100 * (median / reference - 1))
-    assert told["dlperf.reference"] != told["dlperf.accepted"]
-    assert float(told["dlperf.difference_percent"]) != pytest.approx(shown, abs=1e-6)
+    assert of_metric["reference"] != of_metric["accepted"]
+    assert float(of_metric["difference_percent"]) != pytest.approx(shown, abs=1e-6)
 
 
 def test_a_skipped_test_has_its_reason(nights: Nights) -> None:
     night = nights.night("tonight", {"1n1g": [400.0] * 3})
     told = properties(run(nights, *night)[f"test_throughput[{TWO}]"])
     assert told["dlperf.verdict"] == "skipped"
-    assert told["dlperf.reason"].startswith(f"no logs of {TWO}; ")
-    assert "dlperf.median" not in told
+    assert told["dlperf.throughput.reason"].startswith(f"no logs of {TWO}; ")
+    assert "dlperf.throughput.median" not in told
 
 
 @pytest.mark.parametrize("family", ["xunit1", "legacy"])
@@ -130,8 +141,10 @@ def test_properties_of_users_stay_and_ours_are_the_last_ones(nights: Nights, fam
     told = properties(tests[f"test_ends_badly[{ONE}]"])
     assert told["theirs"] == "3"
     assert told["dlperf.verdict"] == "failed"
-    assert "the end is broken" in told["dlperf.reason"]
-    assert "dlperf.difference_percent" not in told, "it belongs to a verdict that does not stand"
+    assert "the end is broken" in told["dlperf.throughput.reason"]
+    assert "dlperf.throughput.difference_percent" not in told, (
+        "it belongs to a verdict that does not stand"
+    )
 
 
 def test_what_is_printed_nowhere_breaks_no_xml(nights: Nights) -> None:
@@ -141,7 +154,7 @@ def test_what_is_printed_nowhere_breaks_no_xml(nights: Nights) -> None:
     tests = run(nights, *night, "-o", "junit_logging=all")
     told = properties(tests[f"test_begins_badly[{ONE}]"])
     assert told["dlperf.verdict"] == "failed"
-    assert r"\x00 \x1b[31m \u2028 <script> ]]>" in told["dlperf.reason"]
+    assert r"\x00 \x1b[31m \u2028 <script> ]]>" in told["dlperf.throughput.reason"]
 
 
 def test_a_crashed_worker_leaves_the_file_whole(nights: Nights) -> None:

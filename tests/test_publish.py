@@ -8,7 +8,6 @@ import pytest
 from nights import Nights
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Quantity
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.model.results import Results
@@ -135,7 +134,7 @@ def test_a_fault_at_each_test_is_noted_once() -> None:
 
     notes: list[Note] = []
     reports = Reports([Odd(), Team()], notes)
-    record = TestRecord(case=Case.parse("a-b-fp32-b1-1n1g"), quantity=Quantity.THROUGHPUT)
+    record = TestRecord(case=Case.from_id("a-b-fp32-b1-1n1g"), metric="throughput")
     given = TestStatus("passed", ".", "PASSED")
     for _ in range(3):
         assert reports.properties(record) == [("team", "b")]

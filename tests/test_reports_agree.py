@@ -35,30 +35,33 @@ def test_machine_readable_reports_have_one_word_for_a_number(suite: Suite) -> No
     }
     with closing(sqlite3.connect(suite.path / ".dlperf" / "history.sqlite3")) as history:
         history.row_factory = sqlite3.Row
-        rows = history.execute(
-            "SELECT * FROM measurements JOIN cases ON cases.id = measurements.case_id"
+        stored = history.execute(
+            "SELECT cases.name, metrics.* FROM metrics "
+            "JOIN measurements ON measurements.id = metrics.measurement_id "
+            "JOIN cases ON cases.id = measurements.case_id"
         ).fetchall()
-    stored = {row["name"]: row for row in rows}
-    assert {case["id"] for case in cases} == set(extras) == set(stored) == {ONE, TWO}
+    rows = {(row["name"], row["metric"]): row for row in stored}
+    assert {case["id"] for case in cases} == set(extras) == {ONE, TWO}
+    assert {(case["id"], name) for case in cases for name in case["metrics"]} == set(rows)
 
     for case in cases:
-        extra, row = extras[case["id"]], stored[case["id"]]
-        for quantity, prefix in (("throughput", ""), ("speedup", "speedup_")):
-            gate = case["gate"][quantity]
-            if gate is None:
-                continue
+        extra = extras[case["id"]]
+        for name, entry in case["metrics"].items():
+            gate, row = entry.pop("gate"), rows[case["id"], name]
+            del entry["baseline"]
+            assert entry == extra["metrics"][name]
             gate |= gate.pop("decision")
-            accepted, reference = gate["accepted"], gate["reference"]
-            assert accepted != reference, "sessions are pooled"
-            assert accepted == case["accepted"][quantity] == extra["accepted"][quantity]
-            assert reference == extra["reference"][quantity] == row[f"{prefix}reference"]
-            assert accepted == row["accepted" if quantity == "throughput" else "accepted_speedup"]
-            assert case["verdict"][quantity] == gate["verdict"] == extra["verdict"][quantity]
-            assert gate["verdict"] == row[f"{prefix}verdict"]
-            told = tests[f"test_{quantity}[{case['id']}]"]
-            assert told["dlperf.verdict"] == gate["verdict"]
-            for name in ("accepted", "reference", "difference_percent"):
-                assert float(str(told[f"dlperf.{name}"])) == pytest.approx(gate[name], rel=1e-9)
-            assert gate["difference_percent"] == row[f"{prefix}difference_percent"]
-        assert case["throughput"]["median"] == extra["throughput"] == row["median"]
-        assert case["speedup"] == extra["speedup"] == row["speedup"]
+            assert gate["accepted"] != gate["reference"], "sessions are pooled"
+            for key in ("unit", "better", "median", "accepted", "reference", "difference_percent"):
+                assert row[key] == entry[key]
+            told = tests[f"test_{name}[{case['id']}]"]
+            assert told["dlperf.verdict"] == told[f"dlperf.{name}.verdict"] == gate["verdict"]
+            assert gate["verdict"] == row["verdict"] == entry["verdict"]
+            for key, value in entry.items():
+                text = told.get(f"dlperf.{name}.{key}")
+                if isinstance(value, float):
+                    assert float(str(text)) == pytest.approx(
+                        value, rel=1e-3 if key == "spread" else 1e-9
+                    )
+                else:
+                    assert text == value

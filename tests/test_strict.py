@@ -30,7 +30,7 @@ def test_strict_fails_each_skipped_case_with_the_reason(suite: Suite, workers: l
     result.stdout.fnmatch_lines(
         ["skipped, which --dlperf-strict does not allow: *--dlperf-logs paddle-resnet50=DIR*"]
     )
-    verdicts = {case["verdict"]["throughput"] for case in results["cases"]}
+    verdicts = {case["metrics"]["throughput"]["verdict"] for case in results["cases"]}
     assert verdicts == {"skipped"}
 
 
@@ -74,7 +74,7 @@ def test_a_test_that_ends_with_an_error_has_a_verdict(suite: Suite, workers: lis
     )
     result, results = suite.judge("-k", "test_own and tiny and 1n1g", *workers, cluster="local")
     assert result.ret == 1
-    assert results["cases"][0]["verdict"]["throughput"] == "failed"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
 
 
 def test_a_measured_reference_is_not_a_measured_case(suite: Suite) -> None:
@@ -150,7 +150,7 @@ def test_a_failure_that_was_expected_is_red_only_when_strict(
 @pytest.mark.parametrize(
     "body",
     [
-        "dlperf_gate.throughput(dlperf_measure(dlperf_case.single_device))",
+        "dlperf_gate.throughput(dlperf_measure(dlperf_case.reference))",
         "dlperf_gate.speedup(measurement, measurement)",
     ],
 )
