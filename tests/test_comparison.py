@@ -7,16 +7,18 @@ import math
 import random
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from results_makers import EVEN, even_case, measured_case, session, unmeasured_case
+from results_makers import EVEN, MEMORY, even_case, measured_case, session, unmeasured_case
 
 from pytest_dlperf.command.compare import comparison_lines
 from pytest_dlperf.command.shell import Style
+from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, RunStatus
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import median
 from pytest_dlperf.reports.comparison import comparison_markdown, comparison_view, side_names
 from pytest_dlperf.reports.html.comparison import comparison_page
@@ -26,9 +28,10 @@ from pytest_dlperf.results.comparison import compare_results, ratio_error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.reports.comparison import CaseRow
+    from pytest_dlperf.reports.comparison import CaseRow, MetricView
 
 ONE = "paddle-resnet50-fp32-b128-1n1g"
 EIGHT = "paddle-resnet50-fp32-b128-1n8g"
@@ -67,8 +70,12 @@ class Shown:
     def html(self) -> str:
         return comparison_page(self.view)
 
-    def row(self, case_id: str) -> CaseRow:
-        [row] = [row for row in self.view.cases if row.case.case_id == case_id]
+    def by(self, name: str = "throughput") -> MetricView:
+        [view] = [view for view in self.view.metrics if view.name == name]
+        return view
+
+    def row(self, case_id: str, metric: str = "throughput") -> CaseRow:
+        [row] = [row for row in self.by(metric).cases if row.case.case_id == case_id]
         return row
 
     def match(self, *patterns: str) -> None:
@@ -88,15 +95,23 @@ def test_each_case_has_its_ratio_with_an_interval_and_a_word() -> None:
     )
 
     row = shown.row(ONE)
-    assert row.case.difference.value == "faster"
+    assert row.case.difference.value == "better"
     assert row.cells[:4] == ("5, 5", "350.00", "364.00", "1.040")
     low, high = map(float, row.cells[4].split(" to "))
     assert 1 < low < 1.04 < high < 1.06
     row = shown.row(EIGHT)
-    assert (row.case.difference.value, row.cells[3], row.cells[5]) == ("slower", "0.950", "0.900")
+    assert (row.case.difference.value, row.cells[3]) == ("worse", "0.950")
+    row = shown.row(EIGHT, "speedup")
+    assert (row.case.difference.value, row.cells[:4]) == (
+        "worse",
+        ("5, 5", "7.00", "6.30", "0.900"),
+    )
     assert shown.row(BERT).case.difference.value == "no difference seen"
-    assert shown.view.found == "3 cases compared: 1 faster, 1 slower, 1 no difference seen"
-    assert shown.view.mean == (
+    assert shown.view.found == (
+        "throughput: 1 better, 1 worse, 1 no difference seen; speedup: 1 worse"
+    )
+    assert shown.by().found == "3 cases compared: 1 better, 1 worse, 1 no difference seen"
+    assert shown.by().mean == (
         "B/A is 0.996 in the geometric mean of 3 cases, 95 % interval 0.989 to 1.003"
     )
 
@@ -111,7 +126,7 @@ def test_too_few_runs_have_no_interval(ours: int, theirs: int) -> None:
         "-",
     )
     assert "An interval needs 3 runs on both sides." in shown.view.remarks
-    assert shown.view.mean is None
+    assert shown.by().mean is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +160,7 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says(
     assert 930 <= held <= 995
 
 
-def test_a_case_that_was_not_measured_whole_is_never_faster() -> None:
+def test_a_case_that_was_not_measured_whole_is_never_better() -> None:
     """Neither with a broken run nor with a test that was lost with its worker."""
     lost = replace(at(9000.0, BERT), is_whole=False)
     shown = Shown(
@@ -155,7 +170,7 @@ def test_a_case_that_was_not_measured_whole_is_never_faster() -> None:
     row = shown.row(EIGHT)
     assert (row.case.difference.value, row.cells[0]) == ("broken runs", "5, 5 of 6")
     assert shown.row(BERT).case.difference.value == "broken runs"
-    mean = shown.comparison.mean_ratio
+    mean = shown.comparison.metrics[0].mean_ratio
     assert mean is not None
     assert mean.cases == 1
 
@@ -171,10 +186,10 @@ def test_what_cannot_be_compared_is_listed_with_what_each_side_says() -> None:
             at(9.0, arcface),
         ),
     )
-    assert shown.view.found == "1 case compared: 1 no difference seen"
+    assert shown.view.found == "throughput: 1 no difference seen"
     assert shown.view.not_compared == (
         ("1 case not compared (A: measured, B: skipped)", (EIGHT,)),
-        ("1 case not compared (A: in images/s, B: in sentences/s)", (BERT,)),
+        ("1 case not compared by throughput (A: in images/s, B: in sentences/s)", (BERT,)),
         ("1 case only in A", (OPTIONS,)),
         ("1 case only in B", (arcface,)),
     )
@@ -210,9 +225,9 @@ def test_what_else_differs_is_listed() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "said"),
     [
-        ((1e-320,) * 3, (1e308,) * 3, "A: measured, B: measured"),
-        ((1e308,) * 3, (1e-320,) * 3, "A: measured, B: measured"),
-        ((0.0,) * 3, (1.0,) * 3, "A: pass, B: measured"),
+        ((1e-320,) * 3, (1e308,) * 3, "A: 1e-320, B: 1e+308"),
+        ((1e308,) * 3, (1e-320,) * 3, "A: 1e+308, B: 1e-320"),
+        ((0.0,) * 3, (1.0,) * 3, "A: 0, B: 1"),
     ],
 )
 def test_runs_that_no_ratio_can_be_made_of_are_left_out(
@@ -223,7 +238,7 @@ def test_runs_that_no_ratio_can_be_made_of_are_left_out(
         session(measured_case(ONE, *ours), at(5.0, EIGHT)),
         session(measured_case(ONE, *theirs), at(6.0, EIGHT)),
     )
-    assert shown.view.not_compared == ((f"1 case not compared ({said})", (ONE,)),)
+    assert shown.view.not_compared == ((f"1 case not compared by throughput ({said})", (ONE,)),)
     assert shown.row(EIGHT).cells[3] == "1.200"
     assert not re.search(r"\b(inf|nan)\b", shown.terminal)
 
@@ -252,20 +267,91 @@ def test_cases_of_a_training_stand_in_a_row_in_the_order_of_their_devices() -> N
         session(*(at(350.0, case_id) for case_id in ids)),
         session(*(at(350.0, case_id) for case_id in reversed(ids))),
     )
-    in_order = [row.case.case_id for row in shown.view.cases]
+    in_order = [row.case.case_id for row in shown.by().cases]
     assert in_order == [ids[3], ONE, EIGHT, ids[0], ids[5], BERT]
 
 
-def test_slower_cases_are_named_the_slowest_first() -> None:
+def test_worse_cases_are_named_the_worst_first() -> None:
     four = EIGHT.replace("1n8g", "4n8g")
     shown = Shown(
         session(at(1.0), at(1.0, EIGHT), at(1.0, four), at(1.0, BERT, runs=2)),
         session(at(0.9), at(1.2, EIGHT), at(0.8, four), at(0.1, BERT, runs=2)),
     )
-    assert [row.case.case_id for row in shown.view.slower] == [four, ONE]
+    assert [row.case.case_id for row in shown.by().worse] == [four, ONE]
     for text in (shown.terminal, shown.markdown, shown.html):
-        told = re.split("slower, the slowest first", text, flags=re.IGNORECASE)[1]
+        told = re.split("worse, the worst first", text, flags=re.IGNORECASE)[1]
         assert told.index("0.800 (") < told.index("0.900 (")
+
+
+# ------------------------------------------------------------------------- which metric
+
+
+def with_memory(level: float, metric: Metric = MEMORY) -> Results:
+    memory = {metric: [level * one for one in EVEN]}
+    return session(measured_case(ONE, *(350.0 * one for one in EVEN), more=memory))
+
+
+@pytest.mark.parametrize(
+    ("better", "difference"),
+    [(Better.LOWER, "worse"), (Better.HIGHER, "better"), (None, "different")],
+)
+def test_each_metric_is_compared_in_its_direction(better: Better | None, difference: str) -> None:
+    metric = replace(MEMORY, better=better)
+    shown = Shown(with_memory(9000.0, metric), with_memory(9540.0, metric))
+    row = shown.row(ONE, "peak_memory")
+    assert row.cells[1:4] == ("9000", "9540", "1.060")
+    assert row.case.difference.value == difference
+    assert shown.row(ONE).case.difference.value == "no difference seen"
+    assert shown.by("peak_memory").worse == ((row,) if difference == "worse" else ())
+    assert shown.view.found == (f"throughput: 1 no difference seen; peak_memory: 1 {difference}")
+    for text in (shown.terminal, shown.markdown, shown.html):
+        for words in ("peak_memory", "9540", "1.060", "MB", shown.by("peak_memory").direction):
+            assert words in text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"unit": "GiB"}, "A: in MB, B: in GiB"),
+        ({"better": Better.HIGHER}, "A: better is lower, B: better is higher"),
+        ({"better": None}, "A: better is lower, B: better is neither"),
+    ],
+)
+def test_a_metric_that_means_something_else_is_refused_and_the_others_are_compared(
+    change: dict[str, Any], said: str
+) -> None:
+    shown = Shown(with_memory(9000.0), with_memory(9000.0, replace(MEMORY, **change)))
+    assert shown.view.not_compared == ((f"1 case not compared by peak_memory ({said})", (ONE,)),)
+    assert [metric.name for metric in shown.view.metrics] == ["throughput"]
+
+
+def test_a_metric_that_one_side_lacks_is_told() -> None:
+    shown = Shown(with_memory(9000.0), session(at(350.0)))
+    assert shown.view.not_compared == (("1 case without peak_memory in B", (ONE,)),)
+    shown = Shown(session(at(350.0)), with_memory(9000.0))
+    assert shown.view.not_compared == (("1 case without peak_memory in A", (ONE,)),)
+
+
+def test_speedups_over_other_references_are_not_compared() -> None:
+    one = at(2600.0, EIGHT, speedup=7.0)
+    other = replace(one, case=replace(one.case, reference_topology=Topology(1, 4)))
+    shown = Shown(session(one), session(other))
+    assert shown.view.not_compared == (
+        ("1 case not compared by speedup (A: over 1n1g, B: over 1n4g)", (EIGHT,)),
+    )
+
+
+def test_the_worst_of_a_metric_of_which_less_is_better_is_the_largest() -> None:
+    def side(*levels: float) -> Results:
+        return session(
+            *(
+                measured_case(case, *([1.0] * 5), more={MEMORY: [level * one for one in EVEN]})
+                for case, level in zip((ONE, EIGHT, BERT), levels, strict=True)
+            )
+        )
+
+    shown = Shown(side(100.0, 100.0, 100.0), side(110.0, 130.0, 90.0))
+    assert [row.case.case_id for row in shown.by("peak_memory").worse] == [EIGHT, ONE]
 
 
 # -------------------------------------------------------------------- the geometric mean
@@ -299,7 +385,7 @@ def test_the_interval_of_the_mean_holds_the_true_one_as_often_as_it_says(
     held = 0
     for _ in range(300):
         sides = [side(*one) for one in zip(deviations, counts, "ab", strict=True)]
-        mean = compare_results(*sides).mean_ratio
+        mean = compare_results(*sides).metrics[0].mean_ratio
         assert mean is not None
         assert mean.cases == cases
         held += mean.interval[0] <= 1 <= mean.interval[1]
@@ -309,7 +395,7 @@ def test_the_interval_of_the_mean_holds_the_true_one_as_often_as_it_says(
 def test_the_mean_is_of_cases_with_an_interval() -> None:
     first = session(at(1.0), at(1.0, EIGHT), at(1.0, BERT, runs=2))
     second = session(at(1.1), at(1.1, EIGHT), at(9.0, BERT, runs=2))
-    view = Shown(first, second).view
+    view = Shown(first, second).by()
     assert re.fullmatch(
         r"B/A is 1\.100 in the geometric mean of 2 cases, 95 % interval 1\.0\d\d to 1\.1\d\d",
         view.mean or "",
@@ -326,7 +412,7 @@ def test_the_least_number_of_runs_is_one_number(monkeypatch: pytest.MonkeyPatch)
 
 def test_runs_that_agree_on_nothing_have_an_endless_interval() -> None:
     shown = Shown(session(measured_case(ONE, 1e-59, 1e-59, 1e59)), session(at(1.0)))
-    [case] = shown.comparison.cases
+    [case] = shown.comparison.metrics[0].cases
     assert case.interval is not None
     assert case.interval[1] / case.ratio >= 1e59
 
@@ -347,7 +433,7 @@ def test_runs_that_agree_on_nothing_have_an_endless_interval() -> None:
         ),
         (
             session(unmeasured_case(ONE, Verdict.SKIPPED, "no hosts")),
-            f"A and B have no case that can be compared: {ONE} (",
+            f"A and B have no case that can be compared: {ONE} not compared (",
         ),
     ],
 )
@@ -455,7 +541,7 @@ def test_it_is_readable_at_80_columns_and_a_table_where_there_is_room(
     assert "\033" not in shown.terminal
 
     monkeypatch.setenv("COLUMNS", "160")
-    [line] = [line for line in shown.lines if line.startswith(BERT)]
+    [line, _] = [line for line in shown.lines if line.startswith(BERT)]
     assert line.endswith("no difference seen")
 
 
@@ -475,7 +561,7 @@ def test_names_that_look_like_markup_are_shown_and_do_nothing() -> None:
         assert "\x1b" not in text
         assert "script" in text
     rows = [line for line in shown.markdown.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows} == {10, 4}
+    assert {line.count("|") for line in rows} == {9, 4}
     assert "\n# heading" not in shown.markdown
 
 

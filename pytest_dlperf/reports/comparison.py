@@ -202,7 +202,8 @@ def _case_row(case: ComparedCase) -> CaseRow:
 
 def _runs(side: Side) -> str:
     """Count the runs that count, among broken ones: ``4 of 5``."""
-    return f"{side.runs} of {side.runs + side.broken}" if side.broken else str(side.runs)
+    count = len(side.numbers)
+    return f"{count} of {count + side.broken}" if side.broken else str(count)
 
 
 def _ratio(value: float) -> str:

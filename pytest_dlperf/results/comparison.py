@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.metric import SPEEDUP_METRIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.model.metric import Better, Metric
-    from pytest_dlperf.model.records import CaseResult, MetricResult
+    from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
 
 MIN_RUNS: Final = 3
@@ -46,11 +47,16 @@ class Difference(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A metric of a case on one side: its median over so many runs, beside the broken ones."""
+    """A metric of a case on one side.
 
+    ``numbers`` are those of the runs; of a ratio, those that are divided.
+    """
+
+    metric: Metric
     median: float
-    runs: int
+    numbers: tuple[float, ...]
     broken: int
+    """How many runs are broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +64,17 @@ class ComparedCase:
     """One metric of one case that both sides have."""
 
     case_id: str
-    metric: Metric
     first: Side
     second: Side
     is_whole: bool
     """Whether no run of either side is broken, and no test of it was lost with its worker."""
     error: StandardError | None
     """Of the ratio on the scale of logarithms; ``None`` with too few runs on either side."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, of one meaning on both sides."""
+        return self.first.metric
 
     @property
     def ratio(self) -> float:
@@ -221,20 +231,40 @@ def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | str
         ours, theirs = (side or "measured" for side in missing)
         yield f"not compared (A: {ours}, B: {theirs})"
         return
-    first, second = one.metrics(), other.metrics()
+    first, second = _metrics(one), _metrics(other)
     for name in dict.fromkeys([*first, *second]):
-        a, b = first.get(name), second.get(name)
-        has_a, has_b = (side is not None and side.median is not None for side in (a, b))
-        if a is None or b is None or not (has_a and has_b):
-            if has_a or has_b:
-                yield f"without {name} in {'B' if has_a else 'A'}"
-            continue
-        yield _of_metric(a, b, one, other)
+        a, b = _side(one, first.get(name)), _side(other, second.get(name))
+        if a is not None and b is not None:
+            yield _of_metric(one, a, other, b)
+        elif a is not None or b is not None:
+            yield f"without {name} in {'B' if b is None else 'A'}"
 
 
-def _of_metric(
-    a: MetricResult, b: MetricResult, one: CaseResult, other: CaseResult
-) -> ComparedCase | str:
+def _metrics(result: CaseResult) -> dict[str, Metric]:
+    """Name what a case may have: what its runs are measured by, and the speedup."""
+    measured = result.measurement.metrics if result.measurement else ()
+    known = {metric.name: metric for metric in measured}
+    return {**known, SPEEDUP_METRIC.name: SPEEDUP_METRIC} if result.case.is_scaled else known
+
+
+def _side(result: CaseResult, metric: Metric | None) -> Side | None:
+    """Give what a side has of a metric; ``None`` without a number."""
+    measurement = result.measurement
+    if metric is None or measurement is None:
+        return None
+    samples = measurement.samples(metric.ratio_of or metric.name)
+    median = samples.median if metric.ratio_of is None else result.speedup
+    if median is None:
+        return None
+    return Side(
+        metric=metric,
+        median=median,
+        numbers=samples.values,
+        broken=len(measurement.broken_runs),
+    )
+
+
+def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> ComparedCase | str:
     """Compare one metric that both sides have, or say why that cannot be."""
     name = a.metric.name
     differences = [
@@ -247,42 +277,21 @@ def _of_metric(
     for what, ours, theirs in differences:
         if ours != theirs:
             return f"not compared by {name} (A: {what} {ours}, B: {what} {theirs})"
-    sides = [_side(a, one), _side(b, other)]
     # A very slow run has, rounded as published, a throughput of 0.00.
-    if not _has_ratio(*sides) or min(_numbers(a, one) + _numbers(b, other)) <= 0:
-        ours, theirs = (f"{side.median:.4g}" for side in sides)
-        return f"not compared by {name} (A: {ours}, B: {theirs})"
-    broken = sides[0].broken or sides[1].broken
+    ratio = b.median / a.median if min(a.numbers + b.numbers) > 0 else 0.0
+    if not 0 < ratio < math.inf:
+        return f"not compared by {name} (A: {a.median:.4g}, B: {b.median:.4g})"
     return ComparedCase(
         case_id=one.case.id,
-        metric=a.metric,
-        first=sides[0],
-        second=sides[1],
-        is_whole=one.is_whole and other.is_whole and not broken,
+        first=a,
+        second=b,
+        is_whole=one.is_whole and other.is_whole and not (a.broken or b.broken),
         error=_error(a.metric, one, other),
     )
 
 
 def _direction(metric: Metric) -> str:
     return metric.better.value if metric.better else "neither"
-
-
-def _side(found: MetricResult, result: CaseResult) -> Side:
-    broken = result.measurement.broken_runs if result.measurement else ()
-    return Side(median=found.median or 0.0, runs=len(_numbers(found, result)), broken=len(broken))
-
-
-def _numbers(found: MetricResult, result: CaseResult) -> tuple[float, ...]:
-    """Give the numbers of the runs; of a ratio, those that are divided."""
-    name = found.metric.ratio_of or found.metric.name
-    return result.measurement.samples(name).values if result.measurement else ()
-
-
-def _has_ratio(first: Side, second: Side) -> bool:
-    if min(first.median, second.median) <= 0:
-        return False
-    ratio = second.median / first.median
-    return 0 < ratio < math.inf
 
 
 def _error(metric: Metric, one: CaseResult, other: CaseResult) -> StandardError | None:
