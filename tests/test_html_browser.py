@@ -117,7 +117,6 @@ def test_sorts_by_what_is_lost_with_what_is_absent_last(chromium: Browser, page_
         values = cells.evaluate_all(gains)
         known = [float(value) for value in values if value]
         assert known == sorted(known)
-        assert cells.first.locator(".diff").inner_text() == "-6.4 %"
         absent = len(values) - len(known)
         assert absent > 2
         assert values[-absent:] == [""] * absent

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.records import CaseResult, MetricResult
 
+AS_BEFORE: Final = "for the same reason"
 _NOT_JUDGED: Final = badge_of(CaseStatus.NOT_JUDGED)
 _DIRECTIONS: Final = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better"}
 
@@ -57,6 +58,11 @@ class MetricView:
     history: HistoryChart | None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is bad, and that is not told already."""
+        return self.badge.is_bad and self.reason != AS_BEFORE
+
+    @property
     def told(self) -> str:
         """What stands beside the number: the difference, or the verdict where there is none."""
         return self.word if self.gain_percent is None else self.difference
@@ -74,7 +80,7 @@ def metric_views(
     before = ""
     for number, (metric, known) in enumerate(result.metrics().items()):
         judged, past = known.judgement, histories.get(metric)
-        loss = judged.loss_percent if judged is not None else None
+        difference, better = difference_percent(judged), known.metric.better
         reason = (judged.reason or "") if judged is not None else ""
         unit = known.metric.unit
         yield MetricView(
@@ -85,10 +91,10 @@ def metric_views(
             median=numbers.written(known.median, unit),
             amount=numbers.amount(known.median, unit),
             reference=numbers.written(known.reference, unit),
-            difference=numbers.signed_percent(difference_percent(judged)),
-            gain_percent=None if loss is None else -loss,
+            difference=numbers.signed_percent(difference),
+            gain_percent=better.sign * difference if better and difference is not None else None,
             sees=numbers.detectable_loss(judged.min_detectable_percent if judged else None),
-            reason="for the same reason" if reason and reason == before else reason,
+            reason=AS_BEFORE if reason and reason == before else reason,
             facts=tuple(_facts(known, result)),
             notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
             chart=runs_chart(result, known),

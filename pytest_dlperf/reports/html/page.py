@@ -111,9 +111,13 @@ def _changes(histories: Mapping[str, Mapping[str, CaseHistory]], started: str) -
 
 def _drift(histories: Mapping[str, Mapping[str, CaseHistory]]) -> Iterator[str]:
     for case_id, by_metric in histories.items():
-        for name, history in by_metric.items():
-            if history.drift is not None:
-                yield f"{case_id}: {name} {history_words.drift(history.drift)}"
+        drifts = [
+            f"{name} {history_words.drift(history.drift)}"
+            for name, history in by_metric.items()
+            if history.drift is not None
+        ]
+        if drifts:
+            yield f"{case_id}: {'; '.join(drifts)}"
 
 
 def _style(results: Results) -> str:
