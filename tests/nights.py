@@ -33,10 +33,18 @@ class Nights:
         TinySystem(suite, topologies=topologies)
         self._topologies = topologies
 
-    def night(self, name: str, runs: Mapping[str, Sequence[float]]) -> list[str]:
+    def declare(self, metrics: str) -> None:
+        """Have the system declare metrics, as the text of a system file."""
+        file = self.suite.path / "bench_tests" / "systems" / "own.yaml"
+        text, cases, rest = file.read_text(encoding="utf-8").partition("\ncases:")
+        text = text.partition("\nmetrics:")[0]
+        file.write_text(f"{text}\nmetrics:\n{metrics}{cases}{rest}", encoding="utf-8")
+
+    def night(self, name: str, runs: Mapping[str, Sequence[float]], printed: str = "") -> list[str]:
         """Write the logs of a night and give the arguments that judge them.
 
-        ``runs`` are the throughputs of the runs by topology, in samples/s.
+        ``runs`` are the throughputs of the runs by topology, in samples/s; ``printed`` stands in
+        front of each log.
         """
         folder = self.suite.path / "nights" / name
         for topology, throughputs in runs.items():
@@ -45,12 +53,13 @@ class Nights:
                 times = [BATCH * world_size / throughput] * STEPS
                 log = folder / topology / f"mlp_b{BATCH}_fp32_{number}.log"
                 log.parent.mkdir(parents=True, exist_ok=True)
-                log.write_text(log_makers.dlperf([times] * world_size), encoding="utf-8")
+                text = log_makers.dlperf([times] * world_size)
+                log.write_text(printed + text, encoding="utf-8")
         return ["-k", "tiny", "--dlperf-logs", f"{SYSTEM}={folder}"]
 
-    def usual(self, name: str, *, runs: int = 5, **factors: float) -> list[str]:
+    def usual(self, name: str, *, runs: int = 5, printed: str = "", **factors: float) -> list[str]:
         """The arguments that judge a night at the usual level, or at so many times it."""
-        return self.night(name, self.numbers(name, runs=runs, **factors))
+        return self.night(name, self.numbers(name, runs=runs, **factors), printed)
 
     def numbers(self, name: str, *, runs: int = 5, **factors: float) -> dict[str, list[float]]:
         """The throughputs of such a night; runs differ by about 1 %."""

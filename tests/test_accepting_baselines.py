@@ -149,7 +149,7 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
     few, results = suite.judge(*nights.usual("fourth"), EXTEND, cluster="local")
 
     assert few.ret == 0
-    assert results["cases"][0]["gate"]["throughput"]["decision"]["rule"] == "tolerance"
+    assert results["cases"][0]["metrics"]["throughput"]["gate"]["decision"]["rule"] == "tolerance"
     few.stdout.fnmatch_lines(["added this session's runs to the baselines of 2 cases in *"])
     assert levels(nights) == accepted
     assert [len(entry["throughput"]["sessions"]) for entry in entries(nights).values()] == [3, 3]
@@ -158,8 +158,8 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
     usual, results = suite.judge(*nights.usual("usual"), cluster="local")
     assert usual.ret == 0
     for case in results["cases"]:
-        assert case["gate"]["throughput"]["decision"]["rule"] == "sequential"
-        assert 2 <= case["gate"]["throughput"]["decision"]["min_detectable_percent"] < 4
+        assert case["metrics"]["throughput"]["gate"]["decision"]["rule"] == "sequential"
+        assert 2 <= case["metrics"]["throughput"]["gate"]["decision"]["min_detectable_percent"] < 4
         assert [run["run"] for run in case["runs"]] == [1, 2, 3]
         assert case["available_runs"] == 5
     usual.stdout.fnmatch_lines(["    3 of 5 logs were read: they decide"])
@@ -172,9 +172,11 @@ def test_a_loss_is_seen_that_the_tolerance_would_let_pass(suite: Suite) -> None:
     slow, results = suite.judge(*nights.usual("slow", runs=9, of_1n2g=0.96), cluster="local")
 
     assert slow.ret == 1
-    verdicts = {case["topology"]: case["verdict"]["throughput"] for case in results["cases"]}
+    verdicts = {
+        case["topology"]: case["metrics"]["throughput"]["verdict"] for case in results["cases"]
+    }
     assert verdicts == {"1n1g": "pass", "1n2g": "regressed"}
-    slow.stdout.fnmatch_lines(["  gate       sequential: sees a drop of * 9 times out of 10"])
+    slow.stdout.fnmatch_lines(["  gate       sequential: sees a loss of * 9 times out of 10"])
 
 
 def test_the_table_shows_the_number_that_the_difference_is_taken_from(suite: Suite) -> None:
@@ -183,10 +185,10 @@ def test_the_table_shows_the_number_that_the_difference_is_taken_from(suite: Sui
 
     result, results = suite.judge(*nights.usual("usual", of_1n1g=1.04), cluster="local")
 
-    gate = results["cases"][0]["gate"]["throughput"]
+    gate = results["cases"][0]["metrics"]["throughput"]["gate"]
     shown = f"{gate['decision']['reference']:.2f}"
     row = next(line for line in result.outlines if shown in line)
-    median = results["cases"][0]["throughput"]["median"]
+    median = results["cases"][0]["metrics"]["throughput"]["median"]
     assert f"{100 * (median / gate['decision']['reference'] - 1):+.1f} %" in row
 
 
@@ -332,8 +334,8 @@ def test_the_results_file_tells_what_was_accepted(suite: Suite) -> None:
     assert change["old"] == pytest.approx(400, rel=0.02)
     assert change["new"] == pytest.approx(480, rel=0.02)
     (case,) = results["cases"]
-    assert case["verdict"]["throughput"] == "improved"
-    assert case["gate"]["throughput"]["recorded"] is True
+    assert case["metrics"]["throughput"]["verdict"] == "improved"
+    assert case["metrics"]["throughput"]["gate"]["recorded"] is True
 
 
 def test_another_rule_adds_nothing_that_the_usual_one_calls_slower(suite: Suite) -> None:

@@ -150,5 +150,5 @@ def test_a_case_whose_test_was_lost_is_not_recorded(suite: Suite) -> None:
     assert list(accepted(suite)) == ["1n1g"]
     [lost] = [case for case in results["cases"] if case["topology"] == "1n2g"]
     assert lost["whole"] is False
-    assert lost["gate"]["throughput"]["recorded"] is False
-    assert lost["verdict"]["throughput"] == "no_baseline"
+    assert lost["metrics"]["throughput"]["gate"]["recorded"] is False
+    assert lost["metrics"]["throughput"]["verdict"] == "no_baseline"

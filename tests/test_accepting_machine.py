@@ -77,14 +77,14 @@ def test_another_machine_has_no_baseline_and_both_are_named(suite: Suite) -> Non
     result, results = suite.judge(*SELECT, cluster="local")
 
     assert result.ret == 1
-    assert results["cases"][0]["verdict"]["throughput"] == "no_baseline"
+    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "no_baseline"
     device = results["cases"][0]["fingerprint"]["machine"]["device"]
     result.stdout.fnmatch_lines(["no_baseline: throughput of *", f"*{device}*Abacus 3000*"])
     # What could not be held against tonight stands nowhere beside it.
-    assert results["cases"][0]["accepted"] is None
-    assert "Abacus 3000" in results["cases"][0]["gate"]["throughput"]["reason"]
-    head = next(line for line in result.outlines if re.match("case +median", line))
-    assert "baseline" not in head
+    assert results["cases"][0]["metrics"]["throughput"]["accepted"] is None
+    assert "Abacus 3000" in results["cases"][0]["metrics"]["throughput"]["reason"]
+    head = next(line for line in result.outlines if re.match("case +metric", line))
+    assert "reference" not in head
 
 
 def test_a_number_of_another_machine_is_replaced_only_by_an_update(suite: Suite) -> None:

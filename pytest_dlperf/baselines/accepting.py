@@ -79,7 +79,7 @@ def changes_of(
         baselines = baselines_of(result.case)
         acceptance: Acceptance | None = None
         refused: set[Refusal] = set()
-        for judgement in result.judgements.values():
+        for judgement in _in_order(result):
             terms = terms_of(result.case, judgement.metric)
             judged = _Judged(result, measurement, judgement, baselines, terms)
             kind = judged.kind(extends=settings.extend_baselines)
@@ -94,6 +94,11 @@ def changes_of(
                 # The digest of the logs is the same for all metrics of a case, and takes time.
                 acceptance = acceptance or _acceptance(measurement, provenance)
                 yield judged.change(kind, provenance.at, acceptance)
+
+
+def _in_order(result: CaseResult) -> list[Judgement]:
+    """Give the judgements in the order of the system's metrics, in which they are written."""
+    return [one.judgement for one in result.metrics().values() if one.judgement is not None]
 
 
 @dataclass(frozen=True, slots=True)

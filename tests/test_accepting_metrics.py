@@ -1,0 +1,179 @@
+"""Metrics of one case through the command line: accepted together, one by one, or not at all."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from nights import Nights
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+pytestmark = pytest.mark.slow
+
+CREATE, UPDATE, EXTEND = (f"--dlperf-{word}-baselines" for word in ("create", "update", "extend"))
+METRICS = """\
+  peak_memory: {record: 'max allocated: (?P<value>[0-9.]+) MB', over: run, unit: MB, better: lower}
+  loss: {record: 'loss=(?P<value>[0-9.]+)'}
+"""
+JUDGED = ["throughput", "speedup", "peak_memory"]
+
+
+@pytest.fixture
+def nights(suite: Suite) -> Nights:
+    """Nights of a system that judges its memory too, and looks at its loss."""
+    made = Nights(suite)
+    made.declare(METRICS)
+    return made
+
+
+def memory(megabytes: float) -> str:
+    """What a log says of it."""
+    return f"max allocated: {megabytes} MB\n"
+
+
+def entries(nights: Nights) -> dict[str, dict[str, Any]]:
+    return dict(yaml.safe_load(nights.text)["entries"]["fp32-b4"])
+
+
+def accepted(nights: Nights, topology: str = "1n2g") -> dict[str, float]:
+    """The numbers by metric."""
+    entry = entries(nights)[topology]
+    return {name: entry[name]["accepted"] for name in JUDGED if name in entry}
+
+
+def test_metrics_are_recorded_together_and_say_once_where_they_come_from(
+    suite: Suite, nights: Nights, workers: list[str]
+) -> None:
+    result = suite.run(*nights.usual("first", printed=memory(1000)), CREATE, *workers)
+
+    assert result.ret == 0
+    assert yaml.safe_load(nights.text)["metrics"] == {
+        "throughput": {"unit": "samples/s", "better": "higher"},
+        "speedup": {"unit": "x", "better": "higher"},
+        "peak_memory": {"unit": "MB", "better": "lower"},
+    }
+    both = entries(nights)
+    assert [list(entry) for entry in both.values()] == [
+        ["throughput", "peak_memory", "acceptance", "recorded"],
+        ["throughput", "speedup", "peak_memory", "acceptance", "recorded"],
+    ]
+    assert both["1n2g"]["peak_memory"] == {
+        "accepted": 1000.0,
+        "runs": dict.fromkeys(range(1, 6), 1000.0),
+    }
+    assert both["1n2g"]["speedup"]["over"] == both["1n1g"]["throughput"]["accepted"]
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [["--dlperf-metric", "peak_memory"], ["-k", "tiny and peak_memory"]],
+    ids=["option", "name"],
+)
+def test_one_metric_is_accepted_alone(suite: Suite, nights: Nights, chosen: list[str]) -> None:
+    suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
+    before, text = accepted(nights), nights.text
+    better = nights.usual("better", of_1n2g=1.3, printed=memory(800))
+
+    result = suite.run(*better, UPDATE, *chosen)
+
+    assert result.ret == 0
+    after = accepted(nights)
+    assert after == {**before, "peak_memory": 800.0}
+    entry = entries(nights)["1n2g"]
+    assert entry["peak_memory"]["acceptance"]["at"] >= entry["acceptance"]["at"]
+    gone = [line for line in text.splitlines() if line not in nights.text.splitlines()]
+    assert all("1000.0" in line for line in gone)
+
+
+def test_a_metric_of_which_less_is_better_needs_a_reason_for_more(
+    suite: Suite, nights: Nights
+) -> None:
+    suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
+    before = nights.text
+    more = nights.usual("more", printed=memory(1100))
+
+    refused = suite.run(*more, UPDATE)
+    assert refused.ret == 1
+    refused.stdout.fnmatch_lines(
+        ["regressed: peak_memory of *", "*not accepted: a worse number needs --dlperf-reason*"]
+    )
+    assert nights.text == before
+
+    assert suite.run(*more, UPDATE, "--dlperf-reason", "larger buckets").ret == 0
+    assert accepted(nights)["peak_memory"] == 1100.0
+    assert suite.run(*more).ret == 0
+
+
+def test_what_one_metric_lost_keeps_the_others_of_its_runs_from_being_accepted(
+    suite: Suite, nights: Nights
+) -> None:
+    suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
+    before = nights.text
+    mixed = nights.usual("mixed", of_1n1g=1.3, of_1n2g=1.3, printed=memory(1100))
+
+    refused = suite.run(*mixed, UPDATE)
+    assert refused.ret == 1
+    told = [line for line in refused.outlines if "stays as it is: a part of the case" in line]
+    assert len(told) == 2
+    assert nights.text == before
+
+    # Whoever asks for one metric alone has decided.
+    assert suite.run(*mixed, UPDATE, "--dlperf-metric", "throughput").ret == 0
+    assert accepted(nights)["throughput"] > 900
+    assert accepted(nights)["peak_memory"] == 1000.0
+
+
+def test_a_metric_that_is_declared_later_joins_the_entries(suite: Suite, nights: Nights) -> None:
+    nights.declare("  loss: {record: 'loss=(?P<value>[0-9.]+)'}\n")
+    first = nights.usual("first", printed=memory(1000))
+    suite.run(*first, CREATE)
+    before = accepted(nights)
+    nights.declare(METRICS)
+
+    assert suite.run(*first).ret == 1
+    assert suite.run(*first, CREATE).ret == 0
+
+    assert accepted(nights) == {**before, "peak_memory": 1000.0}
+    assert suite.run(*first).ret == 0
+
+
+def test_a_session_adds_the_runs_of_each_metric(suite: Suite, nights: Nights) -> None:
+    suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
+    before = accepted(nights)
+
+    assert suite.run(*nights.usual("second", printed=memory(1001)), EXTEND).ret == 0
+
+    assert accepted(nights) == before
+    entry = entries(nights)["1n2g"]
+    [of_memory] = entry["peak_memory"]["sessions"]
+    [of_speed] = entry["throughput"]["sessions"]
+    assert of_memory == {"at": of_speed["at"], "runs": [1001.0] * 5}
+    assert len(of_speed["runs"]) == 5
+    # A ratio has no runs of its own.
+    assert set(entry["speedup"]) == {"accepted", "over"}
+
+
+def test_a_metric_of_another_unit_is_compared_with_nothing_and_replaces_nothing(
+    suite: Suite, nights: Nights
+) -> None:
+    first = nights.usual("first", printed=memory(1000))
+    suite.run(*first, CREATE)
+    before = nights.text
+    nights.declare(METRICS.replace("unit: MB", "unit: GB, printed_in: MB"))
+
+    for option in ([], [UPDATE]):
+        result = suite.run(*first, "--dlperf-metric", "peak_memory", *option)
+        assert result.ret == 1
+        assert re.search(r"tiny-mlp\.yaml:\d+ has .*unit.* 'MB'", result.stdout.str())
+        assert nights.text == before
+
+
+def test_a_number_of_nothing_is_no_baseline(suite: Suite, nights: Nights) -> None:
+    result = suite.run(*nights.usual("first", printed=memory(0)), CREATE)
+
+    assert result.ret == 1
+    assert "peak_memory" not in (nights.text if nights.file.exists() else "")
