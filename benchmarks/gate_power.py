@@ -349,9 +349,7 @@ def confirmed_in_turn(  # noqa: PLR0913, PLR0917 - a night has so many sides
     )
     runs = ControlRuns(interleaved=(InterleavedRuns(candidate=candidate, control=control),))
     # Both arms are whole, so what would be said without them is not asked for.
-    return confirm(
-        judgement, runs, [baseline], min_loss_percent=gate.floor, alone=Verdict.REGRESSED
-    )
+    return confirm(judgement, runs, [baseline], min_loss_percent=gate.floor, alone=judgement)
 
 
 def nights(

@@ -52,8 +52,7 @@ def confirm_by(
 ) -> Judgement:
     """The verdict after these arms, of a metric or of both ends of a ratio."""
     runs = ControlRuns(interleaved=arms)
-    verdict = judgement.verdict
-    return confirm(judgement, runs, baselines, min_loss_percent=least, alone=verdict)
+    return confirm(judgement, runs, baselines, min_loss_percent=least, alone=judgement)
 
 
 def confirmed(
@@ -274,7 +273,7 @@ def test_a_control_that_cannot_be_run_takes_nothing_back_and_lets_nothing_pass()
     def confirmed_by_nothing(verdict: Verdict) -> Judgement:
         runs = ControlRuns(problem="no host is free")
         first = judgement(verdict)
-        return confirm(first, runs, [baseline()], min_loss_percent=2.0, alone=verdict)
+        return confirm(first, runs, [baseline()], min_loss_percent=2.0, alone=first)
 
     found = confirmed_by_nothing(Verdict.REGRESSED)
     assert (found.verdict, found.notes) == (Verdict.REGRESSED, ("no host is free",))

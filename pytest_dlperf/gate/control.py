@@ -41,17 +41,17 @@ def confirm(
     baselines: Sequence[Baseline | None],
     *,
     min_loss_percent: float,
-    alone: Verdict,
+    alone: Judgement,
 ) -> Judgement:
     """Let a verdict stand only if candidate and control, run interleaved, say the same.
 
     ``regressed`` stands if the candidate is worse than the control, else it becomes
     ``environment_shift``. ``pass`` and ``improved`` become ``regressed`` if the candidate is
     worse: then the night hides a loss. Where the two could not be compared these become
-    ``inconclusive``, and so does a loss so small that it counts only if it is confirmed. Other
-    verdicts stand. ``baselines`` are those that the ends of the judged metric are held against,
-    ``min_loss_percent`` is the smallest loss that counts, ``alone`` what would be the verdict
-    if no control arm followed.
+    ``inconclusive``, and for ``regressed`` stands ``alone``, the judgement if no control arm
+    follows: a smaller loss counts only if it is confirmed. Other verdicts stand. ``baselines`` are
+    those that the ends of the judged metric are held against, ``min_loss_percent`` is the smallest
+    loss that counts.
     """
     for both in runs.interleaved:
         for run in both.candidate.broken_runs:
@@ -65,29 +65,18 @@ def confirm(
     if problem is not None:
         if judgement.verdict.passes:
             return replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=problem)
-        return _unconfirmed(judgement, alone, problem)
+        return _with_note(alone, problem)
     ends = []
     for both, baseline in zip(runs.interleaved, baselines, strict=True):
         arms = both.candidate.samples(name), both.control.samples(name)
         known = _noise(arms, baseline)
         if known is None:
-            return _unconfirmed(
-                judgement,
+            return _with_note(
                 alone,
                 "the control arm says nothing: too few runs of each to tell how much they differ",
             )
         ends.append(_Arms.of(both.candidate.case_id, arms, baseline, *known))
     return _decide(judgement, tuple(ends), min_loss_percent)
-
-
-def _unconfirmed(judgement: Judgement, alone: Verdict, why: str) -> Judgement:
-    """Keep the verdict, unless it rests on a control arm: a night alone may lose so little."""
-    if judgement.verdict is not Verdict.REGRESSED or not alone.passes:
-        return _with_note(judgement, why)
-    reason = f"a loss this small counts only if the control arm confirms it; {why}"
-    return replace(
-        judgement, verdict=Verdict.INCONCLUSIVE, reason=_joined(judgement.reason, reason)
-    )
 
 
 def _why_silent(runs: ControlRuns, name: str) -> str | None:

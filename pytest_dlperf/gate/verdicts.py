@@ -156,7 +156,7 @@ def settle(
             control,
             [end.baselines.get(question.of.name) for end in question.ends],
             min_loss_percent=question.min_loss_percent,
-            alone=decide(question.alone).verdict,
+            alone=decide(question.alone),
         )
     about = question.about_reference
     reference = decide(about).verdict if about and (asked.creates or asked.updates) else None
