@@ -1,4 +1,4 @@
-"""The results file, schema 1: its keys, its numbers and its nulls."""
+"""The results file, schema 2: its keys, its numbers and its nulls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.end_to_end
 
 CASE_KEYS = {
-    "id", "system", "framework", "model", "precision", "batch_per_device", "options", "topology",
-    "nodes", "devices_per_node", "unit", "runs", "throughput", "speedup", "accepted", "verdict",
-    "gate", "fingerprint", "available_runs", "whole", "unfinished", "interleaved",
+    "id", "system", "framework", "model", "precision", "batch", "sequence_length", "parallel",
+    "options", "topology", "nodes", "devices_per_node", "reference_topology", "runs", "metrics",
+    "fingerprint", "available_runs", "whole", "unfinished", "interleaved",
+}  # fmt: skip
+METRIC_KEYS = {
+    "unit", "better", "median", "mean", "spread", "accepted", "reference", "difference_percent",
+    "verdict", "reason", "baseline", "gate",
 }  # fmt: skip
 JUDGEMENT_KEYS = {
-    "quantity", "verdict", "measured", "accepted", "decision", "reason", "ends", "notes",
-    "recorded", "refused", "excused",
+    "verdict", "measured", "accepted", "decision", "reason", "ends", "notes", "recorded",
+    "refused", "excused",
 }  # fmt: skip
 
 
@@ -33,10 +37,10 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
     _, results = suite.judge("-k", "tiny", "--dlperf-create-baselines", *workers, cluster="local")
     assert set(results) == {
         "schema", "session", "cluster", "estimator", "started", "ended", "interrupted",
-        "strict", "environment", "cases", "single_devices", "ignored_logs", "unfit_hosts",
-        "baseline_changes",
+        "strict", "environment", "metrics", "cases", "reference_measurements", "ignored_logs",
+        "unfit_hosts", "baseline_changes",
     }  # fmt: skip
-    assert (results["schema"], results["cluster"], results["estimator"]) == (1, "local", "steady")
+    assert (results["schema"], results["cluster"], results["estimator"]) == (2, "local", "steady")
     started, ended = (datetime.fromisoformat(results[key]) for key in ("started", "ended"))
     assert started.tzinfo is not None
     assert started <= ended
@@ -45,16 +49,20 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
     assert {case["id"] for case in results["cases"]} == set(CASES)
     for case in results["cases"]:
         assert set(case) == CASE_KEYS
-        assert case["unit"] == "samples/s"
-        assert set(case["throughput"]) == {"median", "mean", "spread"}
-        assert set(case["verdict"]) == set(case["gate"]) == {"throughput", "speedup"}
-        assert set(case["gate"]["throughput"]) == JUDGEMENT_KEYS
+        assert set(case["metrics"]) >= {"throughput"}
+        for metric in case["metrics"].values():
+            assert set(metric) == METRIC_KEYS
+        throughput = case["metrics"]["throughput"]
+        assert (throughput["unit"], throughput["better"]) == ("samples/s", "higher")
+        assert set(throughput["gate"]) == JUDGEMENT_KEYS
         assert set(case["fingerprint"]) == {"machine", "software", "hosts"}
         for run in case["runs"]:
             assert set(run) == {
-                "run", "throughput", "status", "reason", "log", "steps", "failed_attempts",
+                "run", "status", "metrics", "missing", "reason", "log", "steps",
+                "failed_attempts",
             }  # fmt: skip
             assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)
+            assert run["metrics"]["throughput"] > 0
 
 
 def test_the_baseline_is_what_was_compared_with(suite: Suite) -> None:
@@ -65,28 +73,34 @@ def test_the_baseline_is_what_was_compared_with(suite: Suite) -> None:
     _, results = suite.judge(*select, cluster="local")
 
     assert results["session"] != accepting["session"]
-    for case in results["cases"]:
-        assert set(case["accepted"]) == {
-            "throughput", "speedup", "estimator", "at", "reason", "commit", "machine", "software",
+    for case, before in zip(results["cases"], accepting["cases"], strict=True):
+        throughput = case["metrics"]["throughput"]
+        assert set(throughput["baseline"]) == {
+            "number", "estimator", "at", "reason", "commit", "machine", "software",
         }  # fmt: skip
-        assert case["accepted"]["at"] == accepting["started"]
-        assert case["accepted"]["machine"] == case["fingerprint"]["machine"]
-        assert case["accepted"]["throughput"] == pytest.approx(
-            case["throughput"]["median"], rel=1e-5
+        assert throughput["baseline"]["at"] == accepting["started"]
+        assert throughput["baseline"]["machine"] == case["fingerprint"]["machine"]
+        assert throughput["baseline"]["estimator"] == "steady"
+        assert throughput["accepted"] == throughput["baseline"]["number"]
+        assert throughput["accepted"] == pytest.approx(
+            before["metrics"]["throughput"]["median"], rel=1e-5
         )
-        assert case["accepted"]["estimator"] == "steady"
 
 
 def test_what_was_not_measured_is_null(suite: Suite) -> None:
     _, results = suite.judge("-k", "paddle-resnet50-fp32-b128-4n8g")
 
     [case] = results["cases"]
-    assert case["options"] == []
-    assert (case["nodes"], case["devices_per_node"], case["batch_per_device"]) == (4, 8, 128)
-    assert case["unit"] == "images/s"
+    assert (case["options"], case["parallel"], case["sequence_length"]) == ([], {}, None)
+    assert (case["nodes"], case["devices_per_node"]) == (4, 8)
+    assert case["batch"] == {"per_replica": 128, "global": 4096}
+    assert case["reference_topology"] == "1n1g"
     assert case["runs"] == []
-    assert case["throughput"] == {"median": None, "mean": None, "spread": None}
-    assert (case["speedup"], case["accepted"]) == (None, None)
+    throughput = case["metrics"]["throughput"]
+    assert throughput["unit"] == "images/s"
+    for name in ("throughput", "speedup"):
+        found = case["metrics"][name]
+        assert [found[key] for key in ("median", "mean", "spread", "accepted")] == [None] * 4
 
 
 def test_selected_cases_appear_even_when_the_session_stops_before_them(suite: Suite) -> None:
@@ -96,7 +110,7 @@ def test_selected_cases_appear_even_when_the_session_stops_before_them(suite: Su
 
     result.assert_outcomes(failed=1, deselected=216)
     assert [case["id"] for case in results["cases"]] == list(CASES)
-    assert [case["verdict"]["throughput"] for case in results["cases"]] == [
+    assert [case["metrics"]["throughput"]["verdict"] for case in results["cases"]] == [
         "no_baseline", None, None,
     ]  # fmt: skip
 
@@ -120,7 +134,7 @@ def test_the_file_is_strict_json_whatever_the_logs_hold(suite: Suite) -> None:
     results = json.loads(file.read_text(encoding="utf-8"), parse_constant=refuse)
     [case] = [case for case in results["cases"] if case["runs"]]
     assert case["runs"][0]["status"] == "invalid"
-    assert case["runs"][0]["throughput"] is None
+    assert case["runs"][0]["metrics"] == {}
 
 
 def test_the_results_are_the_same_with_and_without_workers(suite: Suite) -> None:
@@ -139,14 +153,14 @@ def test_a_link_is_followed_and_a_pipe_is_written_into(suite: Suite) -> None:
     (suite.path / "link.json").symlink_to("target.json")
     suite.run("-k", "paddle and 1n1g", "--dlperf-json", "link.json")
     assert (suite.path / "link.json").is_symlink()
-    assert json.loads((suite.path / "target.json").read_text(encoding="utf-8"))["schema"] == 1
+    assert json.loads((suite.path / "target.json").read_text(encoding="utf-8"))["schema"] == 2
 
     pipe = suite.path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     suite.run("-k", "ngc and 1n1g", "--dlperf-json", "pipe")
     assert pipe.is_fifo()
-    assert json.loads(os.read(reader, 1 << 16))["schema"] == 1
+    assert json.loads(os.read(reader, 1 << 16))["schema"] == 2
     os.close(reader)
 
 
