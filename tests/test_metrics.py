@@ -1,0 +1,401 @@
+"""Metrics of a system's own: from its file to verdicts, baselines and every report."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from suites import Suite
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
+ONE, TWO = "plain-gpt-bf16-b4-1n1g", "plain-gpt-bf16-b4-1n2g"
+MEMORY_MB = 14212.5
+SYSTEM = """\
+framework: plain
+model: gpt
+unit: samples/s
+log:
+  name: gpt
+  format:
+    record: 'iteration (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s'
+window: {warmup_steps: 2, measured_steps: 8}
+metrics:
+  loss: {record: 'iteration (?P<step>[0-9]+) .* loss (?P<value>[^ ,]+)', sanity: falls}
+  peak_memory:
+    record: 'iteration (?P<step>[0-9]+) .* max allocated (?P<value>[^ ]+) MB'
+    unit: MB
+    better: lower
+    statistic: max
+    tolerance_percent: 2
+cases:
+  - {precision: bf16, batch_per_device: 4, topologies: [1n1g, 1n2g]}
+"""
+GRADIENT_NORM = """\
+  gradient_norm: {record: 'grad norm (?P<value>[0-9.]+)', unit: l2, better: lower}
+"""
+
+
+@dataclass(frozen=True)
+class Night:
+    """What trainings print: three runs of one device, and of two."""
+
+    seconds: float = 0.01
+    memory_mb: float = MEMORY_MB
+    loss: Callable[[int], str] = lambda step: f"{5 / step:.4f}"
+    line: Callable[[str], str] = str
+
+    def write(self, folder: Path) -> None:
+        for devices in (1, 2):
+            logs = folder / f"1n{devices}g"
+            logs.mkdir(parents=True)
+            for run in (1, 2, 3):
+                lines = [
+                    f"iteration {step} took {self.seconds * (1 + run / 1000):.6f} s, "
+                    f"loss {self.loss(step)}, max allocated {self.memory_mb:.1f} MB, "
+                    f"grad norm {30 / step:.3f}\n"
+                    for step in range(1, 11)
+                ]
+                (logs / f"gpt_b4_bf16_{run}.log").write_text("".join(map(self.line, lines)))
+
+
+@dataclass(frozen=True)
+class Nights:
+    """A suite of one system, whose logs a test writes."""
+
+    suite: Suite
+
+    def declare(self, text: str) -> Path:
+        return self.suite.system_file(text, "plain-gpt.yaml")
+
+    def judge(
+        self, night: Night, *arguments: str | Path
+    ) -> tuple[pytest.RunResult, dict[str, dict[str, Any]]]:
+        """Judge what a night prints; the metrics by case."""
+        folder = self.suite.path / f"night{len([*self.suite.path.glob('night*')])}"
+        night.write(folder)
+        result, results = self.suite.judge(
+            "--dlperf-logs", f"plain-gpt={folder}", *arguments, cluster="local"
+        )
+        return result, {case["id"]: case["metrics"] for case in results["cases"]}
+
+    def verdicts(self, night: Night, *arguments: str) -> dict[str, dict[str, str]]:
+        """Judge what a night prints; the verdicts by case and metric."""
+        _, metrics = self.judge(night, *arguments)
+        return {
+            case: {name: one["verdict"] for name, one in of_case.items() if one["verdict"]}
+            for case, of_case in metrics.items()
+        }
+
+
+@pytest.fixture
+def nights(suite: Suite) -> Nights:
+    """The system, and the numbers of its first night accepted."""
+    for file in (suite.path / "bench_tests" / "systems").iterdir():
+        file.unlink()
+    nights = Nights(suite)
+    nights.declare(SYSTEM)
+    result, _ = nights.judge(Night(), "--dlperf-create-baselines")
+    result.assert_outcomes(passed=7)
+    return nights
+
+
+def is_green(verdicts: dict[str, str]) -> bool:
+    return set(verdicts.values()) <= {"pass", "improved"}
+
+
+# ------------------------------------------------------------------------------- verdicts
+
+
+def test_a_night_like_the_first_is_green(nights: Nights) -> None:
+    result, metrics = nights.judge(Night())
+
+    assert result.ret == 0
+    assert metrics[ONE]["peak_memory"]["median"] == MEMORY_MB
+    assert metrics[ONE]["loss"]["median"] is not None
+    assert metrics[TWO]["speedup"]["median"] == pytest.approx(2)
+
+
+def test_more_memory_is_red_while_the_throughput_passes(nights: Nights) -> None:
+    result, metrics = nights.judge(Night(memory_mb=1.06 * MEMORY_MB))
+
+    result.assert_outcomes(failed=2, passed=5)
+    for case in (ONE, TWO):
+        memory = metrics[case].pop("peak_memory")
+        assert (memory["verdict"], memory["accepted"]) == ("regressed", MEMORY_MB)
+        assert memory["difference_percent"] == pytest.approx(6)
+        assert is_green({n: one["verdict"] for n, one in metrics[case].items() if one["verdict"]})
+
+
+def test_less_memory_is_an_improvement(nights: Nights) -> None:
+    verdicts = nights.verdicts(Night(memory_mb=0.9 * MEMORY_MB))
+    assert verdicts[ONE] == {"throughput": "pass", "peak_memory": "improved", "loss": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        pytest.param(lambda _: "5.0000", "*loss*5*", id="a frozen learning rate"),
+        pytest.param(lambda step: "nan" if step == 7 else f"{5 / step}", "*loss*nan*", id="NaN"),
+        pytest.param(lambda step: "-inf" if step == 7 else f"{5 / step}", "*loss*inf*", id="inf"),
+    ],
+)
+def test_a_fast_training_that_does_not_learn_is_red_throughout(
+    nights: Nights, loss: Callable[[int], str], told: str
+) -> None:
+    result, metrics = nights.judge(Night(loss=loss))
+
+    result.assert_outcomes(failed=7)
+    assert {one["verdict"] for of_case in metrics.values() for one in of_case.values()} <= {
+        "invalid",
+        None,
+    }
+    result.stdout.fnmatch_lines(["invalid: throughput of *", told])
+
+
+def test_a_metric_that_vanished_is_red_alone(nights: Nights) -> None:
+    result, metrics = nights.judge(Night(line=lambda line: line.replace("max allocated", "used")))
+
+    result.assert_outcomes(failed=2, passed=5)
+    memory = metrics[ONE]["peak_memory"]
+    assert (memory["verdict"], memory["median"]) == ("invalid", None)
+    assert "max allocated" in memory["reason"]
+    assert metrics[ONE]["throughput"]["verdict"] == "pass"
+
+
+def test_a_check_that_cannot_be_made_is_red_throughout(nights: Nights) -> None:
+    verdicts = nights.verdicts(Night(line=lambda line: line.replace("loss", "perplexity")))
+    assert {verdict for of_case in verdicts.values() for verdict in of_case.values()} == {"invalid"}
+
+
+@pytest.mark.parametrize("value", ["14,212.5", "9e999", "nan"])
+def test_a_value_that_is_none_is_told_with_its_line(nights: Nights, value: str) -> None:
+    result, metrics = nights.judge(
+        Night(line=lambda line: line.replace(f"{MEMORY_MB:.1f}", value) if " 7 " in line else line)
+    )
+
+    assert result.ret == 1
+    assert metrics[ONE]["peak_memory"]["verdict"] == "invalid"
+    assert "line 7" in metrics[ONE]["peak_memory"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("better: lower", "better: higher"), ("unit: MB", "unit: pages")]
+)
+def test_another_direction_or_unit_is_never_compared(nights: Nights, old: str, new: str) -> None:
+    nights.declare(SYSTEM.replace(old, new))
+
+    _, metrics = nights.judge(Night(line=lambda line: line.replace(" MB", " pages"[: len(new)])))
+
+    memory = metrics[ONE]["peak_memory"]
+    assert memory["verdict"] == "no_baseline"
+    for word in (old.split()[1], new.split()[1], "plain-gpt.yaml:"):
+        assert word in memory["reason"]
+
+
+# -------------------------------------------------------------------------------- reports
+
+
+def reports_of(nights: Nights, night: Night) -> dict[str, str]:
+    """What each report says of a night; the terminal's is all that pytest prints."""
+    path = nights.suite.path
+    files = {
+        "JUnit": path / "junit.xml",
+        "Markdown": path / "night.md",
+        "page": path / "night.html",
+        "results file": path / "night.json",
+        "pytest-benchmark": path / "benchmark.json",
+    }
+    result, _ = nights.judge(
+        night,
+        f"--junitxml={files['JUnit']}",
+        f"--dlperf-markdown={files['Markdown']}",
+        f"--dlperf-html={files['page']}",
+        f"--benchmark-json={files['pytest-benchmark']}",
+    )
+    (path / "results.json").rename(files["results file"])
+    commands = {
+        "history": ["history", "show", "--cluster", "local"],
+        "check": ["check", "--json"],
+        "qualify": ["qualify", "--cluster", "local"],
+        "compare": ["compare", path / "first.json", files["results file"]],
+    }
+    return {
+        "terminal": result.stdout.str(),
+        **{name: file.read_text(encoding="utf-8") for name, file in files.items()},
+        **{
+            name: nights.suite.pytester.run(SCRIPT, *arguments).stdout.str()
+            for name, arguments in commands.items()
+        },
+    }
+
+
+@pytest.mark.usefixtures("with_benchmark")
+def test_a_third_metric_is_one_entry_and_stands_in_every_report(nights: Nights) -> None:
+    """No report has a list of metrics: what a system declares shows up everywhere."""
+    nights.declare(SYSTEM.replace("cases:\n", f"{GRADIENT_NORM}cases:\n"))
+    first, _ = nights.judge(Night(), "--dlperf-create-baselines")
+    first.assert_outcomes(passed=9)
+    (nights.suite.path / "results.json").rename(nights.suite.path / "first.json")
+    doubled = Night(line=lambda line: line.replace("norm ", "norm 2"))
+
+    reports = reports_of(nights, doubled)
+
+    del reports["check"]  # it lists mistakes, and here are none
+    for name, text in reports.items():
+        for metric in ("throughput", "peak_memory", "gradient_norm"):
+            assert metric in text, f"{metric} in {name}"
+    assert "regressed: gradient_norm of" in reports["terminal"]
+    assert 'name="dlperf.gradient_norm.median"' in reports["JUnit"]
+    assert 'name="dlperf.gradient_norm.verdict" value="regressed"' in reports["JUnit"]
+    benchmarks = json.loads(reports["pytest-benchmark"])["benchmarks"]
+    assert {"regressed"} == {
+        benchmark["extra_info"]["verdict"]["gradient_norm"] for benchmark in benchmarks
+    }
+
+
+# ------------------------------------------------------------- one metric, and its baseline
+
+
+def test_one_metric_is_selected_by_its_name(nights: Nights) -> None:
+    result, metrics = nights.judge(Night(), "--dlperf-metric", "peak_memory, speedup")
+
+    result.assert_outcomes(passed=3, deselected=4)
+    assert metrics[ONE]["throughput"]["median"] is not None
+    assert metrics[ONE]["throughput"]["verdict"] is None
+
+
+def test_one_metric_is_accepted_alone(nights: Nights) -> None:
+    night = Night(seconds=0.02, memory_mb=1.06 * MEMORY_MB)
+    update = ["--dlperf-update-baselines", "--dlperf-reason", "larger buffers"]
+
+    result, _ = nights.judge(night, "--dlperf-metric", "peak_memory", *update)
+
+    result.assert_outcomes(passed=2, deselected=5)
+    verdicts = nights.verdicts(night)
+    assert verdicts[ONE] == {"throughput": "regressed", "peak_memory": "pass", "loss": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("peak_memry", ["peak_memry", "loss, peak_memory, speedup, throughput", "'peak_memory'"]),
+        ("throughput_per_device", ["throughput_per_device", "'metrics'", "peak_memory"]),
+        ("throughput,", ["--dlperf-metric 'throughput,'", "commas"]),
+    ],
+)
+def test_an_unknown_metric_is_told_with_the_known_ones(
+    nights: Nights, given: str, told: list[str]
+) -> None:
+    result = nights.suite.run("--dlperf-metric", given)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    for text in ("--dlperf-metric", *told):
+        assert text in result.stderr.str()
+
+
+def test_a_baseline_of_a_metric_that_is_gone_is_told_by_check(nights: Nights) -> None:
+    start, end = SYSTEM.index("  peak_memory:"), SYSTEM.index("cases:")
+    nights.declare(SYSTEM[:start] + SYSTEM[end:])
+
+    result = nights.suite.pytester.run(SCRIPT, "check")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*plain-gpt.yaml:*peak_memory*"])
+
+
+# ----------------------------------------------------------------- mistakes of a system file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "told"),
+    [
+        ("  peak_memory:", "  topology:", 11, "'topology'"),
+        ("better: lower", "better: less", 14, "less"),
+        ("(?P<value>[^ ]+) MB", "([^ ]+) MB", 12, "value"),
+        ("statistic: max", "statistic: worst", 15, "worst"),
+        ("topologies: [1n1g, 1n2g]", "topologies: [1n2g], parallel: {tp: 4}", 18, "tp"),
+    ],
+)
+def test_a_mistake_in_a_metric_is_told_with_its_line(
+    nights: Nights, old: str, new: str, line: int, told: str
+) -> None:
+    nights.declare(SYSTEM.replace(old, new))
+
+    result = nights.suite.run()
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (message,) = (one for one in result.errlines if "plain-gpt.yaml" in one)
+    assert f"plain-gpt.yaml:{line}" in message
+    assert told in message
+
+
+# --------------------------------------------------------------------------- tests of one's own
+
+
+def test_a_test_of_one_s_own_may_judge_any_metric(nights: Nights) -> None:
+    (nights.suite.path / "bench_tests" / "test_own.py").write_text(
+        "def test_own(dlperf_scaled_case, dlperf_metric, dlperf_measure, dlperf_gate):\n"
+        "    measurement = dlperf_measure(dlperf_scaled_case)\n"
+        "    judged = dlperf_gate.metric(measurement, dlperf_metric)\n"
+        "    assert judged == dlperf_gate.metric(measurement, dlperf_metric.name)\n"
+        "def test_ratio(dlperf_scaled_case, dlperf_measure, dlperf_gate):\n"
+        "    measurement = dlperf_measure(dlperf_scaled_case)\n"
+        "    reference = dlperf_measure(dlperf_scaled_case.reference)\n"
+        "    dlperf_gate.metric(measurement, 'speedup', reference)\n",
+        encoding="utf-8",
+    )
+
+    result, _ = nights.judge(Night(), "-k", "test_own or test_ratio", "-v")
+
+    result.assert_outcomes(passed=3, deselected=7)
+    result.stdout.fnmatch_lines([f"*::test_own?{TWO}-peak_memory? *"])
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("metric(measurement, 'peak_memry')", "no metric 'peak_memry'*'peak_memory'"),
+        ("metric(measurement, 'speedup')", "needs a reference"),
+        ("metric(measurement, 'loss', measurement)", "judged by itself"),
+    ],
+)
+def test_a_metric_that_cannot_be_judged_is_told(nights: Nights, call: str, told: str) -> None:
+    (nights.suite.path / "bench_tests" / "test_own.py").write_text(
+        "def test_own(dlperf_scaled_case, dlperf_measure, dlperf_gate):\n"
+        "    measurement = dlperf_measure(dlperf_scaled_case)\n"
+        f"    dlperf_gate.{call}\n",
+        encoding="utf-8",
+    )
+
+    result, _ = nights.judge(Night(), "-k", "test_own")
+
+    result.assert_outcomes(failed=1, deselected=7)
+    result.stdout.fnmatch_lines([f"*{told}*"])
+
+
+def test_a_metric_is_one_of_a_case(nights: Nights) -> None:
+    (nights.suite.path / "bench_tests" / "test_own.py").write_text(
+        "def test_own(dlperf_metric): pass\n", encoding="utf-8"
+    )
+
+    result = nights.suite.run("--collect-only")
+
+    result.stdout.fnmatch_lines(["*dlperf_metric*dlperf_case*"])
+    assert result.ret != 0
+
+
+def test_a_system_without_metrics_of_its_own_has_no_test_of_them(nights: Nights) -> None:
+    start, end = SYSTEM.index("metrics:"), SYSTEM.index("cases:")
+    nights.declare(SYSTEM[:start] + SYSTEM[end:])
+
+    result, _ = nights.judge(Night())
+
+    result.assert_outcomes(passed=3)
