@@ -12,8 +12,9 @@ from nights import Nights
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.model.results import BaselineChange, IgnoredLog
 from pytest_dlperf.reports.markdown import markdown_page
@@ -64,15 +65,15 @@ def fact(page: str, name: str) -> str | None:
 
 
 def failed(reason: str, log: str = "logs/1.log", case_id: str = CASE) -> CaseResult:
-    run = Run(run=1, throughput=None, status=RunStatus.FAILED, reason=reason, log=log)
+    run = Run(run=1, status=RunStatus.FAILED, reason=reason, log=log)
     return CaseResult(
-        case=Case.parse(case_id),
+        case=Case.from_id(case_id),
         measurement=Measurement(
-            case_id=case_id, unit="images/s", estimator=Estimator.STEADY, runs=(run,)
+            case_id=case_id, metrics=(make.THROUGHPUT,), estimator=Estimator.STEADY, runs=(run,)
         ),
         judgements={
-            Quantity.THROUGHPUT: Judgement(
-                quantity=Quantity.THROUGHPUT, verdict=Verdict.FAILED, reason=f"run 1: {reason}"
+            "throughput": Judgement(
+                metric=make.THROUGHPUT, verdict=Verdict.FAILED, reason=f"run 1: {reason}"
             )
         },
     )
@@ -115,7 +116,7 @@ def test_a_regression_comes_first_with_all_that_is_needed_to_act(suite: Suite) -
 
 def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite: Suite) -> None:
     nights = Nights(suite)
-    nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
+    nights.accept({"1n1g": [399.0, 400.0, 401.0], "1n2g": [759.0, 760.0, 761.0]})
 
     page = run_page(
         suite, *nights.night("tonight", {"1n1g": [400.0, 401.0, 402.0], "1n2g": [761.0, 762.0]})
@@ -124,16 +125,57 @@ def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite: Sui
     assert headline(page) == "**2 cases: 2 pass.**"
     matrix = section(page, "Matrix")
     assert matrix.count("###") == 1
-    assert "### `tiny-mlp` `fp32-b4` (samples/s)" in matrix
-    assert rows(matrix) == [
-        ["topology", "devices", "runs", "median", "spread", "reference", "diff", "sees",
-         "speedup", "of ideal", "verdict"],
-        ["1n1g", "1", "3", "401.00", "0.2 %", "400.00", "+0.2 %", "5.3 %", "1.00", "100.0 %",
-         "pass"],
-        ["1n2g", "2", "2", "761.50", "0.1 %", "760.00", "+0.2 %", "5.3 %", "1.90", "95.0 %",
+    assert "### `tiny-mlp` `fp32-b4`, weak scaling" in matrix
+    judged, recorded = matrix.split("<details><summary>Recorded, judged by no test</summary>")
+    assert rows(judged) == [
+        ["metric", "topology", "devices", "runs", "median", "spread", "reference", "diff", "sees",
+         "of ideal", "verdict"],
+        ["throughput (samples/s)", "1n1g", "1", "3", "401.00", "0.2 %", "400.00", "+0.2 %",
+         "5.4 %", "-", "pass"],
+        ["throughput (samples/s)", "1n2g", "2", "2", "761.50", "0.1 %", "760.00", "+0.2 %",
+         "5.3 %", "-", "pass"],
+        ["speedup (x)", "1n2g", "2", "-", "1.90", "-", "1.90", "-0.1 %", "5.4 %", "95.0 %",
          "pass"],
     ]  # fmt: skip
+    name = "throughput_per_device (samples/s/device)"
+    assert [name, "1n2g", "2", "380.75", "380.75", "0.1 %"] in rows(recorded)
     assert fact(page, "minimum detectable change") == "5.3 to 5.4 %"
+
+
+def test_every_metric_has_its_row_whichever_direction_is_better() -> None:
+    step_time = Metric(
+        name="step_time", unit="ms", better=Better.LOWER, source=Source.STEPS, is_judged=False
+    )
+    case = make.measured_case(
+        CASE, 9348.0, 9340.0, speedup=24.0,
+        more={make.MEMORY: [15065.0, 15065.0], step_time: [437.5, 438.5]},
+    )  # fmt: skip
+    case = make.with_judgement(
+        case,
+        make.judged(
+            Verdict.REGRESSED, metric=make.MEMORY, measured=15065.0, accepted=14212.0,
+            difference_percent=6.0,
+        ),
+    )  # fmt: skip
+    case = make.with_judgement(
+        case, make.judged(Verdict.PASS, metric=SPEEDUP_METRIC, measured=24.0, accepted=24.0)
+    )
+
+    page = markdown_page(make.session(case))
+
+    alarm = section(page, "Regressions and failures")
+    [_, throughput, speedup, memory, *_] = rows(alarm.split("<details>", maxsplit=1)[0])
+    assert (throughput[0], throughput[-1]) == ("throughput (images/s)", "pass")
+    assert (speedup[0], speedup[-1]) == ("speedup (x)", "pass")
+    assert memory == [
+        "peak_memory (MB, lower is better)", "15065", "14212", "+6.0 %", "-", "-", "**regressed**"
+    ]  # fmt: skip
+    judged, recorded = section(page, "Matrix").split("<details>", maxsplit=1)
+    assert [row[0] for row in rows(judged)[-3:]] == [
+        "throughput (images/s)", "speedup (x)", "peak_memory (MB)"
+    ]  # fmt: skip
+    assert rows(judged)[-2][-2:] == ["75.0 %", "pass"]
+    assert rows(recorded)[1:] == [["step_time (ms)", "4n8g", "2", "438.0", "438.0", "0.2 %"]]
 
 
 def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite: Suite) -> None:
@@ -148,7 +190,7 @@ def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite: Suite) 
     assert re.search(r"```text\n(.*\n)*the trainer ran out of luck\n```", alarm)
     assert re.search(r"`/\S*/tiny-mlp/1n1g/mlp_b4_fp32_1.log`", alarm)
     [_, row] = rows(section(page, "Matrix"))
-    assert row[3] == row[7] == row[8] == "-"
+    assert row[4] == row[6] == row[8] == "-"
     assert row[-1] == "**failed**"
 
 
@@ -178,12 +220,12 @@ def test_accepted_numbers_are_a_table(suite: Suite) -> None:
     assert "1 accepted" in headline(page)
     assert "Regressions and failures" not in titles(page)
     [headings, *changes] = rows(section(page, "Accepted"))
-    assert headings == ["case", "unit", "old", "new", "diff", "why"]
-    assert [row[:3] for row in changes] == [
-        ["`tiny-mlp-fp32-b4-1n2g`", "samples/s", "760.00"],
-        ["`tiny-mlp-fp32-b4-1n2g`", "speedup", "1.90"],
+    assert headings == ["case", "metric", "unit", "old", "new", "diff", "why"]
+    assert sorted(row[:4] for row in changes) == [
+        ["`tiny-mlp-fp32-b4-1n2g`", "speedup", "x", "1.90"],
+        ["`tiny-mlp-fp32-b4-1n2g`", "throughput", "samples/s", "760.00"],
     ]
-    assert {row[5] for row in changes} == {r"new driver &#124; \`470\`"}
+    assert {row[6] for row in changes} == {r"new driver &#124; \`470\`"}
 
 
 def test_one_device_that_was_measured_for_a_speedup_alone_has_a_row(suite: Suite) -> None:
@@ -191,9 +233,10 @@ def test_one_device_that_was_measured_for_a_speedup_alone_has_a_row(suite: Suite
 
     page = run_page(suite, "-k", "tiny and 1n2g", "--dlperf-create-baselines")
 
-    [_, single, row] = rows(section(page, "Matrix"))
-    assert (single[0], single[-1]) == ("1n1g", "for the speedups, not judged")
-    assert row[-1] == "pass, recorded"
+    judged, _ = section(page, "Matrix").split("<details>", maxsplit=1)
+    [_, single, row, speedup] = rows(judged)
+    assert (single[1], single[-1]) == ("1n1g", "**not judged**")
+    assert row[-1] == speedup[-1] == "pass, recorded"
     assert headline(page) == "**1 case: 1 recorded.**"
 
 
@@ -234,7 +277,7 @@ def test_what_was_not_measured_never_looks_good() -> None:
     claimed = make.unmeasured_case("paddle-resnet50-fp32-b128-1n2g", Verdict.PASS, "")
     lost = make.measured_case("paddle-resnet50-fp32-b128-1n4g", 1350.0)
     lost = replace(lost, is_whole=False)
-    unjudged = CaseResult(case=Case.parse("paddle-resnet50-fp32-b128-1n8g"))
+    unjudged = CaseResult(case=Case.from_id("paddle-resnet50-fp32-b128-1n8g"))
 
     page = markdown_page(make.session(good, claimed, lost, unjudged))
 
@@ -277,7 +320,7 @@ def test_what_fails_a_strict_session_is_said_to() -> None:
     shifted = make.measured_case(CASE, 9348.0, verdict=Verdict.ENVIRONMENT_SHIFT)
     skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n2g", Verdict.SKIPPED, "no hosts")
     good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
-    unjudged = CaseResult(case=Case.parse("paddle-resnet50-fp32-b128-1n8g"))
+    unjudged = CaseResult(case=Case.from_id("paddle-resnet50-fp32-b128-1n8g"))
 
     page = markdown_page(replace(make.session(good, skipped, unjudged, shifted), strict=True))
 
@@ -286,7 +329,7 @@ def test_what_fails_a_strict_session_is_said_to() -> None:
         "1 skipped (failed: strict), 1 pass.**"
     )
     assert f"### environment_shift: `{CASE}`" in section(page, "Regressions and failures")
-    assert "No slower than the accepted software tonight" not in titles(page)
+    assert "No worse than the accepted software tonight" not in titles(page)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +391,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
 
     seen = fact(page, "minimum detectable change")
     assert seen == "2.1 to 66.0 %, none by 1 of 3 verdicts"
-    assert [row[7] for row in rows(section(page, "Matrix"))] == [
+    assert [row[8] for row in rows(section(page, "Matrix"))] == [
         "sees", "2.1 %", "66.0 %", "no loss",
     ]  # fmt: skip
 
@@ -379,7 +422,7 @@ def test_texts_of_others_are_shown_and_do_nothing() -> None:
         unfit_hosts={HOSTILE: (HOSTILE,)},
         baseline_changes=(
             BaselineChange(
-                case_id=CASE, quantity="throughput", unit=HOSTILE, old=None, new=1.0, why=HOSTILE
+                case_id=CASE, metric="throughput", unit=HOSTILE, old=None, new=1.0, why=HOSTILE
             ),
         ),
     )

@@ -20,7 +20,7 @@ def digits(value: float, unit: str | None = None) -> str:
         return f"{value:.4g}"
     if unit == "x":
         return f"{value:.2f}"
-    if unit is None or unit.endswith("/s"):
+    if unit is None or "s" in unit.split("/")[1:]:
         return f"{value:.2f}" if size >= 10 else f"{value:.4g}"  # noqa: PLR2004
     if unit == "%":
         return f"{value:.3g}"

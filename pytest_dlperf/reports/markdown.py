@@ -382,7 +382,7 @@ def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells
                 shown = (cells[heading] for heading in _MATRIX_CELLS)
                 row = [_with_unit(cells), *place, *shown, verdicts[name]]
                 judged.setdefault(name, []).append(row)
-            else:
+            elif known[name].median is not None:
                 shown = (cells[heading] for heading in _RECORDED_CELLS)
                 recorded.setdefault(name, []).append([_with_unit(cells), str(topology), *shown])
     return list(chain(*judged.values())), list(chain(*recorded.values()))
