@@ -48,7 +48,7 @@ def printed_runs(system: str) -> dict[str, dict[int, float]]:
     text = (CLUSTER / f"{system}.yaml").read_text(encoding="utf-8")
     entries = yaml.safe_load(text)["entries"][variant]
     return {
-        topology: {**entry["runs"], **entry.get("strays", {})}
+        topology: {**entry["throughput"]["runs"], **entry["throughput"].get("strays", {})}
         for topology, entry in entries.items()
     }
 
@@ -69,10 +69,7 @@ def published(system: str) -> Results:
             f"{system}-{variant}-{topology}", *runs.values(), estimator=Estimator.PUBLISHED
         )
         single = cases[0].measurement if cases else case.measurement
-        assert case.measurement is not None
-        assert single is not None
-        case = replace(case, speedup=case.measurement.speedup_over(single))
-        cases.append(case)
+        cases.append(replace(case, reference=single))
     results = make.session(*cases, estimator=Estimator.PUBLISHED)
     return replace(results, log_names={system: log_name})
 
@@ -84,7 +81,7 @@ def test_the_printed_runs_give_the_printed_json(tmp_path: Path, system: str) -> 
     write_tables(tmp_path, published(system))
 
     file = tmp_path / system / f"{variant}_result.json"
-    batch = Case.parse(f"{system}-{variant}-1n1g").batch_per_device
+    batch = Case.from_id(f"{system}-{variant}-1n1g").batch_per_replica
     assert json.loads(file.read_text(encoding="utf-8")) == {
         log_name: {
             topology: {
@@ -101,14 +98,14 @@ def test_the_printed_runs_give_the_printed_json(tmp_path: Path, system: str) -> 
 @pytest.mark.parametrize("system", WITH_RUNS)
 def test_the_printed_runs_give_the_printed_table(tmp_path: Path, system: str) -> None:
     variant, _ = WITH_RUNS[system]
-    case = Case.parse(f"{system}-{variant}-1n1g")
+    case = Case.from_id(f"{system}-{variant}-1n1g")
 
     write_tables(tmp_path, published(system))
 
     options = f", {', '.join(case.options)}" if case.options else ""
     page = (tmp_path / f"{system}.md").read_text(encoding="utf-8")
     headings, _, *rows = cells(
-        page, f"{case.precision}, batch size per device {case.batch_per_device}{options}"
+        page, f"{case.precision}, batch size per device {case.batch_per_replica}{options}"
     )
     assert headings == ["node_num", "gpu_num", "samples/s", "speedup"]
     printed = PUBLISHED[system][variant]
@@ -127,11 +124,11 @@ def logs_of(system: str, case: Case, throughput: float) -> str:
         return log_makers.tf_models_bert([step_s] * 121)
     if system == "paddle-arcface_r50":
         head = log_makers.plsc_header(
-            batch=case.batch_per_device, world_size=case.topology.world_size
+            batch=case.batch_per_replica, world_size=case.topology.world_size
         )
         return head + log_makers.plsc([[throughput] * 20] * case.topology.devices_per_node)
     head = log_makers.dllogger_header(
-        batch=case.batch_per_device, world_size=case.topology.world_size
+        batch=case.batch_per_replica, world_size=case.topology.world_size
     )
     return head + log_makers.dllogger([step_s] * 126)
 
@@ -143,9 +140,9 @@ def test_logs_of_the_printed_runs_give_the_printed_figures(suite: Suite, system:
     """Of those logs whose times are fine enough to have any throughput."""
     variant, log_name = WITH_RUNS[system]
     for topology, runs in printed_runs(system).items():
-        case = Case.parse(f"{system}-{variant}-{topology}")
+        case = Case.from_id(f"{system}-{variant}-{topology}")
         for run, throughput in runs.items():
-            name = f"{log_name}_b{case.batch_per_device}_{case.precision}_{run}.log"
+            name = f"{log_name}_b{case.batch_per_replica}_{case.precision}_{run}.log"
             log = suite.path / "logs" / topology / name
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(logs_of(system, case, throughput), encoding="utf-8")
@@ -207,7 +204,7 @@ def test_without_one_device_there_is_no_speedup(tmp_path: Path, broken: list[Run
         }
     }
     assert cells(page, "fp32, batch size per device 128")[-1] == ["1", "8", "2600.00", "-"]
-    assert "- without a measurement of one device there is no speedup" in page
+    assert "- without a measurement of 1n1g there is no speedup" in page
 
 
 def test_what_was_not_measured_has_no_row_but_is_named(tmp_path: Path) -> None:
