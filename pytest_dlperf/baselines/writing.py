@@ -75,7 +75,9 @@ class BaselineFile:
         """
         try:
             document = Document(self._text)
-            used = {name: one for entry in wanted.values() for name, one in entry.items()}
+            # An entry with more metrics than others knows best where each belongs.
+            fullest = sorted(wanted.values(), key=len, reverse=True)
+            used = {name: one for entry in fullest for name, one in entry.items()}
             for name, one in used.items():
                 known = self._contents.metrics.get(name)
                 if known is None or (known.unit, known.better) != (one.unit, one.better):
