@@ -193,11 +193,17 @@ class MetricScan:
         self._early: list[tuple[Numbers, bytes, int]] = []
         self._view: _View | None = None
         self._from = 0
+        self._limit: int | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether what comes next may still be of a measured step."""
+        return self._inside and bool(self._open or self._stepped)
 
     @property
     def is_done(self) -> bool:
         """Whether nothing behind the last record of the window can matter any more."""
-        return not (self._over_run or (self._inside and (self._open or self._stepped)))
+        return not (self._over_run or self.is_inside)
 
     @property
     def lacking(self) -> list[DeclaredMetric]:
@@ -232,11 +238,13 @@ class MetricScan:
         self._from = line_end + 1
 
     def leave_window(self, start: int) -> None:
-        """Note that a step's record stands there which is not measured, nor any behind it."""
+        """Note that what stands there is not measured, nor anything behind it."""
         view = self._seen
         if start >= self._from:
             self._search_until(line_begin(view.buffer, self._from, min(start, view.end)))
         self._inside = False
+        if self._limit is None:
+            self._limit = view.offset + self._from
 
     def end(self, window: tuple[int, int]) -> None:
         """Search the rest of the region; the window are steps above the first, to the second."""
@@ -245,10 +253,11 @@ class MetricScan:
         for numbers in self._over_run:
             for begin, end in numbers.lines(view, 0, view.end):
                 numbers.take(bytes(view.buffer[begin:end]), view.offset + begin, 0)
+        limit = view.end if self._limit is None else self._limit - view.offset
         for numbers in self._stepped:
             self._early += (
                 (numbers, bytes(view.buffer[begin:end]), view.offset + begin)
-                for begin, end in numbers.lines(view, 0, view.end)
+                for begin, end in numbers.lines(view, 0, limit)
             )
         if self._shifts:
             early, self._early = self._early, []

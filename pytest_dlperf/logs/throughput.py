@@ -184,7 +184,10 @@ class LogReading:
     def numbers(self) -> NodeLog:
         """Read the rest for the numbers of declared metrics alone."""
         reading = replace(self) if self._closed else self
-        return reading._numbers(reading.finish().reason)  # noqa: SLF001 - its own
+        try:
+            return reading._numbers(reading._finished(None).reason)  # noqa: SLF001 - its own
+        finally:
+            reading.close()
 
     def _numbers(self, problem: str | None) -> NodeLog:
         found = () if self._scan is None else self._scan.numbers
@@ -332,14 +335,15 @@ class LogReading:
     def _read_on(self, region: Region, begin: int) -> None:
         """Go through what follows the last step that counts, for metrics that may still come."""
         scan = self._scan
-        if scan is not None and not scan.is_done:
-            for start, *_ in records(region, self.log_format):
-                if start >= begin:
-                    scan.leave_window(start)
-                    break
-        if scan is not None:
-            scan.end(self._window_in_steps)
-        self._enough = scan is None or scan.is_done
+        if scan is None:
+            self._enough = True
+            return
+        found = (record[0] for record in records(region, self.log_format) if record[0] >= begin)
+        following = next(found, None) if scan.is_inside else begin
+        if following is not None:
+            scan.leave_window(following)
+        scan.end(self._window_in_steps)
+        self._enough = scan.is_done
 
     @property
     def _window_in_steps(self) -> tuple[int, int]:

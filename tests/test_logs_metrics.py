@@ -1,0 +1,603 @@
+"""Metrics that a log prints, beside the steps: found, reduced to a number, checked, or missing."""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_makers import case
+
+from pytest_dlperf.logs.builtin import builtin_metrics
+from pytest_dlperf.logs.declared import DeclaredMetric, Over, WhichNode, declared_metric
+from pytest_dlperf.logs.expressions import literal_of
+from pytest_dlperf.logs.formats import BUILTIN_FORMATS, custom_format
+from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.logs.units import worth
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
+from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, Statistic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.model.measurement import Run
+
+MEGATRON = custom_format(
+    "megatron",
+    record=r"iteration +(?P<step>[0-9]+)/.*elapsed time per iteration \(ms\): "
+    r"(?P<milliseconds>[0-9.]+) ",
+)
+WINDOW = Window(warmup_steps=2, measured_steps=6)
+LAST = 8
+
+
+def line(step: int, *, loss: str = "2.5", more: str = "") -> str:
+    return (
+        f" iteration {step:8d}/     100 | consumed samples: {step * 128:12d} | elapsed time per "
+        f"iteration (ms): 500.0 | learning rate: 1.0E-04 | lm loss: {loss} | {more}\n"
+    )
+
+
+def steps(
+    *, loss: Callable[[int], float | str] = lambda step: 9 - step, last: int = LAST
+) -> list[str]:
+    return [line(step, loss=f"{loss(step)}") for step in range(1, last + 1)]
+
+
+def metric(name: str, record: str, **given: Any) -> DeclaredMetric:
+    """A declared metric: of what is printed, and of how it is judged."""
+    reading = {key: given.pop(key) for key in ("printed_in", "node", "over") if key in given}
+    definition = {"unit": "", "better": None, "source": Source.LOG, "statistic": Statistic.MEDIAN}
+    return declared_metric(Metric(name=name, **{**definition, **given}), record=record, **reading)
+
+
+def loss(**given: Any) -> DeclaredMetric:
+    return metric("loss", r"lm loss: (?P<value>[-+.0-9EeNnaif,]+) ", **given)
+
+
+def memory(record: str = r"allocated: (?P<value>[-0-9.,e]+)", **given: Any) -> DeclaredMetric:
+    return metric("peak_memory", record, **{"unit": "MB", "better": Better.LOWER, **given})
+
+
+def reading(path: Path, *declared: DeclaredMetric, **given: Any) -> LogReading:
+    order: dict[str, Any] = {
+        "number": 1,
+        "case": case(),
+        "log_format": MEGATRON,
+        "window": WINDOW,
+        "estimator": Estimator.STEADY,
+        "declared": declared,
+    }
+    return LogReading(path, **{**order, **given})
+
+
+def read(path: Path, log: str | Iterable[str], *declared: DeclaredMetric, **given: Any) -> Run:
+    """Write a log and measure it."""
+    file = path / "run.log"
+    file.write_text(log if isinstance(log, str) else "".join(log), encoding="utf-8")
+    return reading(file, *declared, **given).finish()
+
+
+def number(path: Path, log: str | Iterable[str], declared: DeclaredMetric, **given: Any) -> float:
+    run = read(path, log, declared, **given)
+    assert run.status is RunStatus.OK, run.reason
+    return run.metrics[declared.metric.name]
+
+
+def why_missing(path: Path, log: str | Iterable[str], declared: DeclaredMetric) -> str:
+    run = read(path, log, declared)
+    assert run.status is RunStatus.OK, run.reason
+    assert run.metrics["throughput"] == 256
+    assert declared.metric.name not in run.metrics
+    return run.missing[declared.metric.name]
+
+
+def why_unsound(path: Path, log: str | Iterable[str], declared: DeclaredMetric) -> str:
+    run = read(path, log, declared)
+    assert (run.status, run.metrics, run.missing) == (RunStatus.INVALID, {}, {})
+    assert run.reason is not None
+    return run.reason
+
+
+# ------------------------------------------------------------------ which numbers, which step
+
+
+@pytest.mark.parametrize(
+    ("statistic", "expected"),
+    [
+        ("median", 3.5),
+        ("mean", 3.5),
+        ("max", 6),
+        ("min", 1),
+        ("last", 1),
+        ("p95", 5.75),
+        ("p99", 5.95),
+    ],
+)
+def test_one_number_comes_of_those_in_the_window(
+    tmp_path: Path, statistic: str, expected: float
+) -> None:
+    declared = loss(statistic=Statistic(statistic))
+    assert number(tmp_path, steps(), declared) == pytest.approx(expected)
+
+
+def test_a_number_on_a_line_of_its_own_is_of_the_step_before(tmp_path: Path) -> None:
+    log = "".join(
+        f"{text}(after {step} iterations) memory | allocated: {step} | reserved: 99\n"
+        for step, text in enumerate(steps(last=12), 1)
+    )
+    for statistic, expected in ((Statistic.MIN, 3), (Statistic.MAX, 8), (Statistic.LAST, 8)):
+        assert number(tmp_path, log, memory(statistic=statistic)) == expected
+
+
+def test_what_follows_a_step_does_not_count_where_its_line_has_the_number(tmp_path: Path) -> None:
+    log = [f"{text}validation lm loss: 77 \n" for text in steps()]
+    assert number(tmp_path, log, loss(statistic=Statistic.MAX)) == 6
+
+
+def test_a_number_that_names_its_step_is_of_that_one(tmp_path: Path) -> None:
+    declared = memory(r"step (?P<step>[0-9]+) allocated: (?P<value>[0-9]+)")
+    before = [f"step {step} allocated: {step}\n{text}" for step, text in enumerate(steps(), 1)]
+    assert number(tmp_path, before, declared) == 5.5
+    at_the_end = [*steps(last=9), *(f"step {step} allocated: {step}\n" for step in range(1, 10))]
+    assert "no match in the window, steps 3 to 8" in why_missing(tmp_path, at_the_end, declared)
+
+
+def test_steps_count_on_through_epochs(tmp_path: Path) -> None:
+    of_epochs = custom_format(
+        "e", record=r"epoch (?P<epoch>[0-9]+) step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) "
+    )
+    declared = memory(r"at step (?P<step>[0-9]+), allocated: (?P<value>[0-9]+)")
+    log = "".join(
+        f"epoch {k // 4} step {k % 4} took 0.5 s\nat step {k % 4}, allocated: {k + 1}\n"
+        for k in range(12)
+    )
+    for statistic, expected in ((Statistic.MIN, 3), (Statistic.MAX, 8)):
+        of_steps = memory(declared.record.pattern.decode(), statistic=statistic)
+        assert number(tmp_path, log, of_steps, log_format=of_epochs) == expected
+
+
+def test_a_number_that_is_printed_once_counts_over_the_run(tmp_path: Path) -> None:
+    over_run = memory(over=Over.RUN, statistic=Statistic.LAST)
+    for log in (
+        ["peak allocated: 512\n", *steps()],
+        [*steps(), "peak allocated: 512\n"],
+        [*steps(last=40), "peak allocated: 512\n"],
+    ):
+        assert number(tmp_path, log, over_run) == 512
+    assert "needs 'over: run'" in why_missing(
+        tmp_path, ["peak allocated: 512\n", *steps()], memory()
+    )
+
+
+def test_only_whole_lines_count(tmp_path: Path) -> None:
+    cut = [*steps(), "peak allocated: 51"]
+    assert "no match" in why_missing(tmp_path, cut, memory(over=Over.RUN))
+
+
+@pytest.mark.parametrize("buffer_size", [64, 1000, 1 << 18])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_how_a_log_is_cut_changes_no_number(tmp_path: Path, buffer_size: int, end: str) -> None:
+    log = "".join(
+        f"{text}noise {step} \n memory allocated: {step} \n" for step, text in enumerate(steps(), 1)
+    ).replace("\n", end)
+    file = tmp_path / "run.log"
+    file.write_bytes(log.encode())
+    run = reading(file, loss(), memory(), buffer_size=buffer_size).finish()
+    assert run.metrics == {"throughput": 256, "loss": 3.5, "peak_memory": 5.5}
+
+
+pieces = st.lists(
+    st.sampled_from(
+        [
+            "step",
+            "noise\n",
+            " allocated: 5 \n",
+            " allocated: 5,6\n",
+            "at step 4: 7 W\n",
+            "at step 6: 8 W\n",
+            "peak 3",
+            "peak 4\n",
+            "\r",
+        ]
+    ),
+    max_size=60,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(pieces=pieces, cut=st.integers(0, 6000), buffer_size=st.sampled_from([1, 50, 300, 1 << 18]))
+def test_a_log_that_grows_gives_what_the_whole_gives(
+    pieces: list[str], cut: int, buffer_size: int
+) -> None:
+    declared = (
+        loss(sanity=Sanity(falls=True, below=1000)),
+        memory(),
+        metric("power", r"at step (?P<step>[0-9]+): (?P<value>[0-9]+) W", unit="W"),
+        metric("peak", "peak (?P<value>[0-9])", over=Over.RUN, statistic=Statistic.MAX),
+    )
+    printed = iter(range(1, 100))
+
+    def next_line() -> str:
+        step = next(printed)
+        return line(step, loss=f"{200 - step}")
+
+    text = "".join(next_line() if piece == "step" else piece for piece in pieces)
+    content = (text + "".join(next_line() for _ in range(20))).encode()[:6000]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "run.log")
+        growing = reading(file, *declared, buffer_size=buffer_size)
+        file.write_bytes(content[:cut])
+        growing.advance()
+        with file.open("ab") as grown:
+            grown.write(content[cut:])
+        growing.advance()
+        assert growing.finish() == reading(file, *declared).finish()
+
+
+def test_a_builtin_format_shows_metrics_as_well(tmp_path: Path) -> None:
+    log = "".join(
+        f"dlperf step rank={rank} step={step} time={step * 0.5} loss={10 - step + rank}\n"
+        for step in range(1, 9)
+        for rank in (1, 0)
+    )
+    declared = metric("loss", r" loss=(?P<value>[0-9.]+)", sanity=Sanity(falls=True))
+    run = read(tmp_path, log, declared, log_format=BUILTIN_FORMATS["dlperf"], case=case("1n2g"))
+    assert run.metrics["loss"] == 5
+
+
+def test_the_published_lines_have_a_window_too(tmp_path: Path) -> None:
+    from log_makers import dllogger
+
+    log = dllogger([0.5] * 126)
+    declared = metric("ips", r"train\.total_ips : (?P<value>[0-9.]+) img/s", better=Better.HIGHER)
+    run = read(
+        tmp_path,
+        log,
+        declared,
+        log_format=BUILTIN_FORMATS["dllogger"],
+        window=Window(warmup_steps=20, measured_steps=100),
+        estimator=Estimator.PUBLISHED,
+    )
+    assert run.metrics["ips"] == 10393.54
+
+
+# ---------------------------------------------------------------------------------- the units
+
+
+@pytest.mark.parametrize(
+    ("printed", "kept", "expected"),
+    [
+        ("MB", "MB", 1),
+        ("GiB", "MiB", 1024),
+        ("GiB", "GB", 1.073741824),
+        ("M", "GB", 1e-3),
+        ("k", "tokens/s", 1000),
+        ("ktokens/s", "tokens/s", 1000),
+        ("ms", "s", 1e-3),
+        ("kWh", "J", 3.6e6),
+        ("", "%", 100),
+    ],
+)
+def test_units_are_worth_what_they_say(printed: str, kept: str, expected: float) -> None:
+    assert worth(printed, kept) == pytest.approx(expected)
+
+
+def test_numbers_are_kept_in_the_metric_s_own_unit(tmp_path: Path) -> None:
+    log = [f"{text} memory: 2048MiB\n memory: 3GiB\n" for text in steps()]
+    with_unit = memory(r"memory: (?P<value>[0-9.]+)(?P<unit>[KMG]iB)", unit="GiB")
+    assert number(tmp_path, log, with_unit) == 2.5
+    plain = [f"{text} memory: 2048\n" for text in steps()]
+    assert (
+        number(tmp_path, plain, memory("memory: (?P<value>.+)", unit="GiB", printed_in="MiB")) == 2
+    )
+
+
+def test_an_unknown_unit_is_told_with_its_line(tmp_path: Path) -> None:
+    log = [f"{text}memory: 3 blobs\n" for text in steps()]
+    reason = why_missing(tmp_path, log, memory(r"memory: (?P<value>[0-9]+) (?P<unit>\w+)"))
+    assert "'blobs'" in reason
+    assert reason.endswith("(line 6)")
+
+
+# ----------------------------------------------------------------------------------- the nodes
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> list[Path]:
+    """The logs of three nodes, of which the last two print memory: 20 and 30."""
+    logs = []
+    for node in range(3):
+        log = tmp_path / f"node{node}.log"
+        more = f"allocated: {node * 10 + 10}\n" if node else ""
+        log.write_text("".join(f"{text}{more}" for text in steps()), encoding="utf-8")
+        logs.append(log)
+    return logs
+
+
+def read_nodes(logs: list[Path], declared: DeclaredMetric) -> Run:
+    main, *others = (
+        reading(log, declared, node=node, nodes=len(logs)) for node, log in enumerate(logs)
+    )
+    return main.finish(others=others)
+
+
+@pytest.mark.parametrize(("node", "expected"), [("last", 30), ("any", 25)])
+def test_the_logs_of_the_named_nodes_are_read(
+    nodes: list[Path], node: str, expected: float
+) -> None:
+    assert read_nodes(nodes, memory(node=WhichNode(node))).metrics["peak_memory"] == expected
+
+
+@pytest.mark.parametrize("node", ["first", "each"])
+def test_a_node_without_the_metric_is_named(nodes: list[Path], node: str) -> None:
+    reason = read_nodes(nodes, memory(node=WhichNode(node))).missing["peak_memory"]
+    assert f"in {nodes[0]}: no match" in reason
+
+
+def test_a_log_that_is_not_there_is_named(nodes: list[Path]) -> None:
+    nodes[2].unlink()
+    reason = read_nodes(nodes, memory(node=WhichNode.LAST)).missing["peak_memory"]
+    assert str(nodes[2]) in reason
+    assert "No such file" in reason
+
+
+def test_the_only_log_stands_for_all_nodes(nodes: list[Path]) -> None:
+    assert read_nodes(nodes[2:], memory(node=WhichNode.LAST)).metrics["peak_memory"] == 30
+
+
+def test_the_worst_of_all_ranks_last_numbers_counts(tmp_path: Path) -> None:
+    log = [*steps(), *(f"rank {rank} allocated: {10 - rank}\n" for rank in range(4))]
+    declared = memory(
+        r"rank (?P<rank>[0-9]+) allocated: (?P<value>[0-9.]+)",
+        over=Over.RUN,
+        statistic=Statistic.LAST,
+    )
+    assert number(tmp_path, log, declared) == 10
+
+
+# --------------------------------------------------------------------------------- the sanity
+
+
+@pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-inf"])
+def test_a_number_that_is_none_makes_the_run_invalid(tmp_path: Path, text: str) -> None:
+    log = steps(loss=lambda step: text if step == 5 else 1.5)
+    reason = why_unsound(tmp_path, log, loss(sanity=Sanity()))
+    assert reason == f"loss is {float(text)}; needed is a finite number (line 5)"
+    assert read(tmp_path, log, loss()).status is RunStatus.OK
+
+
+def test_what_was_not_a_number_before_the_window_does_not_count(tmp_path: Path) -> None:
+    log = steps(loss=lambda step: math.nan if step < 3 else 1)
+    assert number(tmp_path, log, loss(sanity=Sanity())) == 1
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(1.0, "does not fall"), (2.0, None)])
+def test_a_loss_has_to_fall(tmp_path: Path, value: float, verdict: str | None) -> None:
+    log = steps(loss=lambda step: 1 if step > 5 else value)
+    if verdict is None:
+        assert number(tmp_path, log, loss(sanity=Sanity(falls=True))) == 1.5
+    else:
+        reason = why_unsound(tmp_path, log, loss(sanity=Sanity(falls=True)))
+        assert verdict in reason
+        assert reason.count("1 in") == 2 or ("1 in" in reason and "1 in the second" in reason)
+
+
+def test_a_fall_goes_by_steps_and_not_by_the_order_of_ranks(tmp_path: Path) -> None:
+    """Blocks of one rank each: in the order of the file the loss rises again."""
+    log = "".join(
+        f"dlperf step rank={rank} step={step} time={step * 0.5} loss={10 - step + 20 * rank}\n"
+        for rank in (0, 1)
+        for step in range(1, 9)
+    )
+    declared = metric("loss", r" loss=(?P<value>[0-9.]+)", sanity=Sanity(falls=True))
+    run = read(tmp_path, log, declared, log_format=BUILTIN_FORMATS["dlperf"], case=case("1n2g"))
+    assert run.status is RunStatus.OK, run.reason
+
+
+@pytest.mark.parametrize(
+    ("sanity", "said"),
+    [
+        (Sanity(below=5), "loss is 6; needed is one below 5 (line 3)"),
+        (Sanity(above=2), "loss is 2; needed is one above 2 (line 7)"),
+    ],
+)
+def test_a_bound_is_one_of_every_number(tmp_path: Path, sanity: Sanity, said: str) -> None:
+    assert why_unsound(tmp_path, steps(), loss(sanity=sanity)) == said
+
+
+def test_a_check_without_numbers_makes_the_run_invalid(tmp_path: Path) -> None:
+    reason = why_unsound(
+        tmp_path, "".join(steps()).replace("lm loss", "loss"), loss(sanity=Sanity())
+    )
+    assert "looked for 'lm loss: " in reason
+    assert str(tmp_path / "run.log") in reason
+
+
+def test_a_metric_that_is_compared_and_checked_may_be_missing(tmp_path: Path) -> None:
+    both = memory(sanity=Sanity(below=100))
+    assert "no match" in why_missing(tmp_path, steps(), both)
+
+
+# ---------------------------------------------------------------------- what cannot be judged
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("5,856", "'5,856' is no number; print numbers without commas"),
+        ("1e999", "'1e999' is too large for a number"),
+        ("--3", "'--3' is no number"),
+        ("-3", "peak_memory is -3 MB; needed is a finite number above zero"),
+        ("0", "peak_memory is 0 MB; needed is a finite number above zero"),
+    ],
+)
+def test_a_number_that_cannot_be_judged_is_told(tmp_path: Path, text: str, said: str) -> None:
+    log = [f"{text_of}allocated: {text}\n" for text_of in steps()]
+    reason = why_missing(tmp_path, log, memory())
+    assert said in reason
+    if text != "0":
+        assert re.search(r"\(line 6\)$", reason)
+
+
+def test_an_expression_that_ends_before_a_comma_is_told(tmp_path: Path) -> None:
+    log = [f"{text} allocated: 5,856\n" for text in steps()]
+    reason = why_missing(tmp_path, log, memory(r"allocated: (?P<value>[0-9.]+)"))
+    assert "'5,856' has a comma" in reason
+    assert "(line 6)" in reason
+    in_a_list = [f"{text} allocated: 58, 3\n" for text in steps()]
+    assert number(tmp_path, in_a_list, memory(r"allocated: (?P<value>[0-9.]+)")) == 58
+
+
+# ------------------------------------------------------------------------- how far it is read
+
+
+def test_reading_ends_with_the_window_where_its_lines_have_all(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    file.write_text("".join(steps(last=4000)), encoding="utf-8")
+    log = reading(file, loss(), buffer_size=4096)
+    log.finish()
+    assert log.position <= 4096
+
+
+def test_a_metric_that_may_still_come_is_awaited(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    log = reading(file, memory())
+
+    def grow(text: str) -> tuple[LogState, set[str]]:
+        with file.open("a", encoding="utf-8") as grown:
+            grown.write(text)
+        log.advance()
+        return log.state, set(log.lacking)
+
+    assert grow("".join(steps(last=7)))[0] is LogState.GROWING
+    assert grow(line(8)) == (LogState.COMPLETE, {"peak_memory"})
+    assert grow("allocated: 5\n") == (LogState.COMPLETE, set())
+    assert log.finish().metrics["peak_memory"] == 5
+
+
+def test_a_metric_is_awaited_until_the_next_step(tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    file.write_text("".join(steps(last=9)), encoding="utf-8")
+    log = reading(file, memory())
+    log.advance()
+    assert (log.state, log.lacking) == (LogState.COMPLETE, frozenset())
+    assert "peak_memory" in log.finish().missing
+
+
+# ------------------------------------------------------------------------------ step times
+
+
+def percentiles(path: Path, log: str, log_format: LogFormat, **given: Any) -> Run:
+    every = builtin_metrics("samples/s")
+    wanted = [every[name] for name in ("step_time_p50", "step_time_p95", "step_time_p99")]
+    window = Window(warmup_steps=2, measured_steps=100)
+    return read(
+        path, log, **{"log_format": log_format, "metrics": wanted, "window": window, **given}
+    )
+
+
+def test_step_times_have_percentiles(tmp_path: Path) -> None:
+    took = custom_format("took", record="step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s")
+    log = "".join(f"step {step} took {step}.0 s\n" for step in range(1, 103))
+    run = percentiles(tmp_path, log, took)
+    assert run.metrics["step_time_p50"] == 52.5
+    assert run.metrics["step_time_p95"] == pytest.approx(3 + 0.95 * 99)
+    assert run.metrics["step_time_p99"] == pytest.approx(3 + 0.99 * 99)
+
+
+def test_the_slowest_rank_of_a_step_counts(tmp_path: Path) -> None:
+    log = "".join(
+        f"dlperf step rank={rank} step={step} time={end + rank * (step % 2) / 10:.3f} loss=1\n"
+        for step in range(1, 103)
+        for end in (step / 2,)
+        for rank in (0, 1)
+    )
+    run = percentiles(tmp_path, log, BUILTIN_FORMATS["dlperf"], case=case("1n2g"))
+    assert run.metrics["step_time_p50"] == pytest.approx(0.55)
+    assert run.metrics["step_time_p99"] == pytest.approx(0.6)
+
+
+def test_stamps_in_front_of_lines_give_step_times(tmp_path: Path) -> None:
+    from log_makers import dllogger
+
+    log = dllogger([0.5] * 60 + [1.5] * 60)
+    run = percentiles(tmp_path, log, BUILTIN_FORMATS["dllogger"])
+    assert (run.metrics["step_time_p50"], run.metrics["step_time_p95"]) == (0.5, 1.5)
+
+
+def test_speeds_of_single_steps_give_step_times(tmp_path: Path) -> None:
+    rates = custom_format("rates", record="step (?P<step>[0-9]+) (?P<samples_per_second>[0-9.]+)/s")
+    log = "".join(f"step {step} 256.0/s\n" for step in range(1, 103))
+    assert percentiles(tmp_path, log, rates).metrics["step_time_p95"] == 0.5
+
+
+@pytest.mark.parametrize("timing", ["took {:.1f} s", "at {:.1f}", "with {:.1f}/s"])
+def test_means_over_several_steps_are_refused(tmp_path: Path, timing: str) -> None:
+    formats = {
+        "took": r"step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)",
+        "at": r"step (?P<step>[0-9]+) at (?P<timestamp>[0-9.]+)",
+        "with": r"step (?P<step>[0-9]+) with (?P<samples_per_second>[0-9.]+)",
+    }
+    log_format = custom_format("means", record=formats[timing.split(maxsplit=1)[0]])
+    log = "".join(f"step {step} {timing.format(step)}\n" for step in range(1, 300, 10))
+    run = percentiles(tmp_path, log, log_format)
+    assert run.status is RunStatus.OK, run.reason
+    assert "every 10 steps" in run.missing["step_time_p95"]
+
+
+def test_coarse_stamps_are_refused(tmp_path: Path) -> None:
+    stamps = custom_format("s", record=r"step (?P<step>[0-9]+) at (?P<timestamp>[0-9:]+)")
+    log = "".join(f"step {k} at 10:{k // 60:02d}:{k % 60:02d}\n" for k in range(1, 200))
+    run = percentiles(tmp_path, log, stamps)
+    assert "1 s is too coarse" in run.missing["step_time_p50"]
+
+
+def test_published_lines_are_no_steps(tmp_path: Path) -> None:
+    from log_makers import dllogger
+
+    run = percentiles(
+        tmp_path,
+        dllogger([0.5] * 126),
+        BUILTIN_FORMATS["dllogger"],
+        estimator=Estimator.PUBLISHED,
+    )
+    assert "steady" in run.missing["step_time_p95"]
+
+
+# ------------------------------------------------------------------------------- expressions
+
+
+@pytest.mark.parametrize(
+    ("expression", "literal"),
+    [
+        (r" max allocated: (?P<value>[0-9.]+) ", " max allocated: "),
+        (r"loss=(?P<value>[0-9.]+)", "loss="),
+        (r"(?P<value>[0-9.]+) img/s", " img/s"),
+        (r"a\.b\[c\]+ (?P<value>.)", "a.b[c"),
+        (r"aa?bbb?cc*dd{0,2}e: (?P<value>.)", "e: "),
+        (r"[]a]xyz[^]b]z(?P<value>.)", "xyz"),
+        (r"memory(?:[)]|\)) (?P<value>.)", ""),
+        (r"(?i:loss) (?P<value>.)", ""),
+        (r"\d+\t(?P<value>.)", ""),
+    ],
+)
+def test_the_text_that_every_match_has_is_found(expression: str, literal: str) -> None:
+    assert literal_of(expression).decode() == literal
+
+
+@given(st.from_regex(r"(ab|a\.|\[x\]|y[ab]|[^]a]|\\|b?|c{2}|(d)e|f+| : ){1,6}", fullmatch=True))
+def test_no_match_lacks_that_text(expression: str) -> None:
+    try:
+        pattern = re.compile(expression)
+    except re.error:
+        return
+    for text in ("ab: [x]ya", expression, "cc : deff", "cdeab.[x]yay"):
+        for match in pattern.finditer(text):
+            assert literal_of(expression).decode() in match[0]
