@@ -76,10 +76,15 @@ def metric_views(
     max_points: int,
     strict: bool,
 ) -> Iterator[MetricView]:
-    """Yield the metrics of a case in their order; ``name`` begins the ids of their pictures."""
+    """Yield the metrics of a case of which anything is known, in their order.
+
+    ``name`` begins the ids of their pictures.
+    """
     before = ""
     for number, (metric, known) in enumerate(result.metrics().items()):
         judged, past = known.judgement, histories.get(metric)
+        if judged is None and known.median is None:
+            continue
         difference, better = difference_percent(judged), known.metric.better
         reason = (judged.reason or "") if judged is not None else ""
         unit = known.metric.unit

@@ -1,0 +1,252 @@
+"""The page of cases with several metrics: each in its direction, what no test judges apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import results_makers as make
+from test_html_page import Page
+
+from pytest_dlperf.history.series import CaseHistory, Night
+from pytest_dlperf.model.case import Topology
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
+from pytest_dlperf.model.records import Accepted, with_measurements
+from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.reports.html.runs_chart import runs_chart
+
+if TYPE_CHECKING:
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.reports.html.drawing import Chart
+
+CASE = "paddle-resnet50-fp32-b128-4n8g"
+LOSS = Metric(name="loss", unit="", better=None, source=Source.LOG, sanity=Sanity(falls=True))
+FIRST_STEP = Metric(
+    name="first_step_time", unit="s", better=Better.LOWER, source=Source.LAUNCH, is_judged=False
+)
+
+
+def several(
+    *, memory: float = 15_000.0, verdict: Verdict = Verdict.REGRESSED, difference: float = 6.2
+) -> CaseResult:
+    """A case whose throughput passes, with a peak memory, a checked loss and a first step."""
+    result = make.measured_case(
+        CASE,
+        400.0,
+        401.0,
+        402.0,
+        more={make.MEMORY: [memory] * 3, LOSS: [2.3] * 3, FIRST_STEP: [41.5, 43.5, 42.5]},
+    )
+    of_memory = make.judged(
+        verdict,
+        metric=make.MEMORY,
+        measured=memory,
+        accepted=memory / (1 + difference / 100),
+        difference_percent=difference,
+        tolerance_percent=2.0,
+    )
+    for judgement in (of_memory, make.judged(Verdict.PASS, metric=LOSS, measured=2.3)):
+        result = make.with_judgement(result, replace(judgement, decision=judgement.decision))
+    return make.with_judgement(result, replace(result.judgements["loss"], decision=None))
+
+
+def page_of(*results: CaseResult, **more: object) -> Page:
+    return Page(html_page(replace(make.session(*results), **more), {}))  # type: ignore[arg-type]
+
+
+def cell(page: Page, metric: str) -> tuple[str, str, str]:
+    """Text, style and key for sorting of a metric in the overview."""
+    [found] = page.all("td", data_name=metric)
+    *_, style = found.attributes["class"].split()
+    return found.text, style, found.attributes["data-v"]
+
+
+def test_the_overview_has_a_column_for_each_judged_metric() -> None:
+    page = page_of(several())
+    headings = [th.text for th in page.all("th", scope="col")]
+    assert headings[2:6] == ["throughput images/s", "peak_memory MB", "loss", "history"]
+    assert cell(page, "throughput") == ("401.00 +0.0 %", "pass", "0")
+    assert cell(page, "peak_memory") == ("15000 +6.2 %", "regressed", "-6.2")
+    assert cell(page, "loss") == ("2.3 pass", "pass", "")
+    [row] = page.all("tr", class_="row")
+    assert "regressed" in row.attributes["class"].split()
+
+
+def test_the_head_names_the_metric_that_is_worse() -> None:
+    [worst] = page_of(several()).all("ul", aria_label="worst")
+    assert "peak_memory +6.2 % 15000 MB, reference 14124" in worst.text
+    assert "throughput" not in worst.text
+
+
+@pytest.mark.parametrize("difference", [6.2, -6.2])
+def test_colours_follow_the_verdict_and_never_the_sign(difference: float) -> None:
+    good = several(verdict=Verdict.IMPROVED, difference=difference)
+    assert cell(page_of(good), "peak_memory")[1] == "improved"
+
+
+def test_a_metric_stands_open_where_it_is_bad_and_all_others_closed() -> None:
+    page = page_of(several())
+    assert len(page.all("details", class_="metric")) == 4
+    [bad] = [d for d in page.all("details", class_="metric") if "open" in d.attributes]
+    assert "peak_memory" in bad.text
+
+
+def test_says_which_direction_is_better_and_what_is_checked() -> None:
+    text = page_of(several()).case(CASE).text
+    assert re.search(r"throughput\s*higher is better", text)
+    assert re.search(r"peak_memory\s*lower is better", text)
+    assert re.search(r"loss\s*checked: finite, falls", text)
+
+
+def test_what_no_test_judges_stands_apart_and_not_in_the_overview() -> None:
+    page = page_of(several())
+    section = page.one("section", class_="recorded")
+    assert "first_step_time" in section.text
+    assert "42.50 s" in section.text
+    assert "not judged" not in section.text.removeprefix("Recorded, not judged")
+    assert not page.all("td", data_name="first_step_time")
+
+
+def test_each_run_has_its_numbers_and_why_one_is_missing() -> None:
+    result = several()
+    measurement = result.measurement
+    assert measurement is not None
+    first, *others = measurement.runs
+    without = {name: value for name, value in first.metrics.items() if name != "peak_memory"}
+    why = {"peak_memory": "no 'max allocated' in node 0's log"}
+    runs = (replace(first, metrics=without, missing=why), *others)
+    page = page_of(replace(result, measurement=replace(measurement, runs=runs)))
+    [table] = page.all("table", class_="runs")
+    assert "throughput images/s peak_memory MB loss first_step_time s steps log" in table.text
+    assert "1 400.00 missing 2.3 41.50 100" in table.text
+    assert "peak_memory: no 'max allocated' in node 0's log" in table.text
+
+
+def chart_of(result: CaseResult, metric: str) -> Chart:
+    drawn = runs_chart(result, result.metrics()[metric])
+    assert drawn is not None
+    return drawn
+
+
+def ends(chart: Chart, style: str) -> tuple[int, int]:
+    """The left and right end of a shape."""
+    [found] = [shape.path for shape in chart.shapes if shape.style == style]
+    xs = [int(x) for x in re.findall(r"[MH](\d+)", found)]
+    return min(xs), max(xs)
+
+
+def test_what_passes_lies_on_the_side_where_worse_is() -> None:
+    for metric, is_above in (("throughput", False), ("peak_memory", True)):
+        chart = chart_of(several(difference=1.0), metric)
+        reference, _ = ends(chart, "reference-line")
+        low, high = ends(chart, "allowed-band")
+        assert low < high
+        assert (low if is_above else high) == reference
+
+
+def test_runs_that_do_not_differ_are_drawn() -> None:
+    chart = chart_of(several(), "peak_memory")
+    dots = [shape for shape in chart.shapes if shape.style == "run"]
+    assert len({shape.path for shape in dots}) == 3
+    assert "median of 3 runs: 15000 MB" in chart.description
+
+
+def test_a_ratio_has_no_runs() -> None:
+    result = make.measured_case(CASE, 400.0, 401.0, 402.0, speedup=30.0)
+    assert runs_chart(result, result.metrics()["speedup"]) is None
+
+
+def nights(metric: Metric, *levels: float) -> CaseHistory:
+    return CaseHistory(
+        case_id=CASE,
+        metric=metric.name,
+        unit=metric.unit,
+        better=metric.better,
+        nights=tuple(
+            Night(
+                started=f"2026-11-{day:02}T02:00:00+00:00",
+                began=0.0,
+                median=level,
+                lowest=level,
+                highest=level,
+                runs=3,
+            )
+            for day, level in enumerate(levels, 1)
+        ),
+    )
+
+
+def test_each_judged_metric_has_its_own_history() -> None:
+    histories = {
+        CASE: {
+            metric.name: nights(metric, 1.0, 2.0, 3.0)
+            for metric in (throughput("images/s"), make.MEMORY, LOSS)
+        }
+    }
+    page = Page(html_page(make.session(several()), histories))
+    titles = [title.text for title in page.all("title") if title.text.startswith("History")]
+    assert titles == [
+        f"History of {CASE}: throughput in images/s",
+        f"History of {CASE}: peak_memory in MB",
+        f"History of {CASE}: loss in",
+    ]
+    # The small picture in the overview is that of the metric which decided the verdict.
+    spark, *_ = page.all("use")
+    lines = [path.attributes["id"] for path in page.all("path", class_="medians")]
+    assert spark.attributes["href"] == f"#{lines[1]}"
+    # Runs that never differ have no range to be drawn.
+    assert not page.all("path", class_="ranges")
+
+
+def training(
+    variant: str, *throughputs: float, reference: str | None, topologies: tuple[str, ...]
+) -> Results:
+    """A training on some topologies, measured on each."""
+    over = Topology.parse(reference) if reference else None
+    results = [
+        make.measured_case(f"paddle-resnet50-{variant}-{topology}", number, number, number)
+        for topology, number in zip(topologies, throughputs, strict=True)
+    ]
+    results = [
+        replace(result, case=replace(result.case, reference_topology=over), reference=None)
+        for result in results
+    ]
+    measured: dict[str, Measurement] = {
+        result.case.id: result.measurement for result in results if result.measurement
+    }
+    return make.session(*(with_measurements(result, measured) for result in results))
+
+
+def test_speedups_are_drawn_over_any_reference_topology() -> None:
+    results = training(
+        "bf16-gb256", 100.0, 190.0, 360.0, reference="1n8g", topologies=("1n8g", "2n8g", "4n8g")
+    )
+    [article] = Page(html_page(results, {})).all("article")
+    assert "strong scaling, speedups over 1n8g" in article.text
+    assert "times 1n8g" in article.text
+    assert "Speedup over 1n8g of paddle-resnet50-bf16-gb256" in article.text
+    assert re.search(r"2n8g .*? 190.00 1.90 95.0 %", article.text)
+    assert re.search(r"4n8g .*? 360.00 3.60 90.0 %", article.text)
+    assert len(Page(html_page(results, {})).all("path", class_="ideal")) == 1
+
+
+def test_without_a_reference_the_throughput_is_drawn_over_devices() -> None:
+    results = training("fp32-b64", 100.0, 190.0, reference=None, topologies=("1n8g", "2n8g"))
+    page = Page(html_page(results, {}))
+    [article] = page.all("article")
+    assert "weak scaling, no speedups" in article.text
+    assert "Throughput of paddle-resnet50-fp32-b64 against devices" in article.text
+    assert "efficiency" not in article.text
+    assert not page.all("path", class_="ideal")
+
+
+def test_the_accepted_number_of_a_metric_is_its_own() -> None:
+    result = several()
+    memory = Accepted(number=14_124.0, estimator="steady", reason="activations are kept")
+    page = page_of(replace(result, accepted={**result.accepted, "peak_memory": memory}))
+    assert "activations are kept" in page.case(CASE).text
