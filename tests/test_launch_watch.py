@@ -10,15 +10,18 @@ import pytest
 
 from pytest_dlperf.launch import watch
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.launch.watch import Progress, RunWatch, free_bytes
+from pytest_dlperf.launch.watch import NUMBER_GRACE_S, Progress, RunWatch, free_bytes
+from pytest_dlperf.logs.declared import Over, WhichNode, declared_metric
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.metric import Better, Metric, Source, Statistic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.logs.declared import DeclaredMetric
     from pytest_dlperf.model.case import Case
 
     Watching = Callable[..., "Watched"]
@@ -41,6 +44,7 @@ class Watched:
         log_format: str = "dlperf",
         *,
         estimator: Estimator = Estimator.STEADY,
+        declared: Sequence[DeclaredMetric] = (),
         **options: Any,
     ) -> None:
         self.case: Case = make.case(topology)
@@ -61,8 +65,11 @@ class Watched:
                 log_format=self.log_format,
                 window=WINDOW,
                 estimator=estimator,
+                declared=declared,
+                node=node,
+                nodes=nodes,
             )
-            for log in self.logs
+            for node, log in enumerate(self.logs)
         ]
         self.watch = RunWatch(
             readings,
@@ -422,6 +429,90 @@ def test_a_disk_that_cannot_be_looked_at_is_not_full(watched: Watching) -> None:
         raise PermissionError
 
     assert watched(free_bytes=fail).look() is None
+
+
+# --------------------------------------------------------------------------- declared metrics
+
+
+def memory(**given: Any) -> DeclaredMetric:
+    metric = Metric(
+        name="peak_memory",
+        unit="MB",
+        better=Better.LOWER,
+        source=Source.LOG,
+        statistic=Statistic.LAST,
+    )
+    return declared_metric(metric, record="peak (?P<value>[0-9]+) MB", **given)
+
+
+@pytest.mark.parametrize("over", Over)
+def test_a_number_behind_the_last_step_is_awaited(watched: Watching, over: Over) -> None:
+    run = watched(declared=[memory(over=over)])
+    run.step(*range(1, 12))
+    assert run.look() is None
+    assert run.look(NUMBER_GRACE_S / 2) is None
+    run.write("peak 512 MB\n")
+    assert run.look() is Stop.COMPLETE
+    measured = run.watch.finish()
+    assert measured.metrics == {**run.measured().metrics, "peak_memory": 512}
+
+
+def test_a_number_that_does_not_come_costs_a_moment_and_not_the_throughput(
+    watched: Watching,
+) -> None:
+    run = watched(declared=[memory()])
+    run.step(*range(1, 12))
+    assert run.look() is None
+    assert run.look(NUMBER_GRACE_S - 0.1) is None
+    assert run.look(0.1) is Stop.COMPLETE
+    measured = run.watch.finish()
+    assert measured.metrics == run.measured().metrics
+    assert str(run.logs[0]) in measured.missing["peak_memory"]
+
+
+def test_a_number_of_the_window_is_not_awaited_beyond_the_next_step(watched: Watching) -> None:
+    run = watched(declared=[memory()])
+    run.step(*range(1, 13))
+    assert run.look() is Stop.COMPLETE
+
+
+@pytest.mark.parametrize(("node", "stop"), [("any", Stop.COMPLETE), ("each", None), ("last", None)])
+def test_the_number_of_another_node_is_awaited(
+    watched: Watching, node: str, stop: Stop | None
+) -> None:
+    run = watched("2n1g", declared=[memory(node=WhichNode(node))])
+    for rank in (1, 0):
+        run.step(*range(1, 12), rank=0, node=rank)
+    assert run.look() is None
+    run.write("peak 512 MB\n")
+    assert run.look() is stop
+    run.write("peak 640 MB\n", node=1)
+    assert run.look() is Stop.COMPLETE
+    expected = {"any": 640, "each": 640, "last": 640}
+    assert run.watch.finish().metrics["peak_memory"] == expected[node]
+
+
+def test_the_first_step_ends_when_all_ranks_have_shown_it(watched: Watching) -> None:
+    run = watched("1n2g")
+    run.look()
+    run.step(1, rank=0)
+    run.look(20)
+    assert run.watch.first_step_s is None
+    run.step(1, rank=1)
+    run.look(2)
+    run.step(2)
+    run.look(5)
+    assert run.watch.first_step_s == 22
+
+
+def test_without_its_record_the_first_step_s_time_is_not_known(watched: Watching) -> None:
+    run = watched()
+    run.look()
+    assert "not seen" in run.watch.first_step_problem
+    run.step(*range(10, 100, 10))
+    run.look(20)
+    assert run.watch.first_step_s is None
+    assert "step 10" in run.watch.first_step_problem
 
 
 def test_free_bytes_are_those_of_the_file_system(
