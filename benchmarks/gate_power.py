@@ -556,10 +556,18 @@ ONE_WAY: Final = (
         for noise in ("cv .3", "cv 1", "cv 1, nights .5", "cv 1, nights 1")
     ),
 )
-TARGETS: Final = tuple(
-    replace(target, name=f"{target.name}{told}", cell=target.cell.towards(better))
-    for better, told in ((Better.HIGHER, ""), (Better.LOWER, ", lower is better"))
-    for target in ONE_WAY
+TARGETS: Final = (
+    *ONE_WAY,
+    # Noise is a part of the level, and here a loss raises that.
+    *(
+        replace(
+            target,
+            name=f"{target.name}, lower is better",
+            cell=target.cell.towards(Better.LOWER),
+            at_least=target.at_least and 0.98 * target.at_least,
+        )
+        for target in ONE_WAY
+    ),
 )
 
 
