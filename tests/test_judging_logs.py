@@ -185,7 +185,7 @@ def test_a_speedup_without_its_reference_is_not_made_up(suite: Suite) -> None:
     result.stdout.fnmatch_lines(
         [
             "invalid: speedup of tensorflow-bert_base-fp32-b64-4n8g",
-            "*its single device is not: no logs of tensorflow-bert_base-fp32-b64-1n1g*",
+            "*its reference is not: no logs of tensorflow-bert_base-fp32-b64-1n1g*",
         ]
     )
 
