@@ -140,7 +140,7 @@ def test_a_fact_is_one_group_under_a_known_name(suite: Suite) -> None:
     for old, new, said in (
         ("'local batch size ([0-9]+)'", "'local batch size [0-9]+'",
          "needs one group, around the value of batch_per_replica, and has 0"),
-        ("      tp: ", "      tq: ", "unknown key 'tq'; allowed: precision, nodes, "),
+        ("      tp: ", "      tq: ", "'tq' is no fact of a case; those are precision, nodes, "),
         ("'sequence length ([0-9]+)'", "'sequence length ([0-9]+'", "is no regular expression"),
     ):  # fmt: skip
         assert SYSTEM.count(old) == 1

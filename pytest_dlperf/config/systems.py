@@ -14,6 +14,7 @@ from pytest_dlperf.files.shapes import (
     Integer,
     Key,
     ListOf,
+    MapOf,
     Number,
     Record,
     Shape,
@@ -181,12 +182,11 @@ _CUSTOM_FORMAT: Final = Record(
     Key("rate_scope", Choice(("global", "node", "rank")), "What a printed speed covers."),
     Key(
         "facts",
-        Record(
-            dict[str, str],
-            *(
-                Key(name, Text("a regular expression"), f"Where the log says the {name}.")
-                for name in CASE_FACTS
-            ),
+        MapOf(
+            Text("a regular expression"),
+            "a mapping of facts to regular expressions",
+            names="|".join(CASE_FACTS),
+            refused=f"is no fact of a case; those are {', '.join(CASE_FACTS)}",
         ),
         "What the log says of its run up to the first step; a log that contradicts its case is "
         "invalid. Expressions with one group, by name.",
