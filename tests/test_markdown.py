@@ -168,7 +168,7 @@ def test_every_metric_has_its_row_whichever_direction_is_better() -> None:
     assert (throughput[0], throughput[-1]) == ("throughput (images/s)", "pass")
     assert (speedup[0], speedup[-1]) == ("speedup (x)", "pass")
     assert memory == [
-        "peak_memory (MB, lower is better)", "15065", "14212", "+6.0 %", "-", "-", "**regressed**"
+        "peak_memory (MB), lower is better", "15065", "14212", "+6.0 %", "-", "-", "**regressed**"
     ]  # fmt: skip
     judged, recorded = section(page, "Matrix").split("<details>", maxsplit=1)
     assert [row[0] for row in rows(judged)[-3:]] == [

@@ -132,7 +132,7 @@ def metric_cells(
     is_ratio = known.metric.ratio_of is not None
     return {
         "metric": name,
-        "unit": unit,
+        "unit": unit or numbers.ABSENT,
         "median": numbers.written(known.median, unit),
         "reference": numbers.written(known.reference, unit),
         "diff": numbers.signed_percent(difference_percent(judgement)),
@@ -142,6 +142,13 @@ def metric_cells(
         "runs": numbers.ABSENT if is_ratio else run_count(result.measurement, name),
         "of ideal": numbers.percent(known.efficiency_percent),
     }
+
+
+def with_unit(metric: Metric, word: str = "") -> str:
+    """Name a metric and its unit, if it has one: ``peak_memory (MB)``, or with a word between."""
+    if not metric.unit:
+        return metric.name
+    return f"{metric.name} {word} {metric.unit}" if word else f"{metric.name} ({metric.unit})"
 
 
 def run_count(measurement: Measurement | None, metric: str) -> str:
@@ -155,6 +162,8 @@ def run_count(measurement: Measurement | None, metric: str) -> str:
 def summed_up(samples: Samples) -> str:
     """Say median, mean and spread in a line."""
     unit = samples.metric.unit
+    if not samples.values:
+        return "no number"
     return (
         f"median {numbers.written(samples.median, unit)}, "
         f"mean {numbers.amount(samples.mean, unit)}, "

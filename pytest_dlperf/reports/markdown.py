@@ -38,6 +38,7 @@ from pytest_dlperf.reports.figures import (
     run_number,
     scaling_of,
     summed_up,
+    with_unit,
 )
 from pytest_dlperf.reports.markdown_text import (
     Part,
@@ -232,7 +233,7 @@ def _alarm_row(judgement: Judgement) -> Sequence[str]:
     metric = judgement.metric
     lower = ", lower is better" if metric.better is Better.LOWER else ""
     return (
-        f"{metric.name} ({inline(metric.unit)}{lower})",
+        f"{inline(with_unit(metric))}{lower}",
         numbers.written(judgement.measured, metric.unit),
         numbers.written(judgement.reference, metric.unit),
         numbers.signed_percent(difference_percent(judgement)),
@@ -301,7 +302,7 @@ def _runs_table(measurement: Measurement) -> str:
         told = cells if ok else [f"**{cell}**" for cell in cells]
         return name, *told, code(run.log or ""), inline(_first_line(run.reason or ""))
 
-    headings = [f"{metric.name} ({inline(metric.unit)})" for metric in shown]
+    headings = [inline(with_unit(metric)) for metric in shown]
     rows = [row(*named) for named in named_runs(measurement)]
     summary = bullets(
         f"{samples.metric.name}: {inline(summed_up(samples))}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.gate.scaling import oddities, where_lost
 from pytest_dlperf.gate.verdicts import expected_false_alarms
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import SPEEDUP_METRIC
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Source
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training
 
@@ -39,8 +39,9 @@ def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
             if metric == SPEEDUP_METRIC.ratio_of:
                 unit = known.metric.unit
             judged = known.judgement
-            # A ratio's own loss follows from its ends.
-            if known.metric.ratio_of is None and judged and judged.loss_percent is not None:
+            # Only what takes time takes it somewhere; a ratio's loss follows from its ends.
+            is_timed = known.metric.source is Source.STEPS
+            if is_timed and judged and judged.loss_percent is not None:
                 loss = judged.loss_percent
                 is_lost = judged.verdict is Verdict.REGRESSED and not judged.recorded and loss > 0
                 losses.setdefault(metric, {})[topology] = loss if is_lost else None

@@ -26,6 +26,7 @@ from pytest_dlperf.reports.figures import (
     named_runs,
     rule_view,
     run_number,
+    with_unit,
 )
 from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.reports.report import Line, Report
@@ -210,7 +211,7 @@ def _details(
         for name in _run_metrics(measurement, result, shown):
             metric = measurement.metric(name)
             runs = (f" {run.run}: {run_number(run, metric)}" for run in measurement.runs)
-            yield from listed(f"    {name} in {metric.unit}", runs, width)
+            yield from listed(f"    {with_unit(metric, 'in')}", runs, width)
         for name, run in named_runs(measurement):
             if run.reason:
                 yield f"    run {name}: {numbers.in_short(run.reason)}"

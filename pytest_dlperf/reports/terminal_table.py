@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "reference", "unit", "sees")
 """What makes room for the rest, the least important first."""
+_SIMPLY: Final = (CaseStatus.PASS, CaseStatus.RECORDED)
 _LEFT: Final = ("case", "metric", "unit", "verdict")
 _LEGEND: Final = "sees: the minimum detectable change, found 9 times out of 10"
 
@@ -36,25 +37,28 @@ class Row:
 def case_rows(result: CaseResult, *, every: bool) -> list[Row]:
     """Choose the metrics of a case that are worth a row, the worst first; or ``every`` judged one.
 
-    Worth a row is what does not simply pass. Where all metrics share a verdict, and no number says
-    why, the first one stands for all. The verdict of the last row counts the others.
+    Worth a row is what does not simply pass. Of a case of which nothing is, or that broke as a
+    whole, the first metric stands for all. The verdict of the last row counts the others.
     """
     known, words, status = result.metrics(), metric_words(result), status_of(result)
     names = [*(name for name in known if name in words), *(words.keys() - known.keys())]
     if not names or status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED):
         return [_row(result, next(iter(known), ""), status.value, status)]
     judgements = result.judgements.values()
-    # One cause has no number of any of them to show.
-    alike = status.is_good or all(judgement.measured is None for judgement in judgements)
-    if len(set(words.values())) == 1 and alike and not every:
-        count = f"{len(names)} " if len(names) > 1 else ""
-        return [_row(result, names[0], f"{count}{words[names[0]][0]}", status)]
-    shown = [name for name in names if every or words[name][1] is not CaseStatus.PASS]
-    shown.sort(key=lambda name: words[name][1].rank)
-    rows = [_row(result, name, *words[name]) for name in shown]
+    if every:
+        shown = names
+    elif len(set(words.values())) == 1 and all(one.measured is None for one in judgements):
+        shown = []  # one cause, and no number of any of them to show
+    else:
+        shown = [name for name in names if words[name][1] not in _SIMPLY]
+    shown = sorted(shown, key=lambda name: words[name][1].rank)
     others = Counter(words[name][0] for name in names if name not in shown)
-    counted = ", ".join(f"{count} {word}" for word, count in others.items())
-    rows[-1].cells["verdict"] += f"; {counted}" if others else ""
+    is_one = len(names) == 1
+    counted = "; ".join(word if is_one else f"{count} {word}" for word, count in others.items())
+    if not shown:
+        return [_row(result, names[0], counted, status)]
+    rows = [_row(result, name, *words[name]) for name in shown]
+    rows[-1].cells["verdict"] += f"; {counted}" if counted else ""
     return rows
 
 

@@ -1,0 +1,154 @@
+"""Metrics that a user declares in a system file, in every report of a session."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import pytest
+from nights import Nights
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+METRICS = """\
+  peak_memory: {record: 'max allocated: (?P<value>[0-9.]+) MB', over: run, unit: MB,
+                better: lower, tolerance_percent: 2}
+  loss: {record: 'loss=(?P<value>[-+.0-9a-z]+)'}
+"""
+ONE, TWO = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
+PATTERN = "'max allocated: (?P<value>[0-9.]+) MB'"
+
+
+@pytest.fixture
+def nights(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Nights:
+    """A system that declares two metrics, with accepted numbers of a usual night."""
+    monkeypatch.setenv("COLUMNS", "120")
+    found = Nights(suite)
+    found.declare(METRICS)
+    suite.run(*found.usual("accepted", printed=memory(14212)), "--dlperf-create-baselines")
+    return found
+
+
+def memory(megabytes: float) -> str:
+    """What a log says of it."""
+    return f"max allocated: {megabytes} MB\n"
+
+
+def block(text: str, head: str) -> str:
+    """The lines from one that begins with this head to the next that is not indented."""
+    found = re.search(rf"^{re.escape(head)}.*\n(?:  .*\n)*", text, re.MULTILINE)
+    assert found is not None, head
+    return found[0]
+
+
+def properties(suite: Suite, test: str) -> dict[str, str]:
+    """The properties of a test in JUnit's file."""
+    root = ET.parse(suite.path / "junit.xml").getroot()  # noqa: S314 - pytest has written it
+    [element] = [one for one in root.iter("testcase") if one.get("name") == test]
+    return {str(one.get("name")): str(one.get("value")) for one in element.iter("property")}
+
+
+@pytest.mark.usefixtures("with_benchmark")
+def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
+    suite: Suite, nights: Nights, monkeypatch: pytest.MonkeyPatch, workers: list[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+
+    result = suite.run(
+        *nights.usual("accepted", printed=memory(15065)), "--junitxml=junit.xml",
+        "--dlperf-markdown=page.md", "--dlperf-json=r.json", "--benchmark-json=b.json", *workers,
+    )  # fmt: skip
+
+    result.assert_outcomes(passed=5, failed=2, deselected=result.parseoutcomes().get("deselected"))
+    printed = result.stdout.str()
+    # The failure: all to act on it.
+    failure = block(printed, f"regressed: peak_memory of {TWO}")
+    for told in (
+        r"measured   15065 MB \(steady; lower is better\)",
+        r"reference  14212 MB of cluster local: worse by 6\.0 %, tolerance 2 %",
+        r"gate       tolerance: sees a loss of 2\.0 % or more",
+        r"beside     throughput \d+\.\d+ samples/s \(\+0\.0 %\), .*loss 6\.908",
+        r"accept     .*--dlperf-update-baselines --dlperf-reason 'TEXT'",
+        r"  run 5: 15065  mlp_b4_fp32_5\.log",
+    ):
+        assert re.search(told, failure), told
+    # The summary: the failing metric has the case's row, the others are counted.
+    [row] = [line for line in printed.splitlines() if line.startswith(f"{TWO}  ")]
+    assert row.split()[1:7] == ["peak_memory", "15065", "MB", "14212", "+6.0", "%"]
+    assert row.endswith("regressed; 3 pass")
+    assert "2 cases: 2 regressed" in printed
+    # GitHub's annotation.
+    said = "peak_memory regressed: 15065 MB, reference 14212 (+6.0 %25); lower is better"
+    assert f"::error title=regressed%3A {TWO}::{said}" in printed
+    # JUnit's properties, by the words of the results file.
+    told = properties(suite, f"test_metric[{TWO}-peak_memory]")
+    assert told["dlperf.metric"] == "peak_memory"
+    entry = json.loads((suite.path / "r.json").read_text(encoding="utf-8"))["cases"][0]["metrics"][
+        "peak_memory"
+    ]
+    assert {name: told[f"dlperf.peak_memory.{name}"] for name in ("unit", "better", "verdict")} == {
+        "unit": "MB", "better": "lower", "verdict": "regressed"
+    }  # fmt: skip
+    for name in ("median", "accepted", "reference", "difference_percent"):
+        assert float(told[f"dlperf.peak_memory.{name}"]) == pytest.approx(entry[name])
+    assert float(told["dlperf.peak_memory.loss_percent"]) == pytest.approx(6.0, abs=0.01)
+    # pytest-benchmark's.
+    benchmarks = json.loads((suite.path / "b.json").read_text(encoding="utf-8"))["benchmarks"]
+    [extra] = [one["extra_info"] for one in benchmarks if one["param"] == TWO]
+    assert (extra["metrics"]["peak_memory"]["median"], extra["metrics"]["loss"]["verdict"]) == (
+        15065.0,
+        "pass",
+    )
+    # The page.
+    page = (suite.path / "page.md").read_text(encoding="utf-8")
+    assert re.search(
+        r"\| peak_memory \(MB\), lower is better +\| +15065 \| +14212 \| \+6\.0 %", page
+    )
+    assert re.search(r"\| loss +\| 1n2g +\| +2 \| +5 \| 6\.908 .* pass +\|", page)
+    assert "Recorded, judged by no test" in page
+
+
+def test_what_no_test_judges_stands_with_the_first_metric_in_junit(
+    suite: Suite, nights: Nights
+) -> None:
+    suite.run(*nights.usual("accepted", printed=memory(14212)), "--junitxml=junit.xml")
+
+    told = properties(suite, f"test_throughput[{TWO}]")
+    recorded, first = (
+        float(told[f"dlperf.{name}.median"]) for name in ("throughput_per_device", "throughput")
+    )
+    assert recorded == pytest.approx(first / 2)
+    assert told["dlperf.throughput_per_device.better"] == "higher"
+    assert "dlperf.throughput_per_device.verdict" not in told
+    assert not any("peak_memory" in name for name in told), "it has a test of its own"
+
+
+def test_a_metric_that_vanished_says_what_was_looked_for(suite: Suite, nights: Nights) -> None:
+    result = suite.run(*nights.usual("tonight"), "--junitxml=junit.xml")
+
+    failure = block(result.stdout.str(), f"invalid: peak_memory of {TWO}")
+    log = suite.path / "nights" / "tonight" / "1n2g" / "mlp_b4_fp32_1.log"
+    assert f"looked for {PATTERN} in {log}" in failure
+    assert "  run 1: missing  mlp_b4_fp32_1.log" in failure
+    told = properties(suite, f"test_metric[{TWO}-peak_memory]")
+    assert told["dlperf.peak_memory.verdict"] == "invalid"
+    assert PATTERN in told["dlperf.peak_memory.reason"]
+    assert "dlperf.peak_memory.median" not in told
+
+
+def test_new_numbers_of_all_metrics_are_one_row_each_case(suite: Suite) -> None:
+    nights = Nights(suite)
+    nights.declare(METRICS)
+
+    result = suite.run(*nights.usual("first", printed=memory(14212)), "--dlperf-create-baselines")
+
+    result.stdout.re_match_lines(
+        [
+            rf"{ONE} +throughput .* 2 pass, recorded; 1 pass$",
+            rf"{TWO} +throughput .* 3 pass, recorded; 1 pass$",
+        ]
+    )
+    result.stdout.re_match_lines([rf"{TWO} +peak_memory +MB +- +14212 +- +first number"])
