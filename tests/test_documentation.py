@@ -27,6 +27,7 @@ from pytest_dlperf.config.systems import (
 from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.config.variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.launch.plan import Node, plan_run
+from pytest_dlperf.logs.builtin import builtin_metrics
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Timing, custom_format
 from pytest_dlperf.model.measurement import Estimator
 
@@ -39,6 +40,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 ADDING = ROOT / "docs" / "adding-a-system.md"
+METRICS = ROOT / "docs" / "metrics.md"
 DOCUMENTS = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
 
@@ -56,10 +58,10 @@ def words(document: Path, heading: str) -> list[str]:
     return [row[0].strip("`{}") for row in table(document, heading)]
 
 
-def example(name: str) -> str:
+def example(name: str, document: Path = ADDING) -> str:
     """The block of the document that is marked with this name."""
     pattern = rf"<!-- example: {re.escape(name)} -->\n```\w+\n(.*?)^```$"
-    blocks = re.findall(pattern, ADDING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(pattern, document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 1, name
     return str(blocks[0])
 
@@ -90,9 +92,36 @@ def keys(rule: dict[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:
 def test_every_key_of_a_system_file_is_documented_and_none_else() -> None:
     rows = table(ADDING, "<!-- keys: system file -->")
     documented = {row[0].strip("`"): row[2] == "required" for row in rows}
+    of_metrics = {
+        f"metrics.{row[0].strip('`')}": row[2] == "required"
+        for row in table(METRICS, "<!-- keys: metrics -->")
+    }
+    built_in = words(METRICS, "<!-- names: built-in metrics -->")
 
-    assert documented == dict(keys(schema("system")))
+    assert documented | of_metrics == {
+        key: is_required
+        for key, is_required in keys(schema("system"))
+        if key.split(".")[1:2] not in [[name] for name in built_in]
+    }
     assert len(documented) == len(rows)
+
+
+def test_every_built_in_metric_is_documented_and_none_else() -> None:
+    rows = table(METRICS, "<!-- names: built-in metrics -->")
+    assert {row[0].strip("`"): row[2] for row in rows} == {
+        name: metric.better.value
+        for name, metric in builtin_metrics("images/s").items()
+        if metric.better is not None
+    }
+
+
+def test_the_metrics_that_are_shown_can_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "system.yaml"
+    file.write_text(example("metrics", METRICS), encoding="utf-8")
+    (system,) = load_systems([file], BUILTIN_FORMATS).values()
+    assert {metric.name for metric in system.metrics if metric.is_judged} == {
+        "throughput", "speedup", "loss", "peak_memory", "step_time_p95",
+    }  # fmt: skip
 
 
 def test_the_documented_defaults_are_the_code_s() -> None:
