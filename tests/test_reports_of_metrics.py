@@ -77,7 +77,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
         assert re.search(told, failure), told
     # The summary: the failing metric has the case's row, the others are counted.
     [row] = [line for line in printed.splitlines() if line.startswith(f"{TWO}  ")]
-    assert row.split()[1:7] == ["peak_memory", "15065", "MB", "14212", "+6.0", "%"]
+    assert row.split()[1:6] == ["peak_memory", "15065", "14212", "+6.0", "%"]
     assert row.endswith("regressed; 3 pass")
     assert "2 cases: 2 regressed" in printed
     # GitHub's annotation.
