@@ -128,7 +128,7 @@ class Measuring:
             raise ValueError(f"{measurement.case_id} was not measured in this session")
         if measurement.case_id != case.id:
             raise ValueError(f"a test of {case.id} cannot judge {measurement.case_id}")
-        suite, end = self.suite, None
+        suite, end, of_terms = self.suite, None, None
         metric = suite.metric(case, metric_name)
         if (metric.ratio_of is None) is not (reference is None):
             needs = "is judged by itself" if metric.ratio_of is None else "needs a reference"
@@ -141,8 +141,10 @@ class Measuring:
                     f"not over {reference.case_id}"
                 )
             end = End(reference, suite.baselines(over))
+        if metric.ratio_of is not None:
+            of_terms = suite.terms(case, suite.metric(case, metric.ratio_of))
         own = End(measurement, suite.baselines(case))
-        return Question(metric, own, suite.terms(case, metric), end)
+        return Question(metric, own, suite.terms(case, metric), end, of_terms)
 
     def control_runs(self, question: Question) -> ControlRuns:
         """Run what is asked about and the accepted software, interleaved: with logs, nothing."""
