@@ -50,13 +50,14 @@ def test_machine_readable_reports_have_one_word_for_a_number(suite: Suite) -> No
             gate, row = entry.pop("gate"), rows[case["id"], name]
             del entry["baseline"]
             assert entry == extra["metrics"][name]
-            gate |= gate.pop("decision")
-            assert gate["accepted"] != gate["reference"], "sessions are pooled"
             for key in ("unit", "better", "median", "accepted", "reference", "difference_percent"):
                 assert row[key] == entry[key]
-            told = tests[f"test_{name}[{case['id']}]"]
-            assert told["dlperf.verdict"] == told[f"dlperf.{name}.verdict"] == gate["verdict"]
-            assert gate["verdict"] == row["verdict"] == entry["verdict"]
+            assert row["verdict"] == entry["verdict"]
+            # What no test judges stands with the first metric's.
+            told = tests[f"test_{name if gate else 'throughput'}[{case['id']}]"]
+            if gate is not None:
+                assert entry["accepted"] != entry["reference"], "sessions are pooled"
+                assert told["dlperf.verdict"] == gate["verdict"] == entry["verdict"]
             for key, value in entry.items():
                 text = told.get(f"dlperf.{name}.{key}")
                 if isinstance(value, float):
