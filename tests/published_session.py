@@ -309,8 +309,9 @@ def year_of_nights(results: Results, nights: int = 365) -> dict[str, dict[str, C
     for number, result in enumerate(results.cases):
         kind = ("level", "stepped", "drifting")[0 if number % 7 else 1 + number % 2]
         for name, known in result.metrics().items():
+            is_steady = known.metric.source is Source.LOG
             if known.metric.is_judged and known.accepted is not None and known.median is not None:
-                history = _nights(result, known, kind, nights, draw)
+                history = _nights(result, known, "level" if is_steady else kind, nights, draw)
                 found.setdefault(result.case.id, {})[name] = history
     return found
 
@@ -329,10 +330,11 @@ def _nights(
         at = TONIGHT - timedelta(days=nights - 1 - night)
         before = 1 - 0.045 * metric.better.sign if kind == "stepped" and night < step else 1.0
         crept = 0.00025 * max(0, night - step) if kind == "drifting" else 0.0
-        median = level * before * (1 - crept * metric.better.sign) * draw.gauss(1, 0.003)
-        # A ratio has no runs of its own.
-        deviation = abs(draw.gauss(0, 0.005)) if metric.ratio_of is None else 0.0
-        strays = metric.ratio_of is None and draw.random() < 0.01
+        noise = 0.0 if metric.source is Source.LOG else draw.gauss(0, 0.003)
+        median = level * before * (1 - crept * metric.better.sign) * (1 + noise)
+        # A ratio has no runs of its own, and allocated memory is alike in all runs.
+        deviation = abs(draw.gauss(0, 0.005)) if metric.source is Source.STEPS else 0.0
+        strays = metric.source is Source.STEPS and draw.random() < 0.01
         points.append(
             Night(
                 started=at.isoformat(),
@@ -342,7 +344,7 @@ def _nights(
                 highest=median * (1 + deviation),
                 runs=5,
                 accepted=level * before,
-                verdict_word="regressed" if draw.random() < 0.01 else "pass",
+                verdict_word="regressed" if noise and draw.random() < 0.01 else "pass",
             )
         )
     runs = result.measurement.runs if result.measurement is not None else ()
@@ -374,6 +376,6 @@ def _nights(
         accepted=(accepted_then,) if is_stepped else (),
         change_points=(change,) if is_stepped else (),
         drift=drift if is_drifting else None,
-        run_noise_percent=0.42,
-        night_noise_percent=0.31,
+        run_noise_percent=0.42 if metric.source is Source.STEPS else 0.0,
+        night_noise_percent=0.0 if metric.source is Source.LOG else 0.31,
     )

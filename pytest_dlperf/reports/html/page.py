@@ -110,14 +110,13 @@ def _changes(histories: Mapping[str, Mapping[str, CaseHistory]], started: str) -
 
 
 def _drift(histories: Mapping[str, Mapping[str, CaseHistory]]) -> Iterator[str]:
+    """Tell the drift of a case's first metric that has one, and name the others."""
     for case_id, by_metric in histories.items():
-        drifts = [
-            f"{name} {history_words.drift(history.drift)}"
-            for name, history in by_metric.items()
-            if history.drift is not None
-        ]
+        drifts = {name: one.drift for name, one in by_metric.items() if one.drift is not None}
         if drifts:
-            yield f"{case_id}: {'; '.join(drifts)}"
+            first, *others = drifts
+            more = f"; also {', '.join(others)}" if others else ""
+            yield f"{case_id}: {first} {history_words.drift(drifts[first])}{more}"
 
 
 def _style(results: Results) -> str:
