@@ -51,7 +51,7 @@ def main() -> None:
     shrink = shutil.which("pngquant")
     if shrink is not None:
         files = [IMAGES / "page-overview.png", IMAGES / "page-case.png"]
-        subprocess.run([shrink, "--force", "--ext", ".png", *files], check=True)  # noqa: S603 - our files
+        subprocess.run([shrink, "--force", "--ext", ".png", *files], check=True)
 
 
 if __name__ == "__main__":
