@@ -1,8 +1,9 @@
 """How long the history takes to answer, with 100,000 measurements in it.
 
-    python benchmarks/history.py [--measurements 100000] [--repeats 7]
+    python benchmarks/history.py [--measurements 100000] [--metrics 1] [--repeats 7]
 
-The database holds so many sessions of 115 cases, five runs each. What is timed stands beside a
+The database holds so many sessions of 115 cases, five runs each, with so many metrics, of which the
+throughput is judged and asked for. What is timed stands beside a
 floor, in turn within one run: a bare query of SQLite for the same rows, or a JSON file that holds
 the same rows and nothing else. Only one process runs; files are in the system's cache.
 """
@@ -15,13 +16,14 @@ import random
 import sqlite3
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of, history_of, machines_of
 from pytest_dlperf.history.nights import nights_of
@@ -30,47 +32,57 @@ from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History, Recorder
 from pytest_dlperf.history.trends import is_available
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import Judgement, Quantity, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
+from pytest_dlperf.model.metric import Metric, throughput
 from pytest_dlperf.model.records import CaseResult, TestRecord
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.reports import history_words
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 CASES = 115
 RUNS = 5
-UNIT = "images/s"
+METRIC = throughput("images/s")
 FIRST = datetime(2024, 1, 1, tzinfo=timezone.utc)
 BARE = """
-    SELECT s.started, m.median, m.slowest, m.fastest, m.counted, m.accepted, m.verdict
+    SELECT s.started, n.median, n.lowest, n.highest, n.counted, n.accepted, n.verdict
     FROM measurements m JOIN sessions s ON s.id = m.session_id
+    JOIN metrics n ON n.measurement_id = m.id AND n.metric = 'throughput'
     WHERE m.case_id = (SELECT id FROM cases WHERE name = ?)
     ORDER BY m.began DESC LIMIT ?
 """
 
 
-def one_night(cases: Sequence[Case], number: int) -> Results:
+def measured_metrics(count: int) -> tuple[Metric, ...]:
+    """The throughput, then metrics that are recorded and not judged."""
+    more = (replace(METRIC, name=f"metric_{number}", is_judged=False) for number in range(2, 99))
+    return (METRIC, *islice(more, count - 1))
+
+
+def one_night(cases: Sequence[Case], number: int, metrics: tuple[Metric, ...]) -> Results:
     """The results of one session, a night later each time."""
     draw = random.Random(number)  # noqa: S311 - the same nights every time
     started = (FIRST + timedelta(days=number)).isoformat()
-    passed = Judgement(quantity=Quantity.THROUGHPUT, verdict=Verdict.PASS, measured=1.0)
+    passed = Judgement(metric=METRIC, verdict=Verdict.PASS, measured=1.0)
     taken_on = Fingerprint(machine={"device": "H200"}, hosts=("a",))
     results = []
     for case in cases:
         runs = tuple(
-            Run(run=k, throughput=9000 * draw.gauss(1, 0.01), status=RunStatus.OK, steps=100)
+            Run(
+                run=k,
+                status=RunStatus.OK,
+                metrics={metric.name: 9000 * draw.gauss(1, 0.01) for metric in metrics},
+                steps=100,
+            )
             for k in range(1, RUNS + 1)
         )
         measured = Measurement(
             case_id=case.id,
-            unit=UNIT,
+            metrics=metrics,
             estimator=Estimator.STEADY,
             runs=runs,
             fingerprint=taken_on,
         )
-        judgements = {Quantity.THROUGHPUT: passed}
+        judgements = {METRIC.name: passed}
         results.append(CaseResult(case=case, measurement=measured, judgements=judgements))
     return Results(
         session=f"night-{number}",
@@ -78,6 +90,7 @@ def one_night(cases: Sequence[Case], number: int) -> Results:
         estimator=Estimator.STEADY,
         started=started,
         ended=started,
+        metrics={cases[0].system: metrics},
         cases=tuple(results),
     )
 
@@ -104,20 +117,26 @@ def main() -> None:
     """Fill a database, and time it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--measurements", type=int, default=100_000)
+    parser.add_argument("--metrics", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
     cases = [Case.from_id(f"paddle-resnet50-fp32-b{batch}-4n8g") for batch in range(1, CASES + 1)]
     with tempfile.TemporaryDirectory() as name:
-        measure(Path(name), cases, options.measurements // CASES + 1, options.repeats)
+        nights = partial(one_night, metrics=measured_metrics(options.metrics))
+        measure(Path(name), cases, nights, options.measurements // CASES + 1, options.repeats)
 
 
-def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> None:
+Nights = Callable[[Sequence[Case], int], Results]
+"""Makes the results of a night of some cases."""
+
+
+def measure(folder: Path, cases: Sequence[Case], night: Nights, nights: int, repeats: int) -> None:
     """Time questions, the page's question and a session's writing."""
     file = folder / "history.sqlite3"
     began = time.perf_counter()
     with History.open(file) as history:
         for number in range(nights):
-            last = one_night(cases, number)
+            last = night(cases, number)
             history.add(last)
     each_ms = 1000 * (time.perf_counter() - began) / nights
     print(
@@ -126,7 +145,14 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
     )
 
     until = seconds_of(last.started)
-    series = Series(case_id=cases[7].id, unit=UNIT, cluster="local", estimator="steady")
+    series = Series(
+        case_id=cases[7].id,
+        metric=METRIC.name,
+        unit=METRIC.unit,
+        better=METRIC.better,
+        cluster="local",
+        estimator="steady",
+    )
     with closing(sqlite3.connect(file)) as bare, History.read(file) as history:
 
         def plain(case: Case) -> object:
@@ -170,19 +196,21 @@ def measure(folder: Path, cases: Sequence[Case], nights: int, repeats: int) -> N
     )
     print(f"what the page asks, with change points, drift and noise: {whole['page']:.0f} ms")
     print(f"who drifts, as a session's end may ask: {whole['lines']:.0f} ms")
-    writing(file, cases, nights, repeats)
+    writing(file, cases, night, range(nights, nights + 10 * repeats + 10), repeats)
 
 
 def who_drifts(file: Path, results: Results) -> list[str]:
     """What a session's end tells, with the opening of the database."""
     with History.open(file) as history:
         found = drifts_of(history, results)
-        return [f"{case_id} {history_words.drift(drift)}" for case_id, drift in found]
+        return [f"{one.case_id} {history_words.drift(drift)}" for one, drift in found]
 
 
-def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> None:
+def writing(
+    file: Path, cases: Sequence[Case], night: Nights, numbers: Iterable[int], repeats: int
+) -> None:
     """Time what a session writes: all at its end, and each measurement at once."""
-    more = iter(range(nights, nights + 10 * repeats + 10))
+    more = iter(numbers)
     as_json = file.with_name("session.json")
 
     def add(results: Results) -> None:
@@ -195,19 +223,19 @@ def writing(file: Path, cases: Sequence[Case], nights: int, repeats: int) -> Non
         as_json.write_text(json.dumps(encode(results)), encoding="utf-8")
 
     for count in (CASES, 3):
-        prepared = [one_night(cases[:count], next(more)) for _ in range(repeats + 1)]
+        prepared = [night(cases[:count], next(more)) for _ in range(repeats + 1)]
         ours = partial(lambda them: add(next(them)), iter(prepared))
         floor = partial(lambda them: write(next(them)), iter(prepared))
         compare(
             f"adding a session of {count} cases; floor: writing its results file",
             interleaved(repeats, ours=ours, floor=floor),
         )
-    tonight = one_night(cases[:3], next(more))
+    tonight = night(cases[:3], next(more))
     recorder = Recorder(file, session="x", cluster="local", started=tonight.started)
     records = [
         TestRecord(
             case=result.case,
-            quantity=Quantity.THROUGHPUT,
+            metric=METRIC.name,
             measurements={result.case.id: result.measurement} if result.measurement else {},
         )
         for result in tonight.cases

@@ -97,6 +97,7 @@ def _metrics(
     others = {
         metric.name: MetricResult(metric=metric, accepted=result.accepted.get(metric.name))
         for metric in systems.get(result.case.system, ())
+        if metric.ratio_of is None or result.case.is_scaled
     }
     return {**others, **known}
 
