@@ -44,10 +44,9 @@ RUNS = 5
 METRIC = throughput("images/s")
 FIRST = datetime(2024, 1, 1, tzinfo=timezone.utc)
 BARE = """
-    SELECT s.started, n.median, n.lowest, n.highest, n.counted, n.accepted, n.verdict
+    SELECT s.started, m.median, m.lowest, m.highest, m.counted, m.accepted, m.verdict
     FROM measurements m JOIN sessions s ON s.id = m.session_id
-    JOIN metrics n ON n.measurement_id = m.id AND n.metric = 'throughput'
-    WHERE m.case_id = (SELECT id FROM cases WHERE name = ?)
+    WHERE m.case_id = (SELECT id FROM cases WHERE name = ?) AND m.metric = 'throughput'
     ORDER BY m.began DESC LIMIT ?
 """
 

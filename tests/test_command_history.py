@@ -71,7 +71,7 @@ def test_results_of_another_machine_come_in() -> None:
     assert done.stdout.rstrip().endswith(".dlperf/history.sqlite3")
     assert sessions() == ["night-0", "night-1"]
     with closing(sqlite3.connect(".dlperf/history.sqlite3")) as connection:
-        assert connection.execute("SELECT median, verdict FROM metrics").fetchall() == [
+        assert connection.execute("SELECT median, verdict FROM measurements").fetchall() == [
             (401.0, "pass"), (401.0, "pass")
         ]  # fmt: skip
 

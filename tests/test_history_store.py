@@ -73,9 +73,9 @@ def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
 def test_numbers_come_back_to_the_last_bit(file: Path) -> None:
     runs = [0.1 + 0.2, 1 / 3, 9348.170000000001, 1e-7, 12345678901234567.0]
     fill(file, [runs])
-    found = asked(file, "SELECT value FROM run_metrics ORDER BY number")
+    found = asked(file, "SELECT value FROM run_values ORDER BY number")
     assert [row[0] for row in found] == runs
-    assert asked(file, "SELECT typeof(value) FROM run_metrics") == [("real",)] * 5
+    assert asked(file, "SELECT typeof(value) FROM run_values") == [("real",)] * 5
 
 
 def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
@@ -97,14 +97,12 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
         "SELECT uid, cluster, estimator, started, began, interrupted, host FROM sessions",
     ) == [("night-0", "local", "steady", night(0), 1767229200.0, 1, "head")]
     assert asked(
-        file, "SELECT metric, median, unit, accepted, reference, verdict FROM metrics"
+        file, "SELECT metric, median, unit, accepted, reference, verdict FROM measurements"
     ) == [("throughput", 401.0, "samples/s", 398.0, 398.0, "pass")]
     assert asked(file, "SELECT number, status, reason FROM runs") == [
         (1, "ok", None), (2, "failed", "exit code 7"), (3, "ok", None)
     ]  # fmt: skip
-    assert asked(file, "SELECT number, metric, value FROM run_metrics") == [
-        (1, "throughput", 400.0), (3, "throughput", 402.0)
-    ]  # fmt: skip
+    assert asked(file, "SELECT number, value FROM run_values") == [(1, 400.0), (3, 402.0)]
     assert asked(file, "SELECT old, new, why FROM baseline_changes") == [(398.0, 401.0, "x")]
     assert asked(file, "SELECT json_extract(facts, '$.machine.device') FROM fingerprints") == [
         ("H200",)
@@ -122,8 +120,7 @@ def test_every_metric_is_a_row_whatever_its_name(file: Path) -> None:
         history.add(session(0, [with_judgement(result, memory)]))
     query = """
         SELECT metric, unit, better, median, lowest, highest, counted, verdict, difference_percent
-        FROM metrics JOIN measurements ON measurements.id = measurement_id
-        JOIN cases ON cases.id = case_id WHERE name = '{}' ORDER BY metric
+        FROM measurements JOIN cases ON cases.id = case_id WHERE name = '{}' ORDER BY metric
     """
     speedup = pytest.approx(1.9)
     assert asked(file, query.format(DOUBLE)) == [
@@ -133,7 +130,10 @@ def test_every_metric_is_a_row_whatever_its_name(file: Path) -> None:
         ("watt hours; --", "kWh", None, -0.5, -1.0, 0.0, 2, None, None),
     ]
     assert [row[0] for row in asked(file, query.format(SINGLE))] == ["throughput"]
-    values = "SELECT value FROM run_metrics WHERE metric = 'peak_memory' ORDER BY number"
+    values = """
+        SELECT value FROM run_values JOIN measurements ON id = measurement_id
+        WHERE metric = 'peak_memory' ORDER BY number
+    """
     assert asked(file, values) == [(901.0,), (900.0,)]
 
 
@@ -165,14 +165,14 @@ def test_a_session_knows_better_than_what_was_noted_of_it(file: Path) -> None:
     with History.open(file) as history:
         history.add(session(0, {CASE: [400.0, 401.0]}))
         assert history.add(session(0, {CASE: [500.0]}))
-    assert asked(file, "SELECT value FROM run_metrics") == [(500.0,)]
+    assert asked(file, "SELECT value FROM run_values") == [(500.0,)]
 
 
 def test_an_import_changes_nothing_of_a_whole_session(file: Path) -> None:
     with History.open(file) as history:
         history.add(session(0, {CASE: [400.0]}))
         assert not history.add(session(0, {CASE: [500.0]}), imported=True)
-    assert asked(file, "SELECT value FROM run_metrics") == [(400.0,)]
+    assert asked(file, "SELECT value FROM run_values") == [(400.0,)]
 
 
 @pytest.mark.parametrize("hostile", ["\ud800 half", "'; DROP TABLE runs; --", "\0\x1b[31m", "|\n"])
@@ -220,7 +220,7 @@ def test_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["DROP TABLE metrics", "ALTER TABLE metrics RENAME COLUMN lowest TO slowest"],
+    ["DROP TABLE measurements", "ALTER TABLE measurements RENAME COLUMN lowest TO slowest"],
 )
 def test_an_older_form_of_before_any_release_is_told_what_to_do(file: Path, change: str) -> None:
     last = fill(file, [[400.0]])
@@ -448,6 +448,4 @@ def test_a_recorder_waits_once_for_who_holds_the_database(
         for number in range(1, 5):
             notes.note(record(number))
     assert waited == [2.0]
-    assert asked(file, "SELECT median FROM metrics ORDER BY measurement_id DESC LIMIT 1") == [
-        (400.0,)
-    ]
+    assert asked(file, "SELECT median FROM measurements ORDER BY id DESC LIMIT 1") == [(400.0,)]

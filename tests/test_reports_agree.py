@@ -36,8 +36,7 @@ def test_machine_readable_reports_have_one_word_for_a_number(suite: Suite) -> No
     with closing(sqlite3.connect(suite.path / ".dlperf" / "history.sqlite3")) as history:
         history.row_factory = sqlite3.Row
         stored = history.execute(
-            "SELECT cases.name, metrics.* FROM metrics "
-            "JOIN measurements ON measurements.id = metrics.measurement_id "
+            "SELECT cases.name, measurements.* FROM measurements "
             "JOIN cases ON cases.id = measurements.case_id"
         ).fetchall()
     rows = {(row["name"], row["metric"]): row for row in stored}

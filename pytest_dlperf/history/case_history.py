@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _MAX_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
 _MAX_RUNS_OF: Final = 500
 
-Machines = Mapping[str | None, Mapping[str, str]]
-"""Facts of machines by the digest of a measurement's fingerprint."""
+Machines = Mapping[int | None, Mapping[str, str]]
+"""Facts of machines by the id of a measurement's fingerprint."""
 
 
 def histories_of(file: Path, results: Results) -> Mapping[str, Mapping[str, CaseHistory]]:
@@ -78,7 +78,7 @@ def history_of(
     drifting = drift.nights if drift is not None else 0
     lately = days[-90:]
     sessions = [one for day in lately for one in day.sessions][-_MAX_RUNS_OF:]
-    runs = runs_of(history, series, sessions)
+    runs = runs_of(history, sessions)
     run_noise, night_noise = noise_percent(lately, runs.values(), drifting=drifting)
     return CaseHistory(
         case_id=series.case_id,
@@ -96,9 +96,9 @@ def history_of(
 
 
 def machines_of(history: History) -> Machines:
-    """Read the facts of all machines, by the digest of their fingerprint."""
-    rows = history.tuples("SELECT digest, facts FROM fingerprints")
-    return {digest: json.loads(facts).get("machine", {}) for digest, facts in rows}
+    """Read the facts of all machines, by the id of their fingerprint."""
+    rows = history.tuples("SELECT id, facts FROM fingerprints")
+    return {key: json.loads(facts).get("machine", {}) for key, facts in rows}
 
 
 def _other_machines(
@@ -111,8 +111,8 @@ def _other_machines(
     """
     last = next((night.fingerprint for night in reversed(nights) if night.fingerprint), None)
     found = {
-        digest: differences(machines.get(digest, {}), machines.get(last, {}))
-        for digest in {night.fingerprint for night in nights}
+        key: differences(machines.get(key, {}), machines.get(last, {}))
+        for key in {night.fingerprint for night in nights}
     }
     others: dict[tuple[tuple[str, tuple[str, str]], ...], list[Night]] = {}
     for night in nights:

@@ -25,17 +25,16 @@ _NIGHTS: Final = f"""
     SELECT {", ".join(_COLUMNS.get(field, field) for field in Night._fields)}
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
-    JOIN metrics ON metrics.measurement_id = measurements.id AND metrics.metric = :metric
     WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
-    AND measurements.began <= :until
+    AND metric = :metric AND measurements.began <= :until
     AND sessions.cluster = :cluster AND sessions.estimator = :estimator
     AND unit = :unit AND better IS :better AND median IS NOT NULL
     ORDER BY measurements.began DESC, measurements.id DESC
     LIMIT :most
 """  # noqa: S608 - names of our own
 _RUNS: Final = """
-    SELECT measurement_id, value FROM run_metrics
-    WHERE measurement_id IN ({places}) AND arm = 'measured' AND metric = :metric
+    SELECT measurement_id, value FROM run_values
+    WHERE measurement_id IN ({places}) AND arm = 'measured'
 """
 _ACCEPTED: Final = """
     SELECT sessions.started AS at, old, new, why
@@ -48,8 +47,7 @@ _ACCEPTED: Final = """
 """
 _SERIES: Final = """
     SELECT DISTINCT cases.name, metric, unit, better, cluster, estimator
-    FROM metrics
-    JOIN measurements ON measurements.id = metrics.measurement_id
+    FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
     JOIN cases ON cases.id = measurements.case_id
     WHERE metric = :metric AND median IS NOT NULL
@@ -61,7 +59,9 @@ _SERIES: Final = """
 
 def known_metrics(history: History) -> list[str]:
     """List the names of all metrics that were ever measured."""
-    return [name for (name,) in history.tuples("SELECT DISTINCT metric FROM metrics ORDER BY 1")]
+    return [
+        name for (name,) in history.tuples("SELECT DISTINCT metric FROM measurements ORDER BY 1")
+    ]
 
 
 def all_series(history: History, metric: str = THROUGHPUT) -> list[Series]:
@@ -95,14 +95,12 @@ def nights_of(history: History, series: Series, *, until: float, most: int = 366
     return _each_log_once(map(Night._make, reversed(nights)))[-most:]
 
 
-def runs_of(
-    history: History, series: Series, measurements: Iterable[int]
-) -> dict[int, list[float]]:
+def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[float]]:
     """Give the runs' numbers of some hundreds of measurements at most, by their ids."""
     ids = {f"id{number}": measurement for number, measurement in enumerate(measurements)}
     query = _RUNS.format(places=", ".join(f":{name}" for name in ids))
     found: dict[int, list[float]] = {}
-    for measurement, value in history.tuples(query, {**ids, "metric": text(series.metric)}):
+    for measurement, value in history.tuples(query, ids):
         found.setdefault(measurement, []).append(value)
     return found
 

@@ -77,21 +77,15 @@ def fingerprint_row(fingerprint: Fingerprint) -> Row:
     return {"digest": hashlib.sha256(facts.encode()).hexdigest(), "facts": facts}
 
 
-def measurement_row(measured: Measurement) -> Row:
-    """Make the row of a case's measurement, without its fingerprint."""
-    return {"broken": len(measured.broken_runs)}
-
-
-def metric_rows(result: CaseResult) -> Iterator[Row]:
-    """Make a row of each metric of a case that was measured."""
-    measured = result.measurement
+def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[Row]:
+    """Make a row of each metric of a case's measurement, without its fingerprint."""
     for name, found in result.metrics().items():
         numbers = (found.median, found.mean, found.spread)
         if not all(number is None or math.isfinite(number) for number in numbers):
             raise ValueError(f"the numbers of {name} of {result.case.id} are too large for a mean")
         accepted, judgement, metric = found.accepted, found.judgement, found.metric
         # A ratio has no runs of its own: it rests on those that are divided.
-        values = measured.samples(metric.ratio_of or name).values if measured else ()
+        values = measured.samples(metric.ratio_of or name).values
         ends = values if metric.ratio_of is None or found.median is None else (found.median,)
         yield {
             "metric": text(name),
@@ -103,6 +97,7 @@ def metric_rows(result: CaseResult) -> Iterator[Row]:
             "lowest": min(ends, default=None),
             "highest": max(ends, default=None),
             "counted": len(values),
+            "broken": len(measured.broken_runs),
             "accepted": accepted.number if accepted else None,
             "accepted_at": text(accepted.at) if accepted else None,
             "accepted_reason": text(accepted.reason) if accepted else None,
@@ -124,11 +119,11 @@ def run_rows(arms: Mapping[str, Measurement]) -> Iterator[Row]:
         }
 
 
-def run_metric_rows(arms: Mapping[str, Measurement]) -> Iterator[Row]:
-    """Make the rows of the numbers of these runs."""
+def value_rows(arms: Mapping[str, Measurement], metric: str) -> Iterator[Row]:
+    """Make the rows of the numbers that these runs have of a metric."""
     for arm, run in _runs(arms):
-        for metric, value in run.metrics.items():
-            yield {"arm": arm, "metric": text(metric), "number": run.run, "value": value}
+        if metric in run.metrics:
+            yield {"arm": arm, "number": run.run, "value": run.metrics[metric]}
 
 
 def arms_of(result: CaseResult, measured: Measurement) -> dict[str, Measurement]:

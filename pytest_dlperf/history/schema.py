@@ -51,30 +51,20 @@ TABLES: Final = (
         devices_per_node INTEGER NOT NULL
     )
     """,
-    "CREATE TABLE fingerprints (digest TEXT PRIMARY KEY, facts TEXT NOT NULL) WITHOUT ROWID",
-    # ``began`` stands here too: the last nights of a case come straight from one index. ``broken``
-    # is how many runs failed, hung or were invalid: what survived of such a measurement is no
-    # level.
+    "CREATE TABLE fingerprints (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, facts TEXT)",
+    # One metric of one case in one session; its name is data. ``began`` stands here too: the last
+    # nights of a metric come straight from one index. ``better`` is null for a metric that is held
+    # against no baseline. ``counted`` is how many runs have a number, ``lowest`` and ``highest``
+    # are the ends of those. ``broken`` is how many runs failed, hung or were invalid: what survived
+    # of such a measurement is no level. ``accepted`` is the number that a person agreed to,
+    # ``reference`` what this session was held against. A verdict may also be ``lost``.
     """
     CREATE TABLE measurements (
         id INTEGER PRIMARY KEY,
         session_id INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
         case_id INTEGER NOT NULL REFERENCES cases,
-        began REAL NOT NULL,
-        broken INTEGER NOT NULL,
-        fingerprint TEXT REFERENCES fingerprints,
-        UNIQUE (session_id, case_id)
-    )
-    """,
-    "CREATE INDEX nights_of_a_case ON measurements (case_id, began)",
-    # What a measurement came to, by the metric's name. ``better`` is null for a metric that is held
-    # against no baseline. ``counted`` is how many runs have a number, ``lowest`` and ``highest``
-    # are the ends of those. ``accepted`` is the number that a person agreed to, ``reference`` what
-    # this session was held against. A verdict may also be ``lost``.
-    """
-    CREATE TABLE metrics (
-        measurement_id INTEGER NOT NULL REFERENCES measurements ON DELETE CASCADE,
         metric TEXT NOT NULL,
+        began REAL NOT NULL,
         unit TEXT NOT NULL,
         better TEXT,
         median REAL,
@@ -83,6 +73,7 @@ TABLES: Final = (
         lowest REAL,
         highest REAL,
         counted INTEGER NOT NULL,
+        broken INTEGER NOT NULL,
         accepted REAL,
         accepted_at TEXT,
         accepted_reason TEXT,
@@ -90,28 +81,30 @@ TABLES: Final = (
         reference REAL,
         difference_percent REAL,
         tolerance_percent REAL,
-        PRIMARY KEY (measurement_id, metric)
-    ) WITHOUT ROWID
+        fingerprint INTEGER REFERENCES fingerprints,
+        UNIQUE (session_id, case_id, metric)
+    )
     """,
+    "CREATE INDEX nights_of_a_metric ON measurements (case_id, metric, began)",
     # ``arm`` tells the session's own runs from those beside the accepted software.
     """
     CREATE TABLE runs (
-        measurement_id INTEGER NOT NULL REFERENCES measurements ON DELETE CASCADE,
+        session_id INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
+        case_id INTEGER NOT NULL REFERENCES cases,
         arm TEXT NOT NULL CHECK (arm IN ('measured', 'candidate', 'control')),
         number INTEGER NOT NULL,
         status TEXT NOT NULL,
         reason TEXT,
-        PRIMARY KEY (measurement_id, arm, number)
+        PRIMARY KEY (session_id, case_id, arm, number)
     ) WITHOUT ROWID
     """,
     """
-    CREATE TABLE run_metrics (
+    CREATE TABLE run_values (
         measurement_id INTEGER NOT NULL REFERENCES measurements ON DELETE CASCADE,
         arm TEXT NOT NULL,
-        metric TEXT NOT NULL,
         number INTEGER NOT NULL,
         value REAL NOT NULL,
-        PRIMARY KEY (measurement_id, arm, metric, number)
+        PRIMARY KEY (measurement_id, arm, number)
     ) WITHOUT ROWID
     """,
     """

@@ -36,7 +36,7 @@ class Night(NamedTuple):
     is how many runs count, ``broken`` how many others there were. ``accepted`` is the number that
     was accepted then, ``accepted_at`` and ``accepted_reason`` what is known of that.
     ``verdict_word`` is as the database has it, ``None`` where the gate was not asked.
-    ``fingerprint`` is the digest of what it was taken on.
+    ``fingerprint`` is the id of what it was taken on.
     """
 
     started: str
@@ -50,7 +50,7 @@ class Night(NamedTuple):
     accepted_at: str | None = None
     accepted_reason: str | None = None
     verdict_word: str | None = None
-    fingerprint: str | None = None
+    fingerprint: int | None = None
     measurement_id: int = 0
 
     @property

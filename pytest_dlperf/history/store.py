@@ -13,11 +13,10 @@ from pytest_dlperf.history.rows import (
     case_row,
     change_row,
     fingerprint_row,
-    measurement_row,
-    metric_rows,
-    run_metric_rows,
+    measurement_rows,
     run_rows,
     session_row,
+    value_rows,
     whole_session_row,
     with_references,
 )
@@ -121,24 +120,22 @@ class History(AbstractContextManager["History"]):
         measured = result.measurement
         if measured is None:
             return
-        digest = None
-        if measured.fingerprint is not None:
-            row = fingerprint_row(measured.fingerprint)
-            digest = row["digest"]
-            self._insert("fingerprints", row, or_ignore=True)
+        fingerprint = measured.fingerprint
+        taken_on = fingerprint and self._id("fingerprints", "digest", fingerprint_row(fingerprint))
         keys = {"session_id": session_id, "case_id": self._case_id(result.case)}
-        self._connection.execute(
-            "DELETE FROM measurements WHERE session_id = :session_id AND case_id = :case_id", keys
-        )
-        row = {"began": began, "fingerprint": digest, **measurement_row(measured)}
-        key = {"measurement_id": self._insert("measurements", {**keys, **row})}
+        for table in ("measurements", "runs"):
+            self._connection.execute(
+                f"DELETE FROM {table} WHERE session_id = :session_id AND case_id = :case_id",  # noqa: S608 - names of our own
+                keys,
+            )
         arms = arms_of(result, measured)
-        for table, rows in (
-            ("metrics", metric_rows(result)),
-            ("runs", run_rows(arms)),
-            ("run_metrics", run_metric_rows(arms)),
-        ):
-            self._insert_all(table, [{**key, **row} for row in rows])
+        self._insert_all("runs", [{**keys, **row} for row in run_rows(arms)])
+        values = []
+        for row in measurement_rows(result, measured):
+            known = {**keys, "began": began, "fingerprint": taken_on, **row}
+            key = {"measurement_id": self._insert("measurements", known)}
+            values += [{**key, **value} for value in value_rows(arms, row["metric"])]
+        self._insert_all("run_values", values)
 
     def _case_id(self, case: Case) -> int:
         return self._id("cases", "name", case_row(case))
