@@ -120,7 +120,7 @@ def test_logs_that_belong_to_no_case_end_red(suite: Suite) -> None:
     result.assert_outcomes(skipped=209)
     result.stdout.fnmatch_lines(["*nothing was measured*"])
     assert {log["reason"] for log in results["ignored_logs"]} == {
-        "tensorflow-bert_base has no case of fp32, batch 63, 1n1g, no options",
+        "tensorflow-bert_base has no case of fp32, b63, 1n1g, no options",
         "the folder above it names no topology such as 1n8g",
     }
 
@@ -151,7 +151,7 @@ def test_a_name_that_does_not_match_to_the_letter_is_left_out(tmp_path: Path, na
     assert index.logs == {CASE.id: {1: [str(good)]}}
     [ignored] = index.ignored
     assert ignored.log == str(bad)
-    assert ignored.reason == "the name is not of the form bert_b<batch>_<precision>_<run>.log"
+    assert ignored.reason == "the name is not of the form bert_(b|gb)<batch>_<precision>_<run>.log"
 
 
 def test_a_log_that_is_left_out_is_listed(suite: Suite) -> None:
