@@ -254,3 +254,26 @@ def test_only_the_reference_topology_that_a_case_names_is_run_beside_it(suite: S
     [case] = results["cases"]
     assert case["id"] == strong
     assert case["metrics"]["speedup"]["median"] == 2.0
+
+
+def test_a_loss_is_placed_and_scaling_is_told_from_the_reference_topology(suite: Suite) -> None:
+    trainer = suite.path / "trainer.py"
+    trainer.write_text(TRAINER, encoding="utf-8")
+    suite.system_file(SCALED.format(trainer=trainer).replace("[1n4g]", "[1n2g, 1n4g, 1n8g]"))
+    page = suite.path / "page.md"
+    select = ("-k", "own and xla", "--dlperf-markdown", page)
+
+    suite.judge(*select, "--dlperf-create-baselines", cluster="local")
+    told = page.read_text(encoding="utf-8")
+    assert "`own-net` `fp32-gb8-s16-tp2-xla` over 1n2g, strong scaling" in told
+    speedups = [line for line in told.splitlines() if line.startswith("| speedup")]
+    assert len(speedups) == 2
+    assert all(" 100.0 % |" in line for line in speedups), "the scaling efficiency"
+
+    slower = TRAINER.replace("4.0 /", "(4.0 if world_size == '2' else 4.8) /")
+    trainer.write_text(slower, encoding="utf-8")
+    suite.judge(*select, cluster="local")
+    told = page.read_text(encoding="utf-8")
+    assert (
+        "the loss of throughput comes from inside the node (from 4 devices on, lost 16.7 %)" in told
+    )

@@ -49,7 +49,7 @@ def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
     for metric, lost in losses.items():
         place = where_lost(lost, smallest=reference or min(lost))
         if place is not None:
-            yield f"{name}: the loss of {metric} is in {place}"
+            yield f"{name}: the loss of {metric} comes from {place}"
     work = medians.get(SPEEDUP_METRIC.ratio_of or "", {})
     ratios = medians.get(SPEEDUP_METRIC.name, {})
     for oddity in oddities(work, ratios, reference=reference, unit=unit):
