@@ -1,4 +1,4 @@
-"""The smallest loss that counts: 1.2 % where a control arm can confirm it, else 2 %."""
+"""What the gate makes of whole sessions: of small losses, and of a metric without noise."""
 
 from __future__ import annotations
 
@@ -60,3 +60,36 @@ def test_a_loss_of_one_and_a_half_percent(
     assert found["difference_percent"] == pytest.approx(-1.5, abs=0.05)
     assert found["verdict"] == verdict
     assert found["gate"]["decision"]["tolerance_percent"] == tolerance_percent
+
+
+MEMORY = """\
+  peak_memory: {record: 'max allocated: (?P<value>[0-9.]+) MB', over: run, unit: MB, better: lower}
+"""
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "verdict"), [(14290, "pass"), (15065, "regressed"), (13000, "improved")]
+)
+def test_memory_that_no_run_changes_is_judged_from_one(
+    suite: Suite, megabytes: int, verdict: str
+) -> None:
+    nights = Nights(suite, ["1n1g"])
+    nights.declare(MEMORY)
+    printed = "max allocated: {} MB\n".format
+    accepted = suite.run(*nights.usual("a", printed=printed(14212)), "--dlperf-create-baselines")
+    assert accepted.ret == 0
+    tonight = nights.usual("tonight", printed=printed(megabytes))
+
+    _, results = suite.judge(*tonight, "-k", "tiny and peak_memory", cluster="local")
+
+    (case,) = results["cases"]
+    assert len(case["runs"]) == 1
+    found = case["metrics"]["peak_memory"]
+    assert (found["median"], found["verdict"]) == (megabytes, verdict)
+    assert "one run is enough" in found["gate"]["notes"][0]
+    assert found["gate"]["decision"]["min_detectable_percent"] == 5.0
+
+    # Beside the throughput, which has noise, as many runs are read as that takes.
+    _, together = suite.judge(*tonight, cluster="local")
+    assert len(together["cases"][0]["runs"]) == 5
+    assert together["cases"][0]["metrics"]["peak_memory"]["verdict"] == verdict
