@@ -95,6 +95,7 @@ def test_the_published_files_have_no_findings() -> None:
 
 EIGHT = "paddle-resnet50-fp32-b128-1n8g: "
 SPEED = f"13: {EIGHT}throughput: "
+DELETE = "`pytest-dlperf baselines delete 'paddle-resnet50-*' --metric throughput` takes it out"
 FAULTS = {
     ("accepted: 2626.0", "accepted: 2627.0"): (
         f"{SPEED}the number 2627.0 does not follow from its runs: the median of 3 runs is 2626.0"
@@ -123,14 +124,12 @@ FAULTS = {
         "`pytest-dlperf baselines delete` takes the entry out"
     ),
     ("unit: images/s", "unit: image/s"): (
-        "3: throughput: the unit is 'image/s', that of the system 'images/s'; they are never "
-        "compared; `pytest-dlperf baselines delete 'paddle-resnet50-*' --metric throughput` takes "
-        "it out, to be recorded anew"
+        "3: throughput is in 'image/s', higher is better; that of the system is in 'images/s', "
+        f"higher is better: they are never compared; {DELETE}, to be recorded anew"
     ),
     ("images/s, better: higher", "images/s, better: lower"): (
-        "3: throughput: the direction is 'lower', that of the system 'higher'; they are never "
-        "compared; `pytest-dlperf baselines delete 'paddle-resnet50-*' --metric throughput` takes "
-        "it out, to be recorded anew"
+        "3: throughput is in 'images/s', lower is better; that of the system is in 'images/s', "
+        f"higher is better: they are never compared; {DELETE}, to be recorded anew"
     ),
     ("estimator: steady", "estimator: published"): (
         "1: the estimator is published, that of the cluster steady; they are never compared"

@@ -204,8 +204,8 @@ def test_another_session_may_change_another_metric_meanwhile(cluster: Cluster) -
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        (replace(MEMORY, unit="GiB"), "in 'MB', better lower, and this session measured 'GiB'"),
-        (replace(MEMORY, better=Better.HIGHER), "this session measured 'MB', better higher"),
+        (replace(MEMORY, unit="GiB"), "in 'MB', lower is better, and this session measured 'GiB'"),
+        (replace(MEMORY, better=Better.HIGHER), "this session measured 'MB', higher is better"),
     ],
     ids=["unit", "direction"],
 )

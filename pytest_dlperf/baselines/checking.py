@@ -5,21 +5,20 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.baselines.reading import read_contents
+from pytest_dlperf.baselines.reading import Definition, read_contents
 from pytest_dlperf.baselines.recording import SIGNIFICANT_DIGITS, significant
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
-from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.baselines.reading import Baselines, Contents, Definition
+    from pytest_dlperf.baselines.reading import Baselines, Contents
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.model.baseline import Baseline
@@ -94,17 +93,15 @@ def _coverage(
             near = nearest(name, ["-".join(other) for other in cases if other not in baselines])
             remedy = "`pytest-dlperf baselines delete` takes the entry out"
             message = f"stale: {file.stem} has no case {name}{near}; {remedy}"
-            place = min((one.place for one in entry.values()), key=_line)
+            place = next(iter(entry.values())).place
             yield Problem(place=place, message=message)
-        elif cases[key].reference_topology is None:
-            for metric in system.metrics:
-                if metric.ratio_of is not None and metric.name in entry:
-                    remedy = (
-                        f"`pytest-dlperf baselines delete {cases[key].id} --metric {metric.name}`"
-                    )
-                    message = f"stale: {cases[key].id} has no reference, and so no {metric.name}"
-                    message = f"{message}; {remedy} takes it out"
-                    yield Problem(place=entry[metric.name].place, message=message)
+            continue
+        for metric in system.metrics:
+            if metric.ratio_of and metric.name in entry and cases[key].reference is None:
+                message = f"stale: {cases[key].id} has no reference, and so no {metric.name}"
+                remedy = f"`pytest-dlperf baselines delete {cases[key].id} --metric {metric.name}`"
+                place = entry[metric.name].place
+                yield Problem(place=place, message=f"{message}; {remedy} takes it out")
     judged = [metric for metric in system.metrics if metric.is_judged and metric.better]
     missing = [case.id for key, case in cases.items() if key not in baselines]
     yield from _missing(file, missing, "baseline")
@@ -128,10 +125,6 @@ def _coverage(
         yield Problem(place=f"{file}:1", message=message)
 
 
-def _line(place: str) -> int:
-    return int(place.rpartition(":")[2])
-
-
 def _missing(file: Path, names: Sequence[str], what: str) -> Iterator[Problem]:
     if names:
         listed = ", ".join(names[:_NAMES_SHOWN])
@@ -150,19 +143,13 @@ def _definition(
     if metric is None:
         near = nearest(name, [one.name for one in system.metrics])
         yield f"stale: {file} declares no metric {name!r}{near}; {remedy}"
-        return
-    if metric not in judged:
+    elif metric not in judged:
         yield f"stale: {file} does not judge the metric {name!r} any more; {remedy}"
-    for what, accepted, declared in (
-        ("unit", stands.unit, metric.unit),
-        ("direction", stands.better, metric.better),
-    ):
-        if declared is not None and accepted != declared:
-            values = [one.value if isinstance(one, Better) else one for one in (accepted, declared)]
-            yield (
-                f"{name}: the {what} is {values[0]!r}, that of the system {values[1]!r}; they are "
-                f"never compared; {remedy}, to be recorded anew"
-            )
+    elif (declared := Definition.of(metric)) != stands:
+        yield (
+            f"{name} is in {stands}; that of the system is in {declared}: they are never compared; "
+            f"{remedy}, to be recorded anew"
+        )
 
 
 def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, bool]]:

@@ -21,7 +21,7 @@ from pytest_dlperf.model.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.baselines.reading import CaseKey
+    from pytest_dlperf.baselines.reading import CaseKey, Definition
 
 _METRIC_KEYS: Final = (
     "accepted",
@@ -76,13 +76,15 @@ class Document:
             raise LayoutError(str(error)) from error
         self._before = self._rendered()
 
-    def define(self, metric: str, values: Mapping[str, Any] | None) -> None:
-        """Write unit and direction of a metric; ``None`` removes it."""
-        if values is None:
+    def define(self, metric: str, definition: Definition | None) -> None:
+        """Write of which kind the numbers of a metric are; ``None`` removes it."""
+        if definition is None:
             self._root["metrics"].pop(metric, None)
             self._root["metrics"] = self._root["metrics"] or None
             return
-        self._filled(self._root, "metrics")[metric] = _styled(values)
+        unit = {"unit": definition.unit} if definition.unit else {}
+        kind = _styled({**unit, "better": definition.better.value})
+        self._filled(self._root, "metrics")[metric] = kind
 
     def set(self, key: CaseKey, values: Mapping[str, Any], *, metric: str | None = None) -> None:
         """Write values of an entry, or of one of its metrics; ``None`` removes one.
@@ -96,21 +98,12 @@ class Document:
             value = values[name]
             if value is None:
                 place.pop(name, None)
+            elif name == "sessions" and (kept := _overlap(place.get(name, ()), value)):
+                del place[name][:-kept]
+                place[name].extend(map(_styled, value[kept:]))
             else:
                 before = [order.index(other) < order.index(name) for other in place]
                 _insert(place, name, _styled(value, is_block=name in _BLOCKS), before)
-
-    def set_sessions(
-        self, key: CaseKey, metric: str, *, drop: int, more: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Drop the first sessions of a metric, and put more behind the others."""
-        values = self._entry(key)[metric]
-        sessions = values.get("sessions") if isinstance(values, dict) else None
-        if not sessions or drop == len(sessions):
-            self.set(key, {"sessions": list(more) or None}, metric=metric)
-            return
-        del sessions[:drop]
-        sessions.extend(_styled(session) for session in more)
 
     def delete(self, key: CaseKey) -> None:
         """Take an entry out, and its variant if that was the last one."""
@@ -179,6 +172,12 @@ def as_text(values: Mapping[str, Any]) -> str:
     stream = StringIO()
     YAML().dump({name: _styled(value, is_block=True) for name, value in values.items()}, stream)
     return stream.getvalue()
+
+
+def _overlap(stands: Sequence[Any], wanted: Sequence[Any]) -> int:
+    """How many items stay: the last of those that stand, which are the first of the wanted."""
+    sizes = range(min(len(stands), len(wanted)), 0, -1)
+    return next((size for size in sizes if list(stands[-size:]) == wanted[:size]), 0)
 
 
 def _insert(mapping: Any, key: str, value: Any, is_before: Sequence[bool]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_dlperf.config.cluster import ESTIMATOR, FACTS, MACHINE, MACHINE_HELP, Cluster
 from pytest_dlperf.files.shapes import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.measurement import Estimator
+    from pytest_dlperf.model.metric import Metric
 
 CaseKey = tuple[str, str]
 """Variant (``fp32-b128``) and topology (``4n8g``)."""
@@ -38,25 +39,38 @@ Baselines = dict[CaseKey, dict[str, Baseline]]
 """What is accepted of each case, by the metric's name."""
 
 
+class Entry(NamedTuple):
+    """What a file says of a case: of each metric by its name, and of all that say nothing else."""
+
+    metrics: dict[str, dict[str, Any]]
+    shared: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a file says of a metric for all of its entries."""
+    """Of which kind the numbers of a metric are, for all entries of a file."""
 
-    better: Better
     unit: str = ""
-    place: str
+    better: Better
+    place: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, metric: Metric | Baseline) -> Definition | None:
+        """Take it from a metric, or what is accepted of it; ``None`` without a direction."""
+        return None if metric.better is None else cls(unit=metric.unit, better=metric.better)
+
+    def __str__(self) -> str:
+        """Say it, for messages."""
+        return f"{self.unit!r}, {self.better.value} is better"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a system's file says, by the keys that it says it with.
-
-    An entry has its metrics by name, each with what stands below it, and what they share.
-    """
+    """What a system's file says, by the keys that it says it with."""
 
     estimator: Estimator
     metrics: Mapping[str, Definition]
-    entries: Mapping[CaseKey, Mapping[str, Any]]
+    entries: Mapping[CaseKey, Entry]
 
     def baselines(self, machine: Mapping[str, str]) -> Baselines:
         """Give what it says of each case; ``machine`` holds where an entry names none."""
@@ -67,22 +81,12 @@ class Contents:
                     unit=self.metrics[name].unit,
                     better=self.metrics[name].better,
                     estimator=self.estimator,
-                    **{"machine": machine, **shared_of(entry), **values},
+                    **{"machine": machine, **entry.shared, **values},
                 )
-                for name, values in metrics_of(entry).items()
+                for name, values in entry.metrics.items()
             }
             for key, entry in self.entries.items()
         }
-
-
-def metrics_of(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Give what an entry says of each metric."""
-    return {name: values for name, values in entry.items() if name not in ENTRY_KEYS}
-
-
-def shared_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what an entry says of all of its metrics."""
-    return {name: values for name, values in entry.items() if name in SHARED}
 
 
 def load_baselines(cluster: Cluster, system: str) -> Baselines:
@@ -117,7 +121,7 @@ def _read(root: YamlValue, system: str) -> Contents | None:
     }
     known = head["metrics"]
     for (variant, topology), entry in entries.items():
-        for name in metrics_of(entry).keys() - known.keys():
+        for name in entry.metrics.keys() - known.keys():
             root.at(f"entries.{variant}.{topology}.{name}").fault(
                 f"{name!r} is no metric that 'metrics' declares "
                 f"({', '.join(known) or 'which is empty'}), and none of "
@@ -142,11 +146,12 @@ def _with_place(values: Mapping[str, Any], place: YamlValue) -> dict[str, Any]:
     return {**values, "place": f"{place.file}:{place.key_line}"}
 
 
-def _entry(values: dict[str, Any], place: YamlValue) -> dict[str, Any] | None:
-    if metrics_of(values):
-        return values
-    place.fault("no metric is accepted here: name one, or delete the entry")
-    return None
+def _entry(values: dict[str, Any], place: YamlValue) -> Entry | None:
+    metrics = {name: said for name, said in values.items() if name not in ENTRY_KEYS}
+    if not metrics:
+        place.fault("no metric is accepted here: name one, or delete the entry")
+        return None
+    return Entry(metrics, {name: said for name, said in values.items() if name in SHARED})
 
 
 _NUMBER = Number()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf import config
 from pytest_dlperf.baselines.document import Document, LayoutError, as_text
-from pytest_dlperf.baselines.reading import metrics_of, read_contents
+from pytest_dlperf.baselines.reading import Definition, Entry, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
@@ -55,16 +55,13 @@ class BaselineFile:
                 f"{self.file} is {self._contents.estimator.value}, this session measured "
                 f"{estimator.value}"
             )
-        known = self._contents.metrics.get(metric.name)
-        if known is None or not any(metric.name in entry for entry in self.standing.values()):
-            return None
-        if (known.unit, known.better) == (metric.unit, metric.better):
+        known, new = self._contents.metrics.get(metric.name), Definition.of(metric)
+        is_free = not any(metric.name in entry for entry in self.standing.values())
+        if known is None or known == new or is_free:
             return None
         return (
-            f"{known.place} has {metric.name} in {known.unit!r}, better {known.better.value}, and "
-            f"this session measured {metric.unit!r}, better "
-            f"{metric.better.value if metric.better else 'neither'}; `pytest-dlperf baselines "
-            f"delete '{self._system}-*' --metric {metric.name}` makes room for the new kind"
+            f"{known.place} has {metric.name} in {known}, and this session measured {new}; "
+            f"`pytest-dlperf baselines delete '{self._system}-*' --metric {metric.name}` makes room"
         )
 
     def write(self, wanted: Baselines, *, recorded: str = "") -> None:
@@ -77,12 +74,10 @@ class BaselineFile:
             document = Document(self._text)
             # An entry with more metrics than others knows best where each belongs.
             fullest = sorted(wanted.values(), key=len, reverse=True)
-            used = {name: one for entry in fullest for name, one in entry.items()}
-            for name, one in used.items():
-                known = self._contents.metrics.get(name)
-                if known is None or (known.unit, known.better) != (one.unit, one.better):
-                    unit = {"unit": one.unit} if one.unit else {}
-                    document.define(name, {**unit, "better": one.better.value})
+            used = {name: Definition.of(one) for entry in fullest for name, one in entry.items()}
+            for name, definition in used.items():
+                if definition != self._contents.metrics.get(name):
+                    document.define(name, definition)
             for key in self.standing.keys() - wanted.keys():
                 document.delete(key)
             for key, now in wanted.items():
@@ -104,21 +99,13 @@ class BaselineFile:
     def _change(
         self, document: Document, key: CaseKey, now: Mapping[str, Baseline], recorded: str
     ) -> None:
-        before = self._contents.entries.get(key, {})
+        before = self._contents.entries.get(key, Entry({}, {}))
         after = _laid_out(now, self._cluster.machine, before)
-        metrics = metrics_of(before)
-        document.set(key, dict.fromkeys(metrics.keys() - now.keys()))
-        for name in now:
-            old = metrics.get(name, {})
-            new = _changed(old, after[name])
-            if old and "sessions" in new:
-                sessions = new.pop("sessions") or []
-                stands = old.get("sessions", ())
-                kept = _overlap(stands, now[name].sessions)
-                document.set_sessions(key, name, drop=len(stands) - kept, more=sessions[kept:])
-            document.set(key, new, metric=name)
-        shared = _changed(before, {name: after[name] for name in SHARED})
-        document.set(key, shared if before else {**shared, "recorded": recorded})
+        document.set(key, dict.fromkeys(before.metrics.keys() - now.keys()))
+        for name, values in after.metrics.items():
+            document.set(key, _changed(before.metrics.get(name, {}), values), metric=name)
+        shared = _changed(before.shared, after.shared)
+        document.set(key, shared if before.metrics else {**shared, "recorded": recorded})
 
     def _read_back(self, text: str, wanted: Baselines) -> None:
         try:
@@ -166,14 +153,14 @@ def is_same(one: Baseline, other: Baseline) -> bool:
 
 
 def _laid_out(
-    baselines: Mapping[str, Baseline], machine: Mapping[str, str], before: Mapping[str, Any]
-) -> dict[str, Any]:
+    baselines: Mapping[str, Baseline], machine: Mapping[str, str], before: Entry
+) -> Entry:
     """Lay out an entry by its keys, ``None`` where there is nothing, but for those of people.
 
     What most metrics share is said once for the entry; of two that are as frequent, what was said
     ``before`` stays.
     """
-    entry: dict[str, Any] = {
+    metrics: dict[str, dict[str, Any]] = {
         name: {
             "accepted": baseline.accepted,
             "mean": baseline.mean,
@@ -186,16 +173,15 @@ def _laid_out(
         }
         for name, baseline in baselines.items()
     }
-    for shared in SHARED:
-        said = [entry[name][shared] for name in baselines]
-        stands = [one for one in [before.get(shared)] if one in said]
+    shared: dict[str, Any] = {}
+    for key in SHARED:
+        said = [values[key] for values in metrics.values()]
+        stands = [one for one in [before.shared.get(key)] if one in said]
         # What is said for the entry cannot be taken back for one of its metrics.
-        common = None if None in said else max(stands + said, key=said.count)
-        entry[shared] = common
-        for name in baselines:
-            if entry[name][shared] == common:
-                entry[name][shared] = None
-    return entry
+        shared[key] = None if None in said else max(stands + said, key=said.count)
+        for values in metrics.values():
+            values[key] = None if values[key] == shared[key] else values[key]
+    return Entry(metrics, shared)
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,14 +195,9 @@ def _written(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_written(one) for one in value]
     if isinstance(value, (Acceptance, AcceptedSession)):
-        return {name: one for name, one in asdict(value).items() if one not in (None, (), {})}
+        facts = asdict(value).items()
+        return {name: _written(fact) for name, fact in facts if fact not in (None, (), {})}
     return dict(value) if isinstance(value, Mapping) else value
-
-
-def _overlap(before: tuple[AcceptedSession, ...], now: tuple[AcceptedSession, ...]) -> int:
-    """How many sessions stay: the last of those before, which are the first of those now."""
-    sizes = range(min(len(before), len(now)), 0, -1)
-    return next((size for size in sizes if before[-size:] == now[:size]), 0)
 
 
 # ------------------------------------------------------------------------------------ new files
