@@ -166,19 +166,16 @@ def _way_out(judgement: Judgement) -> Iterator[str]:
 
 
 def _beside(judged: Metric, case: End) -> Iterator[str]:
-    """Say where the case's other metrics lie: what moved together has often one cause."""
+    """Say how far the case's other metrics moved: what moves together often has one cause."""
     told = []
-    for metric in case.measurement.metrics:
-        median = case.measurement.samples(metric.name).median
-        if metric.name in (judged.name, judged.ratio_of) or median is None:
+    for name, there in case.baselines.items():
+        metric = next((one for one in case.measurement.metrics if one.name == name), None)
+        if metric is None or name in (judged.name, judged.ratio_of) or not there.accepted:
             continue
-        there = case.baselines.get(metric.name)
-        is_like = there is not None and there.why_incomparable(metric, case.measurement) is None
-        moved = ""
-        if there is not None and is_like and there.accepted:
-            percent = 100 * (median / there.accepted - 1)
-            moved = f" ({numbers.signed_percent(percent)})"
-        told.append(f"{metric.name} {numbers.amount(median, metric.unit)}{moved}")
+        median = case.measurement.samples(name).median
+        if median is not None and there.why_incomparable(metric, case.measurement) is None:
+            moved = numbers.signed_percent(100 * (median / there.accepted - 1))
+            told.append(f"{name} {numbers.amount(median, metric.unit)} ({moved})")
     if told:
         yield f"  beside     {', '.join(told)}"
 
