@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.expressions import compiled, literal_of
+from pytest_dlperf.logs.expressions import compiled, literal_of, stays_in_line
 from pytest_dlperf.logs.units import worth
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class DeclaredMetric:
     metric: Metric
     record: re.Pattern[bytes]
     literal: bytes
+    stays_in_line: bool
+    """Whether a match cannot go on in the next line, also where it is looked for in many."""
     printed_in: str
     """The unit of the printed numbers, where they do not say it themselves."""
     node: WhichNode
@@ -106,6 +108,7 @@ def declared_metric(
         metric=metric,
         record=pattern,
         literal=literal_of(record),
+        stays_in_line=stays_in_line(record),
         printed_in=printed_in,
         node=node,
         over=over,

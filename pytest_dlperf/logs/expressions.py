@@ -9,6 +9,7 @@ from typing import Final
 
 _META: Final = frozenset(".^$*+?{}[]()|")
 _REPEATS: Final = frozenset("*+?{")
+_LINE_BOUND: Final = re.compile(r"(?:[^\\\[(\n]|\\[dwb]|\\[^\w\s]|\[(?!\^)|\((?!\?)|\(\?(?:P<|:))*")
 _FLAGS: Final = re.compile(r"\(\?[aiLmsux-]")
 
 
@@ -71,6 +72,11 @@ def literal_of(expression: str) -> bytes:
         else:
             runs.append("")
     return max(runs, key=len).encode()
+
+
+def stays_in_line(expression: str) -> bool:
+    """Say whether no match can hold a line's end, as far as it is easily seen."""
+    return _LINE_BOUND.fullmatch(expression) is not None
 
 
 def _after_class(expression: str, position: int) -> int:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from functools import cached_property
+from operator import contains
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.declared import Over
@@ -71,6 +73,43 @@ class Numbers:
                 self._add(match, offset, step)
         return found
 
+    def take_lines(self, lines: _Lines) -> list[int]:
+        """Take all numbers of many lines; return which have none."""
+        values = self._one_each(lines)
+        if values is None:
+            each = enumerate(zip(lines.texts, lines.offsets, lines.steps, strict=True))
+            return [index for index, line in each if not self.take(*line)]
+        self.values.extend(values)
+        self.steps.extend(lines.steps)
+        self.offsets.extend(lines.offsets)
+        return []
+
+    def _one_each(self, lines: _Lines) -> Sequence[float] | None:
+        """Give the numbers of the lines where each has a proper one; else they need a closer look.
+
+        It takes a fifth of the time of one line after the other.
+        """
+        if self.declared.record.groups > 1 or lines.may_have_commas:
+            return None
+        find = self.declared.record.findall
+        if self.declared.stays_in_line:
+            texts = find(lines.joined)
+            if len(texts) != len(lines.texts) or not all(map(contains, lines.texts, texts)):
+                return None
+        else:
+            found = list(map(find, lines.texts))
+            if set(map(len, found)) != {1}:
+                return None
+            texts = [text for (text,) in found]
+        try:
+            values = list(map(float, texts))
+        except ValueError:
+            return None
+        if not all(map(math.isfinite, values)):
+            return None
+        worth = self.declared.worth(None)
+        return values if worth == 1 else [worth * value for value in values]
+
     def take_stepped(self, line: bytes, offset: int, shift: int, window: tuple[int, int]) -> None:
         """Take the numbers of a line whose own step lies in the window, once shifted."""
         for match in self.declared.record.finditer(line):
@@ -116,6 +155,11 @@ class Numbers:
     def _refuse(self, reason: str, offset: int) -> None:
         self.fault = self.fault or (reason, offset)
 
+    def take_between(self, view: _View, begin: int, end: int, step: int) -> None:
+        """Take all numbers between two places of a region, which lie at lines' ends."""
+        for start, stop in self.lines(view, begin, end):
+            self.take(bytes(view.buffer[start:stop]), view.offset + start, step)
+
     def lines(self, view: _View, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Find the lines between two places of a region that may hold a number."""
         if self._region != view.offset:
@@ -125,7 +169,7 @@ class Numbers:
                 self._hit = self._next(view, begin)
             if not begin <= self._hit < end:
                 return
-            line = line_begin(view.buffer, begin, self._hit), view.line_end(self._hit)
+            line = view.line_begin(begin, self._hit), view.line_end(self._hit)
             yield line
             begin = line[1] + 1
 
@@ -139,37 +183,53 @@ class Numbers:
 class _View:
     """A region, and where its lines begin and end."""
 
-    __slots__ = ("_text", "buffer", "end", "offset")
-
     def __init__(self, region: Region) -> None:
-        self.buffer = region.buffer
+        self.buffer = buffer = region.buffer
         self.offset = region.offset
+        self._others = [each for each in (b"\r", b"\0") if buffer.find(each, 0, region.end) >= 0]
         # Only lines that have ended: a number may still be growing.
-        self.end = region.end if region.terminated else line_begin(region.buffer, 0, region.end)
-        self._text: bytes | None = None
+        self.end = region.end if region.terminated else self.line_begin(0, region.end)
 
-    @property
+    @cached_property
     def text(self) -> bytes:
         """The region with each line's end as a newline."""
-        if self._text is None:
-            self._text = bytes(self.buffer[: self.end]).translate(LINE_ENDS)
-        return self._text
+        return bytes(self.buffer[: self.end]).translate(LINE_ENDS)
+
+    def line_begin(self, least: int, position: int) -> int:
+        """Find where the line begins on which a byte stands, at ``least`` or behind it."""
+        begin = self.buffer.rfind(b"\n", least, position) + 1 or least
+        for other in self._others:
+            begin = self.buffer.rfind(other, begin, position) + 1 or begin
+        return begin
 
     def line_end(self, position: int) -> int:
         """Find where the line ends on which a byte stands."""
         end = self.buffer.find(b"\n", position, self.end)
         end = self.end if end < 0 else end
-        for other in (b"\r", b"\0"):
+        for other in self._others:
             found = self.buffer.find(other, position, end)
             end = end if found < 0 else found
         return end
 
 
-def line_begin(buffer: bytearray, least: int, position: int) -> int:
-    """Find where the line begins on which a byte stands, at ``least`` or behind it."""
-    begin = max(least, buffer.rfind(b"\n", least, position) + 1)
-    begin = max(begin, buffer.rfind(b"\r", begin, position) + 1)
-    return max(begin, buffer.rfind(b"\0", begin, position) + 1)
+class _Lines:
+    """The lines of measured steps in one region."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self.offsets: list[int] = []
+        self.steps: list[int] = []
+        self.behind: list[tuple[int, int]] = []
+        """What follows each, up to the next record's line, in the region."""
+
+    @cached_property
+    def joined(self) -> bytes:
+        return b"\n".join(self.texts)
+
+    @cached_property
+    def may_have_commas(self) -> bool:
+        """Whether a number may hold a comma, before which an expression could end."""
+        return b"," in self.joined and _THOUSANDS.search(self.joined) is not None
 
 
 class MetricScan:
@@ -187,69 +247,50 @@ class MetricScan:
         self._stepped = [n for n in windowed if n.declared.has_step]
         self._of_records = [n for n in windowed if not n.declared.has_step]
         self._open: list[Numbers] = []
-        self._inside = False
         self._step = 0
+        self._records: list[tuple[int, int, int, bool]] = []
         self._shifts: list[tuple[int, int]] = []
         self._early: list[tuple[Numbers, bytes, int]] = []
         self._view: _View | None = None
-        self._from = 0
         self._limit: int | None = None
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether what comes next may still be of a measured step."""
-        return self._inside and bool(self._open or self._stepped)
 
     @property
     def is_done(self) -> bool:
         """Whether nothing behind the last record of the window can matter any more."""
-        return not (self._over_run or self.is_inside)
+        return not (self._over_run or (self._limit is None and (self._open or self._stepped)))
 
     @property
     def lacking(self) -> list[DeclaredMetric]:
         """The metrics that have no number yet, which may still come."""
-        behind = [*self._open, *self._stepped] if self._inside else []
+        behind = [*self._open, *self._stepped] if self._limit is None else []
         every = (*self._over_run, *behind)
         return [each.declared for each in every if not each.values and each.fault is None]
 
     def begin(self, region: Region) -> None:
         """Go on in the next region."""
         self._view = _View(region)
-        self._from = 0
 
     def at_record(self, start: int, end: int, *, step: int, shift: int, inside: bool) -> None:
         """Note the record of a step, its place in the region, and whether the step is measured.
 
         ``shift`` is what makes a printed number the step's.
         """
-        view = self._seen
         if not self._shifts or self._shifts[-1][1] != shift:
-            self._shifts.append((view.offset + start, shift))
-        if start < self._from or start >= view.end:
-            return  # on the line of the one before, or on a line that has not ended
-        begin = line_begin(view.buffer, self._from, start)
-        self._search_until(begin)
-        line_end = view.line_end(end)
-        self._inside, self._step = inside, step
-        if inside:
-            line = bytes(view.buffer[begin:line_end])
-            at = view.offset + begin
-            self._open = [n for n in self._of_records if not n.take(line, at, step)]
-        self._from = line_end + 1
+            self._shifts.append((self._seen.offset + start, shift))
+        self._records.append((start, end, step, inside))
 
     def leave_window(self, start: int) -> None:
-        """Note that what stands there is not measured, nor anything behind it."""
-        view = self._seen
-        if start >= self._from:
-            self._search_until(line_begin(view.buffer, self._from, min(start, view.end)))
-        self._inside = False
+        """Note that the record there is of no measured step, nor any behind it."""
         if self._limit is None:
-            self._limit = view.offset + self._from
+            self._records.append((start, start, 0, False))
+            self._limit = self._seen.offset + start
 
     def end(self, window: tuple[int, int]) -> None:
-        """Search the rest of the region; the window are steps above the first, to the second."""
+        """Search the region; the window are the steps above the first number, to the second."""
         view = self._seen
-        self._search_until(view.end)
+        if self._of_records and (self._records or self._open):
+            self._search_by_records(view)
+        self._records.clear()
         for numbers in self._over_run:
             for begin, end in numbers.lines(view, 0, view.end):
                 numbers.take(bytes(view.buffer[begin:end]), view.offset + begin, 0)
@@ -273,15 +314,45 @@ class MetricScan:
             raise AssertionError("a region comes first")
         return self._view
 
-    def _search_until(self, end: int) -> None:
-        """Search between the last record's line and ``end`` for what that line does not have."""
-        view = self._seen
-        if self._inside and self._from < end:
-            for numbers in self._open:
-                for begin, stop in numbers.lines(view, self._from, end):
-                    at = view.offset + begin
-                    numbers.take(bytes(view.buffer[begin:stop]), at, self._step)
-        self._from = max(self._from, end)
+    def _search_by_records(self, view: _View) -> None:
+        """Search the lines of records, and behind them for what those lines do not have."""
+        lines, before = self._lines(view)
+        for numbers in self._open:
+            numbers.take_between(view, *before, self._step)
+        still_open = self._open if before[1] == view.end else []
+        for numbers in self._of_records if lines.texts else ():
+            lacking = numbers.take_lines(lines)
+            for index in lacking:
+                numbers.take_between(view, *lines.behind[index], lines.steps[index])
+            if lacking and lacking[-1] == len(lines.texts) - 1 and lines.behind[-1][1] == view.end:
+                still_open = [*still_open, numbers]
+                self._step = lines.steps[-1]
+        self._open = still_open
+
+    def _lines(self, view: _View) -> tuple[_Lines, tuple[int, int]]:
+        """Collect the lines of records that count, and what stands before the first record."""
+        lines = _Lines()
+        before: tuple[int, int] | None = None
+        position = 0
+        inside = False
+        for start, end, step, counts in self._records:
+            if start < position or start >= view.end:
+                continue  # on the line of the one before, or on a line that has not ended
+            begin = view.line_begin(position, start)
+            if before is None:
+                before = 0, begin
+            elif inside:
+                lines.behind.append((position, begin))
+            inside = counts
+            stop = view.line_end(end)
+            position = stop + 1
+            if inside:
+                lines.texts.append(bytes(view.buffer[begin:stop]))
+                lines.offsets.append(view.offset + begin)
+                lines.steps.append(step)
+        if inside:
+            lines.behind.append((position, view.end))
+        return lines, before or (0, view.end)
 
 
 def _shown(text: bytes) -> str:

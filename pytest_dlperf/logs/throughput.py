@@ -338,10 +338,9 @@ class LogReading:
         if scan is None:
             self._enough = True
             return
-        found = (record[0] for record in records(region, self.log_format) if record[0] >= begin)
-        following = next(found, None) if scan.is_inside else begin
-        if following is not None:
-            scan.leave_window(following)
+        following = (each[0] for each in records(region, self.log_format) if each[0] >= begin)
+        if (start := next(following, None)) is not None:
+            scan.leave_window(start)
         scan.end(self._window_in_steps)
         self._enough = scan.is_done
 
