@@ -82,6 +82,7 @@ def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: li
         "case": TWO, "system": "tiny-mlp", "framework": "tiny", "model": "mlp",
         "precision": "fp32", "batch_per_replica": "4", "global_batch": "8", "topology": "1n2g",
         "nodes": "1", "devices_per_node": "2", "metric": "throughput", "verdict": "regressed",
+        "reference_topology": "1n1g", "scaling": "weak",
         "estimator": "steady", "cluster": "local", "runs": "5",
         "throughput.unit": "samples/s", "throughput.better": "higher",
         "throughput.verdict": "regressed", "throughput.rule": "tolerance",

@@ -66,7 +66,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     printed = result.stdout.str()
     # The failure: all to act on it.
     failure = block(printed, f"regressed: peak_memory of {TWO}")
-    for told in (
+    for line in (
         r"measured   15065 MB \(steady; lower is better\)",
         r"reference  14212 MB of cluster local: worse by 6\.0 %, tolerance 2 %",
         r"gate       tolerance: sees a loss of 2\.0 % or more",
@@ -74,7 +74,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
         r"accept     .*--dlperf-update-baselines --dlperf-reason 'TEXT'",
         r"  run 5: 15065  mlp_b4_fp32_5\.log",
     ):
-        assert re.search(told, failure, re.MULTILINE), told
+        assert re.search(line, failure, re.MULTILINE), line
     # The summary: the failing metric has the case's row, the others are counted.
     [row] = [line for line in printed.splitlines() if line.startswith(f"{TWO}  ")]
     assert row.split()[1:6] == ["peak_memory", "15065", "14212", "+6.0", "%"]

@@ -37,6 +37,8 @@ class JUnitReport(Report):
         judgement = decisive(record)
         about = judgement.metric.name if judgement else record.metric
         values: dict[str, Any] = {"case": record.case.id, **record.case.axes()}
+        values["reference_topology"] = record.case.reference_topology
+        values["scaling"] = record.case.scaling.value
         values["metric"] = about
         values["cluster"] = self._cluster
         if judgement is not None:
@@ -61,7 +63,7 @@ def _is_beside(known: MetricResult, record: TestRecord) -> bool:
     """Tell whether a metric without a test of its own stands with this one."""
     measurement = record.measurements.get(record.case.id)
     is_first = measurement is not None and measurement.metrics[0].name == record.metric
-    return is_first and not known.metric.is_judged
+    return is_first and not known.metric.is_judged and known.median is not None
 
 
 def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
