@@ -203,9 +203,7 @@ def test_the_same_runs_count_once(suite: Suite) -> None:
     again = suite.run(*second, EXTEND)
 
     assert again.ret == 0
-    again.stdout.fnmatch_lines(
-        ["the accepted throughput of *: these very runs have been added before"]
-    )
+    again.stdout.fnmatch_lines(["the baseline of *: these very runs have been added before"])
     assert nights.text == before
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from nights import Nights
+from sessions import in_background
 
 if TYPE_CHECKING:
     from suites import Suite
@@ -155,6 +157,28 @@ def test_a_session_adds_the_runs_of_each_metric(suite: Suite, nights: Nights) ->
     assert len(of_speed["runs"]) == 5
     # A ratio has no runs of its own.
     assert set(entry["speedup"]) == {"accepted", "over"}
+
+    # That the very same runs come again shows in the metrics whose runs differ.
+    before_again = nights.text
+    again = suite.run(*nights.usual("second", printed=memory(1001)), EXTEND)
+    assert len([line for line in again.outlines if "have been added before" in line]) == 2
+    assert nights.text == before_again
+
+
+def test_two_sessions_at_once_accept_two_metrics_of_a_case(suite: Suite, nights: Nights) -> None:
+    suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
+    better = nights.usual("better", of_1n1g=1.3, of_1n2g=1.3, printed=memory(800))
+
+    with ExitStack() as stack:
+        sessions = [
+            stack.enter_context(in_background(suite, *better, UPDATE, "--dlperf-metric", metric))
+            for metric in ("throughput", "peak_memory")
+        ]
+        assert [session.result() for session in sessions] == [0, 0]
+
+    numbers = accepted(nights)
+    assert numbers["peak_memory"] == 800.0
+    assert numbers["throughput"] == pytest.approx(760 * 1.3, rel=0.02)
 
 
 def test_a_metric_of_another_unit_is_compared_with_nothing_and_replaces_nothing(

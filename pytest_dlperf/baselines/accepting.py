@@ -144,32 +144,40 @@ class _Judged:
         judged, baseline = self.judgement, self.baseline
         if baseline is None or judged.accepted is None:
             return None
-        if judged.verdict is Verdict.IMPROVED and is_outside(
-            judged, self.terms.tolerance_of(baseline)
-        ):
-            why = "it has improved: accept the number with --dlperf-update-baselines first"
-            return self.refusal(why, is_bad=False)
-        if judged.verdict not in (Verdict.PASS, Verdict.IMPROVED):
-            return None
-        problem = self._why_not_added(baseline)
-        return ChangeKind.EXTEND if problem is None else self.refusal(problem, is_bad=False)
-
-    def _why_not_added(self, baseline: Baseline) -> str | None:
-        values = self.measurement.samples(self.metric.name).values
-        runs = tuple(map(significant, values))
-        if len(runs) < ADDED_RUNS:
-            return f"there are {len(runs)} runs, and {ADDED_RUNS} are needed to be added"
-        if len(set(runs)) > 1 and runs in baseline.rolling:
-            # A session that counts as many would make the gate too sure of itself.
-            return "these very runs have been added before"
-        # Whoever forces another rule does not get by the one that the baseline allows.
-        terms = replace(self.terms, forced=None, repeats=None)
-        end = End(self.measurement, self.baselines)
-        if decide(Question(self.metric, end, terms, None)).verdict is Verdict.REGRESSED:
-            return "by the rule that its baseline allows it is worse"
         # What counts is the larger of what the case allows and what the rule allowed tonight.
-        allowed = max(terms.tolerance_of(baseline), self.judgement.tolerance_percent or 0.0)
-        return scatter_problem(values, tolerance_percent=allowed)
+        tolerance = self.terms.tolerance_of(baseline)
+        allowed = max(tolerance, judged.tolerance_percent or 0.0)
+        if judged.verdict is Verdict.IMPROVED and is_outside(judged, tolerance):
+            why = "it has improved: accept the number with --dlperf-update-baselines first"
+        elif judged.verdict not in (Verdict.PASS, Verdict.IMPROVED):
+            return None
+        elif (problem := self._why_no_session()) is not None:
+            return Refusal(self.result.case, None, problem, is_bad=False)
+        elif self._is_worse_by_its_own_rule():
+            why = "by the rule that its baseline allows it is worse"
+        elif scatter := scatter_problem(list(self.runs.values()), tolerance_percent=allowed):
+            why = scatter
+        else:
+            return ChangeKind.EXTEND
+        return self.refusal(why, is_bad=False)
+
+    def _why_no_session(self) -> str | None:
+        if len(self.runs) < ADDED_RUNS:
+            return f"there are {len(self.runs)} runs, and {ADDED_RUNS} are needed to be added"
+        for name, baseline in self.baselines.items():
+            values = (run.metrics.get(name) for run in self.measurement.runs)
+            runs = tuple(significant(value) for value in values if value is not None)
+            # A session that counts as many would make the gate too sure of itself. Only numbers
+            # that differ tell one session from another.
+            if len(set(runs)) > 1 and runs in baseline.rolling:
+                return "these very runs have been added before"
+        return None
+
+    def _is_worse_by_its_own_rule(self) -> bool:
+        """Tell whether whoever forces another rule gets by the one that the baseline allows."""
+        terms = replace(self.terms, forced=None, repeats=None)
+        question = Question(self.metric, End(self.measurement, self.baselines), terms)
+        return decide(question).verdict is Verdict.REGRESSED
 
     def why_not_kept(self, bad: Collection[str]) -> Refusal | None:
         """Refuse a number whose case did not pass as a whole, or that nobody was judged by."""
