@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import results_makers as make
+from nights import Nights
 from test_html_page import Page
 
 from pytest_dlperf.history.series import CaseHistory, Night
@@ -19,6 +20,8 @@ from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.runs_chart import runs_chart
 
 if TYPE_CHECKING:
+    from suites import Suite
+
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.records import CaseResult
     from pytest_dlperf.model.results import Results
@@ -250,3 +253,32 @@ def test_the_accepted_number_of_a_metric_is_its_own() -> None:
     memory = Accepted(number=14_124.0, estimator="steady", reason="activations are kept")
     page = page_of(replace(result, accepted={**result.accepted, "peak_memory": memory}))
     assert "activations are kept" in page.case(CASE).text
+
+
+DECLARED = """\
+  peak_memory: {record: 'max allocated: (?P<value>[0-9.]+) MB', over: run, unit: MB,
+                better: lower, tolerance_percent: 2}
+  loss: {record: 'loss=(?P<value>[-+.0-9a-z]+)'}
+"""
+
+
+def test_declared_metrics_are_on_the_page_of_a_session(suite: Suite) -> None:
+    nights = Nights(suite)
+    nights.declare(DECLARED)
+    history = "--dlperf-history=nights.sqlite3"
+    usual = nights.usual("accepted", printed="max allocated: 14212 MB\n")
+    suite.run(*usual, history, "--dlperf-create-baselines")
+    tonight = nights.usual("tonight", printed="max allocated: 15065 MB\n")
+    suite.run(*tonight, history, "--dlperf-html=page.html")
+
+    page = Page((suite.path / "page.html").read_text(encoding="utf-8"))
+    case_id = "tiny-mlp-fp32-b4-1n2g"
+    assert page.one("h1").text == "2 cases: 2 regressed"
+    headings = [th.text for th in page.all("th", scope="col")]
+    assert headings[2:6] == ["throughput samples/s", "speedup x", "peak_memory MB", "loss"]
+    assert page.row(case_id).endswith(" 15065 +6.0 % 6.908 pass")
+    titles = {title.text for title in page.all("title")}
+    for metric in ("throughput in samples/s", "speedup in x", "peak_memory in MB", "loss in"):
+        assert f"History of {case_id}: {metric}" in titles
+    assert "2 sessions since" in page.case(case_id).text
+    assert "Recorded, not judged" in page.case(case_id).text

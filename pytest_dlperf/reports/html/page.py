@@ -70,12 +70,20 @@ def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory
 
 
 def _columns(cases: Iterable[CaseView]) -> dict[str, str]:
-    """Name the judged metrics of all cases, each with its unit where all have the same."""
+    """Name the judged metrics of all cases, each with its unit where all have the same.
+
+    A metric that some cases lack stands behind the one that it follows in the others.
+    """
     units: dict[str, set[str]] = {}
+    names: list[str] = []
     for case in cases:
-        for view in case.judged:
-            units.setdefault(view.metric.name, set()).add(view.metric.unit)
-    return {name: found.pop() if len(found) == 1 else "" for name, found in units.items()}
+        place = 0
+        for name, view in case.by_name.items():
+            if name not in units:
+                names.insert(place, name)
+            place = names.index(name) + 1
+            units.setdefault(name, set()).add(view.metric.unit)
+    return {name: units[name].pop() if len(units[name]) == 1 else "" for name in names}
 
 
 def _recent(results: Results, by_case: Mapping[str, Mapping[str, CaseHistory]]) -> list[str]:
