@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, THROUGHPUT, throughput
+from pytest_dlperf.model.metric import (
+    SPEEDUP_METRIC,
+    THROUGHPUT,
+    Better,
+    Metric,
+    Source,
+    throughput,
+)
 from pytest_dlperf.model.plain import from_plain, to_plain
 
 
@@ -89,3 +96,16 @@ def test_median_and_mean_lie_between_the_extremes(values: list[float]) -> None:
 def test_measurements_pass_between_processes_unchanged() -> None:
     one = measurement(100.0, None, 300.25)
     assert from_plain(Measurement, to_plain(one)) == one
+
+
+def test_only_what_the_benchmark_printed_is_rounded() -> None:
+    seconds = Metric(name="step_time_p50", unit="s", better=Better.LOWER, source=Source.STEPS)
+    numbers = {THROUGHPUT: 352.7249, seconds.name: 0.036294}
+    measured = Measurement(
+        case_id="paddle-resnet50-fp32-b128-4n8g",
+        estimator=Estimator.PUBLISHED,
+        metrics=(throughput("images/s"), seconds),
+        runs=(Run(run=1, status=RunStatus.OK, metrics=numbers),),
+    )
+    assert median(measured) == 352.72
+    assert measured.samples(seconds.name).median == 0.036294

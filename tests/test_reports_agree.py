@@ -52,6 +52,8 @@ def test_machine_readable_reports_have_one_word_for_a_number(suite: Suite) -> No
             for key in ("unit", "better", "median", "accepted", "reference", "difference_percent"):
                 assert row[key] == entry[key]
             assert row["verdict"] == entry["verdict"]
+            if gate is None and entry["median"] is None:
+                continue  # no log has it, and no test looks for it
             # What no test judges stands with the first metric's.
             told = tests[f"test_{name if gate else 'throughput'}[{case['id']}]"]
             if gate is not None:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import ClassVar, Final, Protocol, final
 
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.metric import Metric, Source
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
 
 
 class Estimator(str, Enum):
@@ -164,7 +164,8 @@ class Measurement:
         return Samples(
             metric=metric,
             values=tuple(run.metrics[name] for run in self.runs if name in run.metrics),
-            decimals=self._decimals if metric.source is Source.STEPS else None,
+            # The original benchmark rounds what it prints, and prints no seconds.
+            decimals=self._decimals if name == SPEEDUP_METRIC.ratio_of else None,
         )
 
     @property
