@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import browser as pages
 import pytest
-from published_session import PLENTY, published, with_all_else, year_of_nights
+from published_session import (
+    PEAK_MEMORY,
+    PLENTY,
+    STEP_TIME,
+    Happening,
+    published,
+    with_all_else,
+    year_of_nights,
+)
 
 from pytest_dlperf.model.metric import SPEEDUP
 from pytest_dlperf.model.results import IgnoredLog
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pages.needs_chromium]
 
+GREEDY = "paddle-resnet50-fp32-b128-1n8g"
 SLOWER = "paddle-resnet50-fp32-b128-4n8g"
 HEADLINE = (
     "115 cases: 1 failed, 1 invalid, 2 regressed, 1 no_baseline, 1 lost, 1 environment_shift, "
@@ -72,6 +81,39 @@ def test_opens_from_a_file_and_fits(
         assert page.locator("details.case:visible").count() == 115
         assert pages.width_beyond(page) == 0
         assert seen.nothing, seen
+
+
+@pytest.fixture(scope="module")
+def many_metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session with a metric of which less is better, and one that no test judges."""
+    happenings = {GREEDY: Happening(memory=1.06)}
+    results = published(happenings, declared=(PEAK_MEMORY, STEP_TIME))
+    file = tmp_path_factory.mktemp("metrics") / "page.html"
+    file.write_text(html_page(results, year_of_nights(results)), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("width", [400, 800, 1280])
+def test_a_narrow_row_shows_the_metrics_that_are_bad(
+    chromium: Browser, many_metrics: Path, width: int
+) -> None:
+    with pages.opened(chromium, many_metrics, width=width) as (page, seen):
+        assert pages.width_beyond(page) == 0
+        row = page.locator("#cases tr.row", has=page.get_by_role("button", name=GREEDY, exact=True))
+        assert row.locator("td[data-name=peak_memory]").inner_text() == "15065 +6.0 %"
+        assert row.locator("td[data-name=throughput]").is_visible() is (width > 900)
+        page.get_by_role("button", name="Open all").click()
+        assert pages.width_beyond(page) == 0
+        assert seen.nothing, seen
+
+
+def test_a_metric_opens_without_a_script(chromium: Browser, many_metrics: Path) -> None:
+    with pages.opened(chromium, many_metrics, with_script=False) as (page, _):
+        details = page.locator(f"[id='case-{GREEDY}']")
+        assert nights(page, "peak_memory", GREEDY).is_visible()
+        assert nights(page, "throughput", GREEDY).is_hidden()
+        details.locator("details.metric", has_text="throughput").locator("summary").first.click()
+        assert nights(page, "throughput", GREEDY).is_visible()
 
 
 def test_without_a_script_everything_is_there(chromium: Browser, page_file: Path) -> None:

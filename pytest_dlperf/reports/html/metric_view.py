@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.metric import Better
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import CaseStatus, of_judgement, word_of
 from pytest_dlperf.reports.failure import sees
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 AS_BEFORE: Final = "for the same reason"
 _NOT_JUDGED: Final = badge_of(CaseStatus.NOT_JUDGED)
-_DIRECTIONS: Final = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +110,7 @@ def metric_views(
 
 def _terms(metric: Metric) -> str:
     """Say which direction is better, and what is checked."""
-    terms = [] if metric.better is None else [_DIRECTIONS[metric.better]]
+    terms = [] if metric.better is None else [f"{metric.better.value} is better"]
     if metric.sanity is not None:
         bounds = {"below": metric.sanity.below, "above": metric.sanity.above}
         checks = ["finite"] * metric.sanity.finite + ["falls"] * metric.sanity.falls
