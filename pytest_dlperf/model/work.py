@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Final
@@ -78,11 +78,14 @@ class Layout:
         """The ways of splitting that are above one, by name."""
         return {name: ways for name, ways in self._all() if ways > 1}
 
-    def _all(self) -> list[tuple[str, int]]:
-        return [(one.name, getattr(self, one.name)) for one in fields(self)]
+    def _all(self) -> tuple[tuple[str, int], ...]:
+        return ("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("ep", self.ep)
 
     def __str__(self) -> str:
         """Write the form that ``parse`` reads."""
+        # Collecting thousands of cases asks for it, and nearly all have one device.
+        if self is ONE_DEVICE:
+            return ""
         return "_".join(f"{name}{ways}" for name, ways in self.ways.items())
 
 
@@ -150,11 +153,6 @@ class Work:
     def batch_text(self) -> str:
         """The batch as it stands in ids and names of logs: ``b128``, ``gb256``."""
         return f"{'g' if self.is_global else ''}b{self.batch}"
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a batch per device is all there is to say."""
-        return not self.is_global and self.sequence_length is None and self.layout == ONE_DEVICE
 
     @property
     def scaling(self) -> Scaling:

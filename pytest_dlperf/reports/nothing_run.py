@@ -70,8 +70,8 @@ def selection_lines(
 
 
 def _parts(case: Case) -> Iterable[str]:
-    batch = case.work.batch_text
-    names = (case.framework, case.model, case.precision, batch, str(case.topology))
+    work = str(case.work).split("-")
+    names = (case.framework, case.model, case.precision, *work, str(case.topology))
     pieces = (piece for name in names for piece in name.split("_"))
     return (*names, *case.options, *pieces)
 
