@@ -1,5 +1,8 @@
 """What it costs to read a large log: ours beside ``grep -c`` and beside a reader of all lines.
 
+Also what five declared metrics cost, which stand on the line of each step, in windows of usual
+length and of all steps.
+
 Writes a log of its own, NCCL's chatter for the most part with one record of a training step in
 every 2,600 bytes, and reads it with each reader in a process of its own, start-up included. Run
 it alone on the machine:
@@ -18,14 +21,21 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 BYTES_PER_RECORD: Final = 2600
 BATCH: Final = 128
 WARMUP: Final = 20
 MEASURED: Final = 100
 SETTLING: Final = 5
+USUAL_WINDOW: Final = 1000
+"""Steps of a long window."""
+METRICS: Final = ("loss", "total_ips", "mem", "data", "norm")
 
 _INFO: Final = "node{n}:{p}:{t} [{g}] NCCL INFO "
 NOISE: Final = tuple(
@@ -81,7 +91,8 @@ def write_log(path: Path, size: int) -> int:
             now += timedelta(microseconds=350_000 + choose.randrange(5000))
             written += log.write(
                 f"{chatter[records % len(chatter)]}DLL {now} - Epoch: 0 Iteration: {records}  "
-                "train.loss : 6.67351  train.total_ips : 365.41 img/s\n"
+                "train.loss : 6.67351  train.total_ips : 365.41 img/s  train.mem : 30.52 GiB  "
+                "train.data : 0.0102 s  train.norm : 1.3174\n"
             )
     return records
 
@@ -107,6 +118,47 @@ def read_ours(path: str, last: int) -> str:
     return f"{run.metrics[THROUGHPUT]:.3f}"
 
 
+def read_declared(path: str, last: int, *, names: Sequence[str] = (), steps: int = 0) -> str:
+    """Measure the log with expressions that a system declares: of a step, and of metrics.
+
+    ``steps`` is how many are measured: all after the warm-up, unless it says less.
+    """
+    from pytest_dlperf.logs.declared import declared_metric
+    from pytest_dlperf.logs.formats import custom_format
+    from pytest_dlperf.logs.throughput import LogReading
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Estimator, Window
+    from pytest_dlperf.model.metric import Better, Metric, Source, Statistic
+
+    record = "DLL (?P<timestamp>[-0-9]+ [:.0-9]+) - Epoch: 0 Iteration: (?P<step>[0-9]+) "
+    metrics = [
+        Metric(
+            name=name,
+            unit="",
+            better=Better.LOWER,
+            source=Source.LOG,
+            statistic=Statistic.MAX,
+        )
+        for name in names
+    ]
+    measured = min(steps or last, last - WARMUP - SETTLING)
+    run = LogReading(
+        path,
+        number=1,
+        case=Case.from_id(f"ngc_pytorch-resnet50-fp32-b{BATCH}-1n1g"),
+        log_format=custom_format("declared", record=record),
+        window=Window(warmup_steps=last - measured, measured_steps=measured),
+        estimator=Estimator.STEADY,
+        declared=[
+            declared_metric(metric, record=f"train.{metric.name} : (?P<value>[0-9.]+)")
+            for metric in metrics
+        ],
+    ).finish()
+    if run.missing or not run.metrics:
+        raise SystemExit(run.reason or str(run.missing))
+    return "" if steps else f"{run.metrics['throughput']:.3f}"
+
+
 def read_in_memory(path: str, last: int) -> str:
     """Measure the log as scripts commonly do: all lines into memory, then one by one."""
     import re
@@ -126,7 +178,14 @@ def read_in_memory(path: str, last: int) -> str:
     return f"{BATCH * steps / elapsed.total_seconds():.3f}"
 
 
-READERS: Final = {"ours": read_ours, "memory": read_in_memory}
+READERS: Final[Mapping[str, Callable[[str, int], str]]] = {
+    "ours": read_ours,
+    "memory": read_in_memory,
+    "declared": read_declared,
+    "declared-metrics": partial(read_declared, names=METRICS),
+    "window": partial(read_declared, steps=USUAL_WINDOW),
+    "window-metrics": partial(read_declared, names=METRICS, steps=USUAL_WINDOW),
+}
 
 
 def cost(command: list[str], **environment: str) -> Cost:
@@ -173,7 +232,12 @@ def compare(path: Path, records: int, repeats: int) -> None:
     memory = median_cost(reader("memory", records), repeats)
     early = median_cost(reader("ours", head), repeats, PYTHONPATH=here)
     memory_head = median_cost(reader("memory", head), 1)
-    if ours.output != memory.output or early.output != memory_head.output:
+    declared, all_metrics, window, metrics = (
+        median_cost(reader(name, records), repeats, PYTHONPATH=here)
+        for name in ("declared", "declared-metrics", "window", "window-metrics")
+    )
+    outputs = {each.output for each in (ours, memory, declared, all_metrics)}
+    if len(outputs) > 1 or early.output != memory_head.output:
         raise SystemExit("the readers disagree on the throughput")
 
     size = path.stat().st_size / 1e6
@@ -184,12 +248,20 @@ def compare(path: Path, records: int, repeats: int) -> None:
         "ours, window to the last record": ours,
         "all lines in memory": memory,
         "ours, window at the head": early,
+        "declared, all steps": declared,
+        "   with five metrics": all_metrics,
+        f"declared, the last {USUAL_WINDOW:,} steps": window,
+        "   with five metrics ": metrics,
     }
     for name, each in rows.items():
         print(f"{name:34}{each.cpu_s:8.3f}{each.peak_mib:10.1f}")
     name, floor = min(floors.items(), key=lambda item: item[1].cpu_s)
     print(f"reading all takes {ours.cpu_s / floor.cpu_s:.2f} x {name}, the faster one")
     print(f"reading all takes 1/{memory.cpu_s / ours.cpu_s:.1f} of all lines in memory")
+    print(
+        f"five metrics take {metrics.cpu_s / window.cpu_s:.2f} x the time of none in a window of "
+        f"{USUAL_WINDOW:,} steps, {all_metrics.cpu_s / declared.cpu_s:.2f} x in one of all"
+    )
     print(f"stopping early takes 1/{memory.cpu_s / early.cpu_s:.0f} of all lines in memory")
 
 

@@ -130,6 +130,10 @@ def _place(log: NodeLog, logs: Sequence[NodeLog], offset: int) -> str:
 def _check_each(metric: Metric, numbers: Numbers, log: NodeLog, logs: Sequence[NodeLog]) -> None:
     """Check each number; the first that is not as it has to be is told."""
     sanity = metric.sanity
+    has_bounds = sanity is not None and (sanity.below is not None or sanity.above is not None)
+    is_signed = metric.better is not None and min(numbers.values, default=0) < 0
+    if not (has_bounds or is_signed) and all(map(math.isfinite, numbers.values)):
+        return
     for value, offset in zip(numbers.values, numbers.offsets, strict=True):
         if sanity is not None and (broken := _broken(sanity, value)):
             said = _said(metric, value, broken)

@@ -247,6 +247,7 @@ class MetricScan:
         self._stepped = [n for n in windowed if n.declared.has_step]
         self._of_records = [n for n in windowed if not n.declared.has_step]
         self._open: list[Numbers] = []
+        self._inside = False
         self._step = 0
         self._records: list[tuple[int, int, int, bool]] = []
         self._shifts: list[tuple[int, int]] = []
@@ -277,7 +278,9 @@ class MetricScan:
         """
         if not self._shifts or self._shifts[-1][1] != shift:
             self._shifts.append((self._seen.offset + start, shift))
-        self._records.append((start, end, step, inside))
+        if inside or self._inside:
+            self._records.append((start, end, step, inside))
+            self._inside = inside
 
     def leave_window(self, start: int) -> None:
         """Note that the record there is of no measured step, nor any behind it."""
