@@ -77,35 +77,44 @@ def fingerprint_row(fingerprint: Fingerprint) -> Row:
     return {"digest": hashlib.sha256(facts.encode()).hexdigest(), "facts": facts}
 
 
-def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[Row]:
-    """Make a row of each metric of a case's measurement, without its fingerprint."""
+def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tuple[str, Row]]:
+    """Make a row of each metric of a case's measurement, by name, without its fingerprint.
+
+    A metric of which nothing is known, such as the speedup over what was not measured, has none.
+    """
     for name, found in result.metrics().items():
+        if found.median is None and found.accepted is None and found.judgement is None:
+            continue
         numbers = (found.median, found.mean, found.spread)
         if not all(number is None or math.isfinite(number) for number in numbers):
             raise ValueError(f"the numbers of {name} of {result.case.id} are too large for a mean")
         accepted, judgement, metric = found.accepted, found.judgement, found.metric
         # A ratio has no runs of its own: it rests on those that are divided.
-        values = measured.samples(metric.ratio_of or name).values
-        ends = values if metric.ratio_of is None or found.median is None else (found.median,)
-        yield {
-            "metric": text(name),
-            "unit": text(metric.unit),
-            "better": metric.better.value if metric.better else None,
-            "median": found.median,
-            "mean": found.mean,
-            "spread": found.spread,
-            "lowest": min(ends, default=None),
-            "highest": max(ends, default=None),
-            "counted": len(values),
-            "broken": len(measured.broken_runs),
-            "accepted": accepted.number if accepted else None,
-            "accepted_at": text(accepted.at) if accepted else None,
-            "accepted_reason": text(accepted.reason) if accepted else None,
-            "verdict": _verdict(result, found),
-            "reference": judgement.reference if judgement else None,
-            "difference_percent": judgement.difference_percent if judgement else None,
-            "tolerance_percent": judgement.tolerance_percent if judgement else None,
-        }
+        key = metric.ratio_of or name
+        values = [run.metrics[key] for run in measured.runs if key in run.metrics]
+        ends = values if metric.ratio_of is None or found.median is None else [found.median]
+        yield (
+            name,
+            {
+                "metric": text(name),
+                "unit": text(metric.unit),
+                "better": metric.better.value if metric.better else None,
+                "median": found.median,
+                "mean": found.mean,
+                "spread": found.spread,
+                "lowest": min(ends, default=None),
+                "highest": max(ends, default=None),
+                "counted": len(values),
+                "broken": len(measured.broken_runs),
+                "accepted": accepted.number if accepted else None,
+                "accepted_at": text(accepted.at) if accepted else None,
+                "accepted_reason": text(accepted.reason) if accepted else None,
+                "verdict": _verdict(result, found),
+                "reference": judgement.reference if judgement else None,
+                "difference_percent": judgement.difference_percent if judgement else None,
+                "tolerance_percent": judgement.tolerance_percent if judgement else None,
+            },
+        )
 
 
 def run_rows(arms: Mapping[str, Measurement]) -> Iterator[Row]:
@@ -119,11 +128,12 @@ def run_rows(arms: Mapping[str, Measurement]) -> Iterator[Row]:
         }
 
 
-def value_rows(arms: Mapping[str, Measurement], metric: str) -> Iterator[Row]:
-    """Make the rows of the numbers that these runs have of a metric."""
+def value_rows(arms: Mapping[str, Measurement], metric: str, key: int) -> Iterator[Row]:
+    """Make the rows of the numbers that these runs have of a metric, a measurement's by its key."""
     for arm, run in _runs(arms):
-        if metric in run.metrics:
-            yield {"arm": arm, "number": run.run, "value": run.metrics[metric]}
+        value = run.metrics.get(metric)
+        if value is not None:
+            yield {"measurement_id": key, "arm": arm, "number": run.run, "value": value}
 
 
 def arms_of(result: CaseResult, measured: Measurement) -> dict[str, Measurement]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.history.opening import HistoryError, named_errors, open_database, transaction
@@ -24,7 +25,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.records import CaseResult, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pytest_dlperf.history.opening import Connection
@@ -98,8 +99,7 @@ class History(AbstractContextManager["History"]):
                 return False
             self._connection.execute("DELETE FROM sessions WHERE id = ?", (known["id"],))
         session_id = self._insert("sessions", session)
-        for result in with_references(results):
-            self._insert_measurement(session_id, session["began"], result)
+        self._insert_measurements(session_id, session["began"], with_references(results))
         for change in results.baseline_changes:
             keys = {
                 "session_id": session_id,
@@ -112,50 +112,57 @@ class History(AbstractContextManager["History"]):
         """Put in what a session has measured while it still goes on."""
         with named_errors(self.file), transaction(self._connection):
             session_id = self._id("sessions", "uid", session)
-            for result in results:
-                self._insert_measurement(session_id, session["began"], result)
+            known = [result for result in results if result.measurement is not None]
+            for table in ("measurements", "runs"):
+                self._connection.executemany(
+                    f"DELETE FROM {table} WHERE session_id = ? AND case_id = ?",  # noqa: S608 - names of our own
+                    [(session_id, self._case_id(result.case)) for result in known],
+                )
+            self._insert_measurements(session_id, session["began"], known)
 
-    def _insert_measurement(self, session_id: int, began: float, result: CaseResult) -> None:
-        """Put a measurement in, instead of what the session had of this case."""
-        measured = result.measurement
-        if measured is None:
-            return
-        fingerprint = measured.fingerprint
-        taken_on = fingerprint and self._id("fingerprints", "digest", fingerprint_row(fingerprint))
-        keys = {"session_id": session_id, "case_id": self._case_id(result.case)}
-        for table in ("measurements", "runs"):
-            self._connection.execute(
-                f"DELETE FROM {table} WHERE session_id = :session_id AND case_id = :case_id",  # noqa: S608 - names of our own
-                keys,
-            )
-        arms = arms_of(result, measured)
-        self._insert_all("runs", [{**keys, **row} for row in run_rows(arms)])
-        values = []
-        for row in measurement_rows(result, measured):
-            known = {**keys, "began": began, "fingerprint": taken_on, **row}
-            key = {"measurement_id": self._insert("measurements", known)}
-            values += [{**key, **value} for value in value_rows(arms, row["metric"])]
-        self._insert_all("run_values", values)
+    def _insert_measurements(
+        self, session_id: int, began: float, results: Iterable[CaseResult]
+    ) -> None:
+        """Put in what was measured, of which the session has nothing yet."""
+        query = "SELECT coalesce(max(id), 0) + 1 FROM measurements"
+        ids = count(self._connection.execute(query).fetchone()[0])
+        found: dict[str, list[Row]] = {"measurements": [], "runs": [], "run_values": []}
+        machines: dict[str, int] = {}
+        for result in results:
+            measured = result.measurement
+            if measured is None:
+                continue
+            keys = {"session_id": session_id, "case_id": self._case_id(result.case)}
+            taken_on = {"began": began, "fingerprint": None}
+            if measured.fingerprint is not None:
+                row = fingerprint_row(measured.fingerprint)
+                digest = row["digest"]
+                if digest not in machines:
+                    machines[digest] = self._id("fingerprints", "digest", row)
+                taken_on["fingerprint"] = machines[digest]
+            arms = arms_of(result, measured)
+            found["runs"] += [{**keys, **row} for row in run_rows(arms)]
+            for name, row in measurement_rows(result, measured):
+                key = next(ids)
+                found["measurements"].append({"id": key, **keys, **taken_on, **row})
+                found["run_values"] += value_rows(arms, name, key)
+        for table, rows in found.items():
+            if rows:
+                self._connection.executemany(_insertion(table, tuple(rows[0])), rows)
 
     def _case_id(self, case: Case) -> int:
         return self._id("cases", "name", case_row(case))
 
     def _id(self, table: str, key: str, row: Row) -> int:
         """Give the id of the row with that key, which is inserted where it is missing."""
-        self._insert(table, row, or_ignore=True)
         query = f"SELECT id FROM {table} WHERE {key} = :{key}"  # noqa: S608 - names of our own
-        found: int = self._connection.execute(query, row).fetchone()["id"]
-        return found
+        found = self._connection.execute(query, row).fetchone()
+        return self._insert(table, row) if found is None else found["id"]
 
     def _insert(self, table: str, row: Row, *, or_ignore: bool = False) -> int:
         """Insert a row and give its id."""
         statement = _insertion(table, tuple(row), or_ignore=or_ignore)
         return self._connection.execute(statement, row).lastrowid or 0
-
-    def _insert_all(self, table: str, rows: Sequence[Row]) -> None:
-        """Insert rows that have the same columns."""
-        if rows:
-            self._connection.executemany(_insertion(table, tuple(rows[0])), rows)
 
     # ------------------------------------------------------------------------ reading
 
