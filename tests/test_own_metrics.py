@@ -221,7 +221,7 @@ def reports_of(nights: Nights, night: Night) -> dict[str, str]:
         f"--benchmark-json={files['pytest-benchmark']}",
     )
     (path / "results.json").rename(files["results file"])
-    commands = {
+    commands: dict[str, list[str | Path]] = {
         "history": ["history", "show", "--metric", "gradient_norm"],
         "qualify": ["qualify", "--cluster", "local"],
         "compare": ["compare", path / "first.json", files["results file"]],

@@ -1,21 +1,18 @@
-"""Facts: what a log says about its run, held against what the case declares."""
+"""Facts: what a log says about its run, and how the case says the same."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.expressions import compiled
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Mapping
 
-    from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.reader import Record, Region
     from pytest_dlperf.model.case import Case
 
 CASE_FACTS: Final[Mapping[str, Callable[[Case], object]]] = MappingProxyType(
@@ -35,7 +32,6 @@ CASE_FACTS: Final[Mapping[str, Callable[[Case], object]]] = MappingProxyType(
     }
 )
 """What a log can be held to, by name, and how a case says it."""
-_LINE_END: Final = re.compile(rb"[\r\n]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,67 +59,3 @@ def declared_fact(name: str, expression: str) -> Fact:
             f"{expression!r} needs one group, around the value of {name}, and has {pattern.groups}"
         )
     return Fact(name=name, pattern=pattern, declared=CASE_FACTS[name])
-
-
-class FactCheck:
-    """Compares what a log says about its run with what the case declares."""
-
-    def __init__(self, log_format: LogFormat, case: Case) -> None:
-        """Check the format's facts against the case."""
-        self._facts = log_format.facts
-        self._whole_lines = log_format.whole_lines
-        self._devices = log_format.devices
-        self._case = case
-        self._named_devices: set[bytes] = set()
-
-    def contradiction(self, region: Region, first: Record | None) -> BrokenContractError | None:
-        """Find the first thing that the log says otherwise than the case, up to its first step."""
-        end = region.end if first is None else self._header_end(region, first)
-        broken: tuple[int, Fact, str] | None = None
-        for fact in self._facts:
-            known = fact.declared(self._case)
-            if known is None:
-                continue
-            declared = str(known)
-            for match in fact.pattern.finditer(region.buffer, 0, end):
-                found = match[1].decode(errors="replace")
-                if found != declared and (broken is None or match.start(1) < broken[0]):
-                    broken = match.start(1), fact, found
-        if broken is None:
-            return None
-        at, fact, found = broken
-        return BrokenContractError(
-            f"the log says {fact.name} {found[:40]}; the case {self._case.id} "
-            f"has {fact.declared(self._case)}",
-            offset=region.offset + at,
-        )
-
-    def _header_end(self, region: Region, first: Record) -> int:
-        if not self._whole_lines:
-            return first[0]
-        # What a user's format says of a run may stand on the line of each step.
-        line = _LINE_END.search(region.buffer, first[1], region.end)
-        return region.end if line is None else line.start()
-
-    def note_devices(self, region: Region, end: int) -> None:
-        """Collect the devices that the log names up to ``end``."""
-        if self._devices is None:
-            return
-        allowed = self._case.topology.devices_per_node
-        for match in self._devices.finditer(region.buffer, 0, end):
-            self._named_devices.add(match[1])
-            if len(self._named_devices) > allowed:
-                raise BrokenContractError(
-                    f"the log names more than {allowed} device(s); the case {self._case.id} "
-                    f"has {allowed} per node",
-                    offset=region.offset + match.start(),
-                )
-
-    def check_devices(self) -> None:
-        """Compare the number of devices once every rank has printed."""
-        allowed = self._case.topology.devices_per_node
-        if self._named_devices and len(self._named_devices) != allowed:
-            raise BrokenContractError(
-                f"the log names {len(self._named_devices)} device(s); the case "
-                f"{self._case.id} has {allowed} per node"
-            )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.builtin import STEP_TIMES
 from pytest_dlperf.logs.clock import StampError
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate
-from pytest_dlperf.logs.facts import FactCheck
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
