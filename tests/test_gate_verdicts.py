@@ -82,6 +82,17 @@ def test_what_lies_inside_the_tolerance_stays_as_it_is() -> None:
     assert (found.verdict, found.recorded, found.refused) == (Verdict.PASS, False, None)
 
 
+@pytest.mark.parametrize(("metric", "sign"), [(METRIC, 1), (TIME, -1)])
+def test_a_gain_over_the_last_sessions_alone_is_not_written_down(metric: Metric, sign: int) -> None:
+    """The last sessions have become worse by 2 %; tonight is better than they, and as accepted."""
+    sessions = [[run - sign * 20 for run in EVEN]] * 6
+    baseline = accepted(*sessions, number=1000.0, metric=metric)
+    for gain, is_recorded in ((20, False), (60, True)):
+        runs = [run + sign * gain for run in EVEN]
+        found = settle(about(runs, baseline, metric), UPDATE, no_control).judgement
+        assert (found.verdict, found.recorded) == (Verdict.IMPROVED, is_recorded)
+
+
 def test_runs_that_lie_too_far_apart_are_not_recorded() -> None:
     found = settle(about((1000, 1380), None), Asked(creates=True), no_control).judgement
     assert found.verdict is Verdict.NO_BASELINE
