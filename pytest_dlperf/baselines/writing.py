@@ -15,6 +15,7 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
+from pytest_dlperf.model.metric import SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
