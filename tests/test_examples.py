@@ -583,7 +583,7 @@ def test_a_night_that_extends_shows_the_change_and_commits_nothing(
     assert "baselines.diff" in checkout.artefacts("github-nightly.yml")["Upload the results"]
     assert checkout.git("rev-parse", "HEAD") == before
     change = checkout.path / "results" / "baselines.diff"
-    assert "+      sessions:" in change.read_text(encoding="utf-8")
+    assert "+        sessions:" in change.read_text(encoding="utf-8")
     extended = checkout.git("diff")
     checkout.git("checkout", "--quiet", "--", "baselines")
     checkout.git("apply", "--3way", str(change))
