@@ -216,6 +216,14 @@ def test_a_session_is_one_more_line(cluster: Cluster) -> None:
     ]
 
 
+def test_a_list_of_sessions_that_was_emptied_by_hand_is_filled_again(cluster: Cluster) -> None:
+    write(cluster, TEXT.replace("      speedup: 1.0", "        sessions:\n      speedup: 1.0"))
+
+    assert result_of(cluster, extend(cluster, "fp32-b128-1n1g")) == [
+        f'+           - {{at: "{NIGHT}", runs: [360.0, 361.5, 359.25, 360.5]}}\n'
+    ]
+
+
 def test_beyond_six_sessions_the_oldest_goes(cluster: Cluster) -> None:
     file = write(cluster)
     for night in range(3, 9):

@@ -98,12 +98,11 @@ class Document:
             value = values[name]
             if value is None:
                 place.pop(name, None)
-            elif name == "sessions" and (kept := _overlap(place.get(name, ()), value)):
+            elif name == "sessions" and (kept := _overlap(place.get(name) or (), value)):
                 del place[name][:-kept]
                 place[name].extend(map(_styled, value[kept:]))
             else:
-                before = [order.index(other) < order.index(name) for other in place]
-                _insert(place, name, _styled(value, is_block=name in _BLOCKS), before)
+                _put(place, name, _styled(value, is_block=name in _BLOCKS), order)
 
     def delete(self, key: CaseKey) -> None:
         """Take an entry out, and its variant if that was the last one."""
@@ -147,8 +146,7 @@ class Document:
         if not isinstance(entry.get(name), dict):
             made = CommentedMap({"accepted": entry[name]} if name in entry else {})
             made.fa.set_flow_style()
-            order = self._entry_order()
-            _insert(entry, name, made, [order.index(one) < order.index(name) for one in entry])
+            _put(entry, name, made, self._entry_order())
         if any(isinstance(value, (dict, list)) for value in values.values()):
             entry[name].fa.set_block_style()
         return entry[name]
@@ -178,6 +176,11 @@ def _overlap(stands: Sequence[Any], wanted: Sequence[Any]) -> int:
     """How many items stay: the last of those that stand, which are the first of the wanted."""
     sizes = range(min(len(stands), len(wanted)), 0, -1)
     return next((size for size in sizes if list(stands[-size:]) == wanted[:size]), 0)
+
+
+def _put(mapping: Any, key: str, value: Any, order: Sequence[str]) -> None:
+    """Put a value where an order has its key."""
+    _insert(mapping, key, value, [order.index(one) < order.index(key) for one in mapping])
 
 
 def _insert(mapping: Any, key: str, value: Any, is_before: Sequence[bool]) -> None:
