@@ -110,7 +110,7 @@ def test_the_command_of_the_head_starts_the_ranks_of_all_hosts(
     )
     assert result.ret == 0
     case = results["cases"][0]
-    assert case["throughput"]["median"] == pytest.approx(4 * 4 / 0.01)
+    assert case["metrics"]["throughput"]["median"] == pytest.approx(4 * 4 / 0.01)
     folder = night / "mpi-mlp" / topology / "mlp_b4_fp32_1"
     started = ranks(folder)
     assert sorted(started) == [0, 1, 2, 3]

@@ -59,8 +59,8 @@ class Layout:
         Raises:
             ValueError: The text is no layout, or not written the one way that ids know.
         """
-        pairs = [(part[:2], int(part[2:])) for part in text.split("_")] if is_layout(text) else []
-        layout = cls(**dict(pairs))
+        parts = text.split("_") if _LAYOUT.fullmatch(text) else []
+        layout = cls(**{part[:2]: int(part[2:]) for part in parts})
         if str(layout) != text:
             raise ValueError(
                 f"{text!r} is not a layout; write those of tp, pp, cp and ep that are above 1, "
@@ -196,11 +196,6 @@ class Work:
         length = "" if self.sequence_length is None else f"-s{self.sequence_length}"
         layout = str(self.layout)
         return f"{self.batch_text}{length}{layout and '-'}{layout}"
-
-
-def is_layout(text: str) -> bool:
-    """Say whether a text has the form of a layout."""
-    return _LAYOUT.fullmatch(text) is not None
 
 
 def is_reserved(text: str) -> bool:
