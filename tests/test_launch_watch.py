@@ -508,7 +508,7 @@ def test_the_first_step_ends_when_all_ranks_have_shown_it(watched: Watching) -> 
 def test_without_its_record_the_first_step_s_time_is_not_known(watched: Watching) -> None:
     run = watched()
     run.look()
-    assert "not seen" in run.watch.first_step_problem
+    assert "before its first step" in run.watch.first_step_problem
     run.step(*range(10, 100, 10))
     run.look(20)
     assert run.watch.first_step_s is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import yaml  # noqa: F401 - pytester unloads what a test has imported, and its C part loads once only
@@ -103,6 +104,9 @@ for step in range(1, steps + 1):
     for local_rank in range(devices):
         rank = node_rank * devices + local_rank
         print(f"dlperf step rank={rank} step={step} time={step * step_s:.6f} loss=1.0", flush=True)
+for word in behaviour:
+    if word.startswith("peak-"):
+        print(f"peak memory of rank {node_rank}: {word[5:]} MB", flush=True)
 if "stay" in behaviour:
     time.sleep(600)
 if "linger" in behaviour:
@@ -181,6 +185,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
     launcher: Launcher | None = None,
     hosts: Sequence[Host] = (),
     show: Callable[[RunProgress], None] = lambda _: None,
+    peak_tflops: Mapping[str, float] = MappingProxyType({}),
 ) -> LaunchMeasurer:
     """Measures the tiny system of a suite in this process; logs go to ``night``."""
     systems = load_systems([suite.path / "bench_tests" / "systems" / "own.yaml"], BUILTIN_FORMATS)
@@ -202,13 +207,14 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
         repeats=repeats,
         say=print,
         show=show,
+        peak_tflops=peak_tflops,
     )
 
 
 class TinySystem:
     """The system in a suite, and its trainer's behaviour."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what differs between tests, by name
         self,
         suite: Suite,
         *,
@@ -216,8 +222,9 @@ class TinySystem:
         devices: str = "cpu",
         topologies: Sequence[str] = ("1n1g", "1n2g", "2n1g"),
         launch: Sequence[str] = (),
+        keys: Sequence[str] = (),
     ) -> None:
-        """Write system and trainer; ``launch`` has further lines of the system's launch."""
+        """Write system and trainer; ``launch`` and ``keys`` have further lines of its file."""
         self.folder = suite.path / "trainer"
         self.folder.mkdir()
         trainer = self.folder / "train.py"
@@ -228,7 +235,7 @@ class TinySystem:
                 time_limit_s=time_limit_s,
                 devices=devices,
                 topologies=", ".join(topologies),
-                more="\n".join(f"  {line}" for line in launch),
+                more="\n".join([*(f"  {line}" for line in launch), *keys]),
             )
         )
         self.behave("0.01")

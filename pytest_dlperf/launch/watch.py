@@ -153,8 +153,8 @@ class RunWatch:
     @property
     def first_step_problem(self) -> str:
         """Why the time of the first step is not known, where it is not."""
-        if self._main.first_step is None:
-            return "the log was not seen growing"
+        if self._main.first_step in (None, 1):
+            return "the run had ended before its first step was seen"
         return f"the first step that the log shows is step {self._main.first_step}"
 
     def look(self) -> Stopped | None:

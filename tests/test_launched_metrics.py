@@ -1,0 +1,91 @@
+"""Metrics of launched runs: printed by any node, computed from the steps, or read off the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from trainers import CASES, TinySystem, measurer
+
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+    from pytest_dlperf.model.measurement import Run
+
+ONE, TWO_DEVICES, TWO_NODES = map(Case.from_id, CASES)
+PEAK = "  peak_memory: {record: 'rank (?P<rank>[0-9]+): (?P<value>[0-9]+) MB', unit: MB, %s}"
+
+
+def launched(suite: Suite, case: Case = ONE) -> Run:
+    measurement = measurer(suite, repeats=lambda _: FixedRepeats(1)).measure(case)
+    [run] = measurement.runs
+    assert {*run.metrics, *run.missing} <= {metric.name for metric in measurement.metrics}
+    return run
+
+
+def test_a_number_that_is_printed_at_the_end_is_waited_for(suite: Suite) -> None:
+    tiny = TinySystem(suite, keys=["metrics:", PEAK % "over: run, better: lower"])
+    tiny.behave("0.01 step-by-step-0.02 peak-512")
+    run = launched(suite)
+    assert run.status is RunStatus.OK
+    assert run.metrics["peak_memory"] == 512
+
+
+def test_every_node_is_asked(suite: Suite) -> None:
+    tiny = TinySystem(suite, keys=["metrics:", PEAK % "over: run, node: last, better: lower"])
+    tiny.behave("0.01 peak-512")
+    assert launched(suite, TWO_NODES).metrics["peak_memory"] == 512
+
+
+def test_a_training_that_prints_no_such_number_is_measured_all_the_same(suite: Suite) -> None:
+    TinySystem(suite, keys=["metrics:", PEAK % "over: run, better: lower"])
+    run = launched(suite)
+    assert run.status is RunStatus.OK
+    assert run.metrics["throughput"] == pytest.approx(400, rel=1e-4)
+    assert "/1n1g/mlp_b4_fp32_1.log: no match" in run.missing["peak_memory"]
+
+
+def test_a_loss_that_does_not_fall_ends_a_case(suite: Suite) -> None:
+    TinySystem(suite, keys=["metrics:", "  loss: {record: 'loss=(?P<value>.+)', sanity: falls}"])
+    run = launched(suite)
+    assert (run.status, run.metrics) == (RunStatus.INVALID, {})
+    assert "loss does not fall" in (run.reason or "")
+
+
+def test_what_follows_from_steps_and_clock_is_recorded(suite: Suite) -> None:
+    keys = ["flops_per_sample: 2.0e+10", "metrics:", "  step_time_p95: {judged: false}"]
+    tiny = TinySystem(suite, keys=keys)
+    tiny.behave("0.01 step-by-step-0.05")
+    measure = measurer(suite, repeats=lambda _: FixedRepeats(1), peak_tflops={"fp32": 20.0})
+    [case] = (case for case in measure.systems[TWO_DEVICES.system].cases if case == TWO_DEVICES)
+    [run] = measure.measure(case).runs
+    throughput = run.metrics["throughput"]
+    assert run.metrics["throughput_per_device"] == throughput / 2
+    assert run.metrics["mfu"] == pytest.approx(100 * 2e10 * throughput / (2 * 20e12))
+    assert run.metrics["step_time_p95"] == pytest.approx(8 / throughput, rel=1e-3)
+    assert 0.05 <= run.metrics["first_step_time"] < 30
+    assert run.missing == {}
+
+
+def test_what_is_judged_and_cannot_be_computed_says_why(suite: Suite) -> None:
+    keys = ["flops_per_sample: 2.0e+10", "metrics: {mfu: {}, first_step_time: {}}"]
+    TinySystem(suite, keys=keys)
+    run = launched(suite)
+    assert "peak_tflops of fp32" in run.missing["mfu"]
+    assert "had ended before" in run.missing["first_step_time"]
+
+
+def test_logs_tell_no_time_of_a_launch(suite: Suite) -> None:
+    TinySystem(suite, keys=["metrics: {first_step_time: {}}"])
+    suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-run-dir", suite.path / "night")
+    result, results = suite.judge(
+        "--dlperf-logs", f"tiny-mlp={suite.path / 'night'}", "-k", "tiny and 1n1g", cluster="local"
+    )
+    [case] = results["cases"]
+    metric = case["metrics"]["first_step_time"]
+    assert (metric["verdict"], metric["median"]) == ("invalid", None)
+    assert "launch" in metric["reason"]
+    assert result.ret == 1
