@@ -23,13 +23,14 @@ control:
 """
 
 
-def with_six_sessions(suite: Suite, control: str) -> None:
+def with_six_sessions(suite: Suite, control: str) -> Nights:
     """The tiny system with thirty accepted runs that differ by 0.3 %."""
     nights = Nights(suite, ["1n1g"])
     runs = [398.4, 399.2, 400.0, 400.8, 401.6]
     nights.accept(*[{"1n1g": runs}] * 6)
     cluster = nights.file.parent / "cluster.yaml"
     cluster.write_text(cluster.read_text(encoding="utf-8") + control, encoding="utf-8")
+    return nights
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,15 @@ def test_a_loss_of_one_and_a_half_percent(
     assert found["difference_percent"] == pytest.approx(-1.5, abs=0.05)
     assert found["verdict"] == verdict
     assert found["gate"]["decision"]["tolerance_percent"] == tolerance_percent
+
+
+def test_no_control_arm_can_follow_logs(suite: Suite) -> None:
+    nights = with_six_sessions(suite, CONTROL % "1")
+
+    _, results = suite.judge(*nights.night("tonight", {"1n1g": [394.0] * 9}), cluster="local")
+
+    found = results["cases"][0]["metrics"]["throughput"]
+    assert (found["verdict"], found["gate"]["decision"]["tolerance_percent"]) == ("pass", 2.0)
 
 
 MEMORY = """\
