@@ -301,7 +301,7 @@ def test_a_speedup_over_a_broken_device_is_not_accepted(suite: Suite) -> None:
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["the baseline of tiny-mlp-fp32-b4-1n2g stays as it is: a part of the case did not pass"]
+        ["the baseline of tiny-mlp-fp32-b4-1n2g stays as it is: a part of the case did not *"]
     )
     assert nights.text == before
 

@@ -119,7 +119,7 @@ def test_what_one_metric_lost_keeps_the_others_of_its_runs_from_being_accepted(
 
     refused = suite.run(*mixed, UPDATE)
     assert refused.ret == 1
-    told = [line for line in refused.outlines if "stays as it is: a part of the case" in line]
+    told = [line for line in refused.outlines if "(peak_memory is regressed)" in line]
     assert len(told) == 2
     assert nights.text == before
 

@@ -16,7 +16,7 @@ from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.gate.rules import Terms
@@ -66,12 +66,7 @@ def changes_of(
     Each metric that was judged is decided on its own. But all of them rest on the same runs: if
     one does not pass, none is kept.
     """
-    bad = {
-        result.case.id
-        for result in results
-        if not result.is_whole
-        or not all(judgement.passes(strict=False) for judgement in result.judgements.values())
-    }
+    bad = {result.case.id: why for result in results if (why := _why_bad(result)) is not None}
     for result in sorted(results, key=lambda result: (result.case.variant, result.case.topology)):
         measurement = result.measurement
         if measurement is None or measurement.broken_runs:
@@ -94,6 +89,17 @@ def changes_of(
                 # The digest of the logs is the same for all metrics of a case, and takes time.
                 acceptance = acceptance or _acceptance(measurement, provenance)
                 yield judged.change(kind, provenance.at, acceptance)
+
+
+def _why_bad(result: CaseResult) -> str | None:
+    failed = [
+        f"{name} is {judgement.verdict.value}"
+        for name, judgement in result.judgements.items()
+        if not judgement.passes(strict=False)
+    ]
+    if not result.is_whole:
+        failed.append("a test of it was lost")
+    return ", ".join(failed) or None
 
 
 def _in_order(result: CaseResult) -> list[Judgement]:
@@ -179,14 +185,18 @@ class _Judged:
         question = Question(self.metric, End(self.measurement, self.baselines), terms)
         return decide(question).verdict is Verdict.REGRESSED
 
-    def why_not_kept(self, bad: Collection[str]) -> Refusal | None:
-        """Refuse a number whose case did not pass as a whole, or that nobody was judged by."""
+    def why_not_kept(self, bad: Mapping[str, str]) -> Refusal | None:
+        """Refuse a number whose case did not pass as a whole, or that nobody was judged by.
+
+        ``bad`` says of cases what did not pass.
+        """
         case = self.result.case
         over = case.reference if self.metric.ratio_of is not None else None
         if case.id in bad:
-            return Refusal(case, None, "a part of the case did not pass")
+            why = f"a part of the case did not pass ({bad[case.id]})"
+            return Refusal(case, None, f"{why}; --dlperf-metric takes one metric alone")
         if over is not None and over.id in bad:
-            return self.refusal(f"its reference, {over.id}, did not pass")
+            return self.refusal(f"its reference {over.id} did not pass ({bad[over.id]})")
         stored = self.result.stored.get(self.metric.name)
         stands = self.baseline
         if (stored and stored.number) != (stands and stands.accepted):

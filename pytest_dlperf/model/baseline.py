@@ -97,7 +97,10 @@ class Baseline:
             ("estimator", measurement.estimator.value, self.estimator.value),
         ):
             if measured != accepted:
-                return f"{self.place} has the {what} {accepted!r}, measured was {measured!r}"
+                return (
+                    f"{self.place} has the {what} {accepted!r}, measured was {measured!r}; "
+                    "'pytest-dlperf check' tells how to begin anew"
+                )
         if measurement.fingerprint is None:
             return None
         others = differences(measurement.fingerprint.machine, self.machine)
