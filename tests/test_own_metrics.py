@@ -269,6 +269,31 @@ def test_one_metric_is_selected_by_its_name(nights: Nights) -> None:
     assert metrics[ONE]["throughput"]["verdict"] is None
 
 
+def test_a_metric_without_a_test_is_told(nights: Nights) -> None:
+    (nights.suite.path / "bench_tests" / "test_metrics.py").unlink()
+
+    result = nights.suite.run("--dlperf-metric", "peak_memory")
+
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["--dlperf-metric: no test here is about peak_memory*"])
+
+
+def test_a_check_asks_for_no_more_runs_than_the_rules_do(nights: Nights) -> None:
+    """Once the baseline of the throughput has enough sessions, three of five logs are read."""
+    for later in range(1, 5):
+        night = Night(seconds=0.01 + later / 100_000)
+        result, _ = nights.judge(night, "--dlperf-extend-baselines")
+        result.assert_outcomes(passed=7)
+
+    nights.judge(Night(), "-k", "1n1g")
+
+    (case,) = json.loads((nights.suite.path / "results.json").read_text("utf-8"))["cases"]
+    assert {name: one["verdict"] for name, one in case["metrics"].items() if one["verdict"]} == {
+        "throughput": "pass", "peak_memory": "pass", "loss": "pass",
+    }  # fmt: skip
+    assert len(case["runs"]) == 3
+
+
 def test_one_metric_is_accepted_alone(nights: Nights) -> None:
     night = Night(seconds=0.02, memory_mb=1.06 * MEMORY_MB)
     update = ["--dlperf-update-baselines", "--dlperf-reason", "larger buffers"]

@@ -64,9 +64,12 @@ class Selection:
         adds_runs = settings.records_baselines
         if adds_runs and settings.log_sources:
             return FixedRepeats(None)
-        names = self._metrics.get(case.id, {THROUGHPUT})
-        metrics = [suite.metric(case, name) for name in names]
-        terms = {metric: suite.terms(case, metric) for metric in metrics}
+        metrics = [suite.metric(case, name) for name in self._metrics.get(case.id, ())]
+        # What no baseline is held against, such as a loss that has to fall, one run shows.
+        held = [metric for metric in metrics if metric.better is not None]
+        terms = {
+            metric: suite.terms(case, metric) for metric in held or [suite.metric(case, THROUGHPUT)]
+        }
         # Where tolerances are the rule for good, more runs would be for nothing.
         may_extend = any(
             own.tolerance_of(accepted.get(metric.name)) <= MAX_TOLERANCE_PERCENT

@@ -291,6 +291,13 @@ class DlperfSession:
         option = self._config.option
         for text in selection_lines(option.keyword, option.markexpr, suite.cases, names):
             terminalreporter.write_line(text, yellow=True)
+        for name in sorted(
+            {*(self._settings.metrics or ())} - {m for _, m in tests_of(self._deselected)}
+        ):
+            text = (
+                f"--dlperf-metric: no test here is about {name}; one that asks for dlperf_metric is"
+            )
+            terminalreporter.write_line(text, yellow=True)
 
 
 def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launcher]:
