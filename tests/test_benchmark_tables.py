@@ -14,7 +14,7 @@ import yaml
 from nights import Nights
 from trainers import TinySystem
 
-from pytest_dlperf.model.case import SINGLE_DEVICE, Case
+from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, RunStatus
 from pytest_dlperf.reports.benchmark_tables import write_tables
@@ -266,3 +266,29 @@ def test_a_slow_training_is_not_rounded_to_nothing(tmp_path: Path) -> None:
 
     assert found["1n1g"]["median_speed"] == 0.001234
     assert cells(page, "fp32, batch size per device 128")[-1] == ["1", "1", "0.001234", "1"]
+
+
+def test_another_reference_than_one_device_is_named_and_a_global_batch_shared(
+    tmp_path: Path,
+) -> None:
+    over, case = (
+        replace(
+            make.measured_case(f"paddle-resnet50-fp32-gb256-s512-{topology}", level),
+            case=replace(
+                Case.from_id(f"paddle-resnet50-fp32-gb256-s512-{topology}"),
+                reference_topology=Topology(1, 8),
+            ),
+        )
+        for topology, level in (("1n8g", 2600.0), ("4n8g", 9100.0))
+    )
+    results = make.session(replace(case, reference=over.measurement))
+    write_tables(tmp_path, results)
+
+    page = (tmp_path / "paddle-resnet50.md").read_text(encoding="utf-8")
+    assert cells(page, "fp32, gb256-s512")[2:] == [
+        ["1", "8", "2600.00", "1"], ["4", "32", "9100.00", "3.50"]
+    ]  # fmt: skip
+    assert "- speedups are over 1n8g" in page
+    file = tmp_path / "paddle-resnet50" / "fp32-gb256-s512_result.json"
+    found = read(file)["paddle-resnet50"]
+    assert [entry["batch_size_per_device"] for entry in found.values()] == [32, 8]
