@@ -124,14 +124,19 @@ def scaling_of(case: Case) -> str:
 def metric_cells(
     result: CaseResult, name: str, metrics: Mapping[str, MetricResult]
 ) -> dict[str, str]:
-    """Write the numbers of one of a case's metrics, by the headings of all tables with them."""
+    """Write the numbers of one of a case's metrics, by the headings of all tables with them.
+
+    ``named`` is the metric with its unit.
+    """
     known = metrics.get(name)
     if known is None:
-        return {**dict.fromkeys(FIGURES, numbers.ABSENT), "metric": name or numbers.ABSENT}
+        told = name or numbers.ABSENT
+        return {**dict.fromkeys(FIGURES, numbers.ABSENT), "metric": told, "named": told}
     unit, judgement = known.metric.unit, known.judgement
     is_ratio = known.metric.ratio_of is not None
     return {
         "metric": name,
+        "named": with_unit(known.metric),
         "unit": unit or numbers.ABSENT,
         "median": numbers.written(known.median, unit),
         "reference": numbers.written(known.reference, unit),

@@ -89,10 +89,7 @@ def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
 
 
 def _of_judgement(judgement: Judgement) -> dict[str, Any]:
-    known = {} if judgement.measured is None else {"median": judgement.measured}
-    if judgement.accepted is not None:
-        known["accepted"] = judgement.accepted
-    return known | {
+    return {
         "reference": judgement.reference,
         "median_difference_percent": difference_percent(judgement),
         "difference_percent": judgement.difference_percent,

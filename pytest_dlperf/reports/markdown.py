@@ -54,7 +54,7 @@ from pytest_dlperf.reports.remarks import remark_lines
 from pytest_dlperf.results.comparison import measured_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import TypeAlias
 
     from pytest_dlperf.model.judgement import Judgement
@@ -304,14 +304,9 @@ def _runs_table(measurement: Measurement) -> str:
 
     headings = [inline(with_unit(metric)) for metric in shown]
     rows = [row(*named) for named in named_runs(measurement)]
-    summary = bullets(
-        f"{samples.metric.name}: {inline(summed_up(samples))}"
-        for samples in found
-        if samples.values
-    )
-    right = "r" * (1 + len(shown))
-    runs = table(("run", *headings, "log", "remark"), rows, right=right)
-    return "\n\n".join(filter(None, (runs, summary)))
+    runs = table(("run", *headings, "log", "remark"), rows, right="r" * (1 + len(shown)))
+    sums = [f"{one.metric.name}: {inline(summed_up(one))}" for one in found if one.values]
+    return "\n\n".join(filter(None, (runs, bullets(sums))))
 
 
 def _emphasized(word: str, status: CaseStatus) -> str:
@@ -381,17 +376,14 @@ def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells
             if name in verdicts:
                 place = str(topology), str(topology.world_size)
                 shown = (cells[heading] for heading in _MATRIX_CELLS)
-                row = [_with_unit(cells), *place, *shown, verdicts[name]]
+                row = [inline(cells["named"]), *place, *shown, verdicts[name]]
                 judged.setdefault(name, []).append(row)
             elif known[name].median is not None:
                 shown = (cells[heading] for heading in _RECORDED_CELLS)
-                recorded.setdefault(name, []).append([_with_unit(cells), str(topology), *shown])
+                recorded.setdefault(name, []).append(
+                    [inline(cells["named"]), str(topology), *shown]
+                )
     return list(chain(*judged.values())), list(chain(*recorded.values()))
-
-
-def _with_unit(cells: Mapping[str, str]) -> str:
-    unit = cells["unit"]
-    return cells["metric"] if unit == numbers.ABSENT else f"{cells['metric']} ({inline(unit)})"
 
 
 def _verdicts_of(result: CaseResult) -> dict[str, str]:

@@ -14,7 +14,6 @@ from pytest_dlperf.reports.tables import listed, stacked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.model.case import Topology
     from pytest_dlperf.model.records import CaseResult
 
 _LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "reference", "unit", "sees")
@@ -114,15 +113,12 @@ def _fitting(
     return lines, kept
 
 
-def _size(topology: Topology) -> tuple[int, Topology]:
-    return topology.world_size, topology
-
-
 def scaling_lines(results: Iterable[CaseResult], *, width: int) -> Iterator[str]:
     """Yield what each training reaches over its reference, in lines of ``width`` columns."""
     for training, members in by_training(results).items():
         pieces: dict[str, list[str]] = {}
-        for result in sorted(members, key=lambda member: _size(member.case.topology)):
+        members.sort(key=lambda member: (member.case.topology.world_size, member.case.topology))
+        for result in members:
             case = result.case
             for known in result.metrics().values():
                 if known.metric.ratio_of is None or known.median is None:
