@@ -292,7 +292,7 @@ def test_any_metric_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None
     memory_of_nights()
     lines = show(capsys, "--metric", "peak_memory")
     assert lines[:2] == ["peak_memory, cluster local (steady)", CASE]
-    assert lines[2].endswith(" MB last, 60 sessions 2026-01-01 to 2026-03-01")
+    assert lines[2].endswith(" MB last, lower is better, 60 sessions 2026-01-01 to 2026-03-01")
     assert lines[3].startswith("  2026-02-10  level changed by +")
 
 

@@ -24,7 +24,7 @@ from pytest_dlperf.history.opening import HistoryError
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import HOW_TO_GET, is_available
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.reports import history_words, numbers
 from pytest_dlperf.reports.numbers import counted
 from pytest_dlperf.reports.tables import wrapped
@@ -229,7 +229,8 @@ def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
     yield known.case_id
     lost = ", lost with its worker" if last.is_lost else ""
     level = numbers.printable(numbers.amount(last.median, known.unit))
-    yield f"  {level} last{lost}, {nights} {dates}"
+    lower = ", lower is better" if known.better is Better.LOWER else ""
+    yield f"  {level} last{lower}{lost}, {nights} {dates}"
     for machine in known.other_machines:
         text = numbers.printable(history_words.other_machine(machine))
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))

@@ -49,7 +49,7 @@ def noise_percent(
 
     Both are coefficients of variation, ``None`` from too few runs or days. ``runs`` are those of
     each night. Days are compared with those a week later, so slower swings are missing. Changes of
-    the level do not count, nor does the slope of the last ``drifting`` days, nor do single slow
+    the level do not count, nor does the slope of the last ``drifting`` days, nor do single odd
     days.
     """
     pooled = pooled_noise(runs)

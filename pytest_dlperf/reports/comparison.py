@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.model.metric import Better
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.markdown_text import code, details, inline, table
 from pytest_dlperf.results.comparison import MIN_RUNS, ComparedCase, ComparedMetric, Difference
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 10
 """Worse cases that are named above the table, which has all of them."""
-
-_DIRECTIONS: Final = {
-    Better.HIGHER: "more is better",
-    Better.LOWER: "less is better",
-    None: "neither more nor less is better",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +69,7 @@ class MetricView:
 
     name: str
     direction: str
-    """Whether more or less is better, in words."""
+    """Which direction is better, in words."""
     found: str
     mean: str | None
     worse: tuple[CaseRow, ...]
@@ -131,7 +124,7 @@ def _metric_view(metric: ComparedMetric) -> MetricView:
     rows = {case.case_id: _case_row(case) for case in metric.cases}
     return MetricView(
         name=metric.name,
-        direction=_DIRECTIONS[metric.better],
+        direction=f"{metric.better.value} is better" if metric.better else "neither is better",
         found=f"{numbers.counted(len(metric.cases), 'case')} compared: {_found(metric)}",
         mean=_mean(metric),
         worse=tuple(rows[case.case_id] for case in metric.worse_cases),
