@@ -65,6 +65,19 @@ def test_a_tensor_parallel_run_is_as_fast_as_it_is(suite: Suite) -> None:
     assert run["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
 
 
+def test_a_log_outside_of_the_folder_of_its_work_is_told_where_it_belongs(suite: Suite) -> None:
+    suite.system_file(SYSTEM)
+    place = suite.path / "logs" / "1n2g" / "titan_b2_fp32_1.log"
+    place.parent.mkdir(parents=True)
+    shutil.copy(TORCHTITAN, place)
+    result, results = suite.judge(
+        "--dlperf-logs", "torchtitan-debugmodel=logs", "-k", "torchtitan", "-rs", cluster="local"
+    )
+    [ignored] = results["ignored_logs"]
+    assert ignored["reason"].endswith("; such logs lie in folders b2-s128-tp2")
+    result.stdout.fnmatch_lines(["*where b2-s128-tp2/1n2g/titan_b2_fp32_<run>.log lie*"])
+
+
 def test_a_fixed_global_batch_is_the_same_work(suite: Suite) -> None:
     system = SYSTEM.replace("batch_per_replica: 2,", "global_batch: 2,")
     log = "logs/anywhere/gb2-s128-tp2/1n2g/titan_gb2_fp32_1.log"

@@ -25,6 +25,7 @@ from pytest_dlperf.logs.builtin import MFU
 from pytest_dlperf.logs.facts import CASE_FACTS
 from pytest_dlperf.logs.formats import LogFormat, custom_format
 from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.work import check_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -203,8 +204,8 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
         Key("model", name_shape("model"), "The model, as in resnet50.", required=True),
         Key(
             "unit",
-            unit_shape("images/s"),
-            "What throughput counts, as in images/s.",
+            unit_shape("images/s").parsed(check_unit),
+            "What throughput counts, as in images/s; tokens/s counts samples by their length.",
             required=True,
         ),
         Key(

@@ -1,8 +1,8 @@
 """Place logs in the folder tree of the original benchmark, and find them there again.
 
-``<root>/<system>[/<work>][/<options>]/<N>n<D>g/<log name>_b<batch>_<precision>_<run>.log``, with
-the files of further nodes and ranks in a folder of the log's own name beside it. The folder of the
-work, as in ``gb256-s4096-tp2_pp4``, is there where a case says more than its batch.
+``<root>/<system>[/<work>][/<options>]/<N>n<D>g/<log name>_(b|gb)<batch>_<precision>_<run>.log``,
+with the files of further nodes and ranks in a folder of the log's own name beside it. The folder of
+the work, as in ``gb256-s4096-tp2_pp4``, is there where a case says more than its batch.
 """
 
 from __future__ import annotations
@@ -134,8 +134,20 @@ class _Matrix:
         if case_id is None:
             variant = f"{match['precision']}, {work}, {topology}"
             with_options = f"options {'+'.join(options)}" if options else "no options"
-            raise _NoPlaceError(f"{self._source.system} has no case of {variant}, {with_options}")
+            named = self._folders_of(work, (options, topology, match["precision"]))
+            hint = f"; such logs lie in folders {' or '.join(named)}" if named else ""
+            raise _NoPlaceError(
+                f"{self._source.system} has no case of {variant}, {with_options}{hint}"
+            )
         return case_id, int(match["run"])
+
+    def _folders_of(self, batch: str, rest: tuple[tuple[str, ...], str, str]) -> list[str]:
+        """Name the folders of works that have this batch, and a length or a layout beside it."""
+        return [
+            work
+            for work, *of_case in self._ids
+            if tuple(of_case) == rest and work.partition("-")[0] == batch
+        ]
 
     def _options(self, folders: tuple[str, ...]) -> tuple[str, ...]:
         """Find a log's options: as the user said, else as the folder above says."""

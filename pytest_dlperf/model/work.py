@@ -11,6 +11,10 @@ from typing import Final
 LAYOUT_PATTERN: Final = r"(?:tp|pp|cp|ep)[0-9]+(?:_(?:tp|pp|cp|ep)[0-9]+)*"
 WORK_PATTERN: Final = rf"g?b[1-9][0-9]*(?:-s[1-9][0-9]*)?(?:-{LAYOUT_PATTERN})?"
 
+TOKENS: Final = "tokens/s"
+"""The unit of throughput in which a sample is worth its sequence length."""
+
+_LIKE_TOKENS = re.compile(r"[kKM]?(?:tok(?:ens?)?\b|tps\b)", re.IGNORECASE)
 _LAYOUT = re.compile(LAYOUT_PATTERN)
 _WORK = re.compile(
     rf"(?P<kind>g?b)(?P<batch>[1-9][0-9]*)(?:-s(?P<length>[1-9][0-9]*))?"
@@ -205,4 +209,15 @@ def is_reserved(text: str) -> bool:
 
 def counts_tokens(unit: str) -> bool:
     """Say whether throughput in this unit counts tokens: a sample is as many as it is long."""
-    return unit == "tokens/s"
+    return unit == TOKENS
+
+
+def check_unit(unit: str) -> str:
+    """Accept a unit of throughput that leaves no doubt whether it counts tokens, and return it.
+
+    Raises:
+        ValueError: It says tokens in another way.
+    """
+    if unit != TOKENS and _LIKE_TOKENS.match(unit):
+        raise ValueError(f"throughput in {unit!r} is not known; tokens are counted in {TOKENS!r}")
+    return unit
