@@ -115,3 +115,36 @@ def test_short_histories_have_a_chart(count: int) -> None:
 
 def test_no_night_is_no_chart() -> None:
     assert history_chart(history(())) is None
+
+
+def drawn_limits(*medians: float) -> tuple[float, float]:
+    days = [100.0, 101.0, 102.0] * 30
+    data = chart(nights_from(*days, *medians)).chart.data
+    return float(data["low"]), float(data["high"])
+
+
+def nights_from(*medians: float) -> tuple[Night, ...]:
+    """Nights whose runs do not differ."""
+    return tuple(
+        point(f"2026-{1 + day // 28:02}-{1 + day % 28:02}T02:00:00+00:00")._replace(
+            median=median, lowest=median, highest=median
+        )
+        for day, median in enumerate(medians)
+    )
+
+
+def test_a_few_nights_far_off_do_not_press_the_others_into_a_line() -> None:
+    usual = [101.0] * 7
+    low, high = drawn_limits(60.0, 100.0, 300.0, *usual)
+    assert 99 < low < 100
+    assert 102 < high < 103
+
+
+def test_the_last_nights_are_always_within_the_chart() -> None:
+    low, _ = drawn_limits(60.0, *[101.0] * 6)
+    assert low < 60
+
+
+def test_a_level_that_some_weeks_had_is_within_the_chart() -> None:
+    low, _ = drawn_limits(*[60.0] * 10, *[101.0] * 7)
+    assert low < 60

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Arm:
     """The runs of one measurement; their logs are named from ``folder`` on.
 
-    Each of ``runs`` has its name, and its numbers in the order of ``metrics``.
+    Each of ``runs`` has its name, and its numbers in the order of ``metrics``, as ``medians`` are.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Arm:
     folder: str
     metrics: tuple[Metric, ...]
     runs: tuple[tuple[str, Run, tuple[str, ...]], ...]
+    medians: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,10 @@ def _arms(result: CaseResult) -> Iterator[Arm]:
             runs=tuple(
                 (number, run, tuple(run_number(run, metric) for metric in metrics))
                 for number, run in named_runs(measured)
+            ),
+            medians=tuple(
+                numbers.written(measured.samples(metric.name).median, metric.unit)
+                for metric in metrics
             ),
         )
 

@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
 """Up to so many sessions each has a dot of its own."""
-OUTLIERS: Final = 0.02
-"""The part of the sessions, at either end, whose ranges may lie beyond the chart."""
+OUTLIERS: Final = 0.05
+"""The part of the sessions, at either end, that may lie beyond the chart: only what is far off."""
+FAR_OFF: Final = 3
+"""Distances between the quartiles beyond which a number is far off."""
+LATELY: Final = 7
+"""The last sessions, whose medians lie within the chart wherever they are."""
 MAX_TICKS: Final = 4
 """Dates along the axis: more run into each other on a telephone."""
 _DAY: Final = 86400.0
@@ -154,14 +158,22 @@ def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterato
 
 
 def _value_limits(points: Sequence[Night]) -> tuple[float, float]:
-    """Find limits for all but a few outliers; tonight and the accepted numbers lie within."""
-    lowest = sorted(point.lowest for point in points)
-    highest = sorted(point.highest for point in points)
-    medians = sorted(point.median for point in points)
-    few = int(len(points) * OUTLIERS)
-    accepted = {point.accepted for point in points if point.accepted is not None}
-    ends = (lowest[few], highest[-1 - few], medians[few], medians[-1 - few], points[-1].median)
-    return limits([*ends, *accepted])
+    """Find limits for all but a few that are far off; for the last nights and what was accepted."""
+    ends = [point.median for point in points[-LATELY:]]
+    ends += {point.accepted for point in points if point.accepted is not None}
+    for values in zip(*((p.lowest, p.median, p.highest) for p in points), strict=True):
+        ends += _usual_ends(sorted(values))
+    return limits(ends)
+
+
+def _usual_ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the least and the largest of sorted numbers, without a few that are far off."""
+    quarter, few = len(values) // 4, int(len(values) * OUTLIERS)
+    low, high = values[quarter], values[-1 - quarter]
+    reach = FAR_OFF * (high - low)
+    first = next(i for i, value in enumerate(values) if i == few or value >= low - reach)
+    last = next(i for i, value in enumerate(reversed(values)) if i == few or value <= high + reach)
+    return values[first], values[-1 - last]
 
 
 def _date_ticks(times: Sequence[float], along: Scale) -> tuple[Tick, ...]:
