@@ -601,3 +601,32 @@ def test_no_match_lacks_that_text(expression: str) -> None:
     for text in ("ab: [x]ya", expression, "cc : deff", "cdeab.[x]yay"):
         for match in pattern.finditer(text):
             assert literal_of(expression).decode() in match[0]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        r"lm loss: (?P<value>[0-9.]+)",
+        r"lm loss:\s(?P<value>[^ ]+)",
+        r"iteration +(?P<step>[0-9]+)/.*lm loss: (?P<value>[0-9.]+)",
+        r"iteration +(?P<step>[0-9]+)/.*lm loss: (?P<value>[^ ]+)",
+        r"lm loss: (?P<value>[0-9.]+)(?P<unit>)",
+    ],
+)
+def test_however_many_lines_are_read_at_once(tmp_path: Path, record: str) -> None:
+    """By all lines of a region, or by each of them: what comes out is the same."""
+    window = Window(warmup_steps=100, measured_steps=300)
+    log = steps(loss=lambda step: 1 + step % 7, last=500)
+    plain = metric("loss", record, statistic=Statistic.MEAN, sanity=Sanity(below=9))
+    expected = sum(1 + step % 7 for step in range(101, 401)) / 300
+    for odd in ("", "iteration 12 and 3, lm loss: \n", "lm lm loss: x\n"):
+        assert number(tmp_path, [*log[:200], odd, *log[200:]], plain, window=window) == expected
+
+
+@pytest.mark.parametrize("glued", range(1, 11))
+def test_a_line_of_two_records_is_of_the_first(tmp_path: Path, glued: int) -> None:
+    took = custom_format("took", record="step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s")
+    log = [f"step {k} took 0.5 s, {k} MB{' ' if k == glued else chr(10)}" for k in range(1, 11)]
+    run = read(tmp_path, log, memory("(?P<value>[0-9]+) MB"), log_format=took)
+    assert run.status is RunStatus.OK, run.reason
+    assert run.metrics["peak_memory"] == pytest.approx(5.5, abs=0.51)

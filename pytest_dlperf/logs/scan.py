@@ -12,8 +12,8 @@ import math
 import re
 from array import array
 from functools import cached_property
-from operator import contains
-from typing import TYPE_CHECKING, Final
+from operator import contains, sub
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.logs.declared import Over
 from pytest_dlperf.logs.reader import LINE_ENDS
@@ -73,52 +73,65 @@ class Numbers:
                 self._add(match, offset, step)
         return found
 
-    def take_lines(self, lines: _Lines) -> list[int]:
-        """Take all numbers of many lines; return which have none."""
-        values = self._one_each(lines)
-        if values is None:
-            each = enumerate(zip(lines.texts, lines.offsets, lines.steps, strict=True))
-            return [index for index, line in each if not self.take(*line)]
-        self.values.extend(values)
-        self.steps.extend(lines.steps)
-        self.offsets.extend(lines.offsets)
-        return []
+    def take_stepped(self, line: bytes, offset: int, shift: int, window: tuple[int, int]) -> bool:
+        """Take the numbers of a line whose own step is measured; say whether there was any.
 
-    def _one_each(self, lines: _Lines) -> Sequence[float] | None:
-        """Give the numbers of the lines where each has a proper one; else they need a closer look.
-
-        It takes a fifth of the time of one line after the other.
+        ``shift`` is what makes a printed number the step's, ``window`` the last step before those
+        that are measured, and the last of them.
         """
-        if self.declared.record.groups > 1 or lines.may_have_commas:
-            return None
-        find = self.declared.record.findall
-        if self.declared.stays_in_line:
-            texts = find(lines.joined)
-            if len(texts) != len(lines.texts) or not all(map(contains, lines.texts, texts)):
-                return None
-        else:
-            found = list(map(find, lines.texts))
-            if set(map(len, found)) != {1}:
-                return None
-            texts = [text for (text,) in found]
-        try:
-            values = list(map(float, texts))
-        except ValueError:
-            return None
-        if not all(map(math.isfinite, values)):
-            return None
-        worth = self.declared.worth(None)
-        return values if worth == 1 else [worth * value for value in values]
-
-    def take_stepped(self, line: bytes, offset: int, shift: int, window: tuple[int, int]) -> None:
-        """Take the numbers of a line whose own step lies in the window, once shifted."""
+        found = False
         for match in self.declared.record.finditer(line):
+            found = True
             text = match["step"] or b""
             step = int(text[:_LONGEST_STEP]) + shift if text.isdigit() else None
             if step is None or match[self._group] is None:
                 self._refuse(f"{_shown(text)} is no step", offset + match.start())
             elif window[0] < step <= window[1]:
                 self._add(match, offset, step)
+        return found
+
+    def take_lines(self, lines: _Lines, window: tuple[int, int]) -> list[int]:
+        """Take all numbers of the lines of measured steps; return which have none."""
+        values = self._one_each(lines)
+        if values is not None:
+            self.values.extend(values)
+            self.steps.extend(lines.steps)
+            self.offsets.extend(lines.offsets)
+            return []
+        places = enumerate(zip(lines.texts, lines.offsets, strict=True))
+        if self.declared.has_step:
+            shifts = lines.shifts
+            return [at for at, line in places if not self.take_stepped(*line, shifts[at], window)]
+        return [at for at, line in places if not self.take(*line, lines.steps[at])]
+
+    def _one_each(self, lines: _Lines) -> Sequence[float] | None:
+        """Give the numbers of the lines where each has a proper one; else they need a closer look.
+
+        It takes a fifth of the time of one line after the other.
+        """
+        record = self.declared.record
+        stepped = self.declared.has_step
+        if record.groups > 1 + stepped or lines.may_have_commas:
+            return None
+        if self.declared.stays_in_line:
+            found = record.findall(lines.joined)
+        else:
+            each = list(map(record.findall, lines.texts))
+            found = [rows[0] for rows in each if len(rows) == 1]
+        if len(found) != len(lines.texts):
+            return None
+        texts = [row[self._group - 1] for row in found] if stepped else found
+        try:
+            if stepped and lines.printed != [int(row[2 - self._group]) for row in found]:
+                return None
+            values = list(map(float, texts))
+        except ValueError:
+            return None
+        # So many numbers as lines may still be two on one of them.
+        if not (all(map(contains, lines.texts, texts)) and all(map(math.isfinite, values))):
+            return None
+        worth = self.declared.worth(None)
+        return values if worth == 1 else [worth * value for value in values]
 
     def _add(self, match: re.Match[bytes], offset: int, step: int) -> None:
         text = match[self._group]
@@ -219,17 +232,37 @@ class _Lines:
         self.texts: list[bytes] = []
         self.offsets: list[int] = []
         self.steps: list[int] = []
+        self.shifts: list[int] = []
         self.behind: list[tuple[int, int]] = []
         """What follows each, up to the next record's line, in the region."""
+        self.before: tuple[int, int] = (0, 0)
+        """What stands before the first record's line."""
+        self.between: list[tuple[int, int]] = []
+        """What stands between the lines of measured steps, as far as other steps do."""
 
     @cached_property
     def joined(self) -> bytes:
         return b"\n".join(self.texts)
 
+    @property
+    def printed(self) -> list[int]:
+        """The steps as the log calls them."""
+        return list(map(sub, self.steps, self.shifts))
+
     @cached_property
     def may_have_commas(self) -> bool:
         """Whether a number may hold a comma, before which an expression could end."""
         return b"," in self.joined and _THOUSANDS.search(self.joined) is not None
+
+
+class _Record(NamedTuple):
+    """A step's record: its place in the region, and whether the step is measured."""
+
+    start: int
+    end: int
+    step: int
+    shift: int
+    inside: bool
 
 
 class MetricScan:
@@ -243,28 +276,26 @@ class MetricScan:
         """Look for these."""
         self.numbers = tuple(map(Numbers, declared))
         self._over_run = [n for n in self.numbers if n.declared.over is Over.RUN]
-        windowed = [n for n in self.numbers if n.declared.over is Over.WINDOW]
-        self._stepped = [n for n in windowed if n.declared.has_step]
-        self._of_records = [n for n in windowed if not n.declared.has_step]
-        self._open: list[Numbers] = []
+        self._windowed = [n for n in self.numbers if n.declared.over is Over.WINDOW]
+        self._open = [n for n in self._windowed if n.declared.has_step]
+        """What is looked for behind the last record: numbers that it does not have."""
         self._inside = False
         self._step = 0
-        self._records: list[tuple[int, int, int, bool]] = []
+        self._records: list[_Record] = []
         self._shifts: list[tuple[int, int]] = []
         self._early: list[tuple[Numbers, bytes, int]] = []
         self._view: _View | None = None
-        self._limit: int | None = None
+        self._has_left = False
 
     @property
     def is_done(self) -> bool:
         """Whether nothing behind the last record of the window can matter any more."""
-        return not (self._over_run or (self._limit is None and (self._open or self._stepped)))
+        return not (self._over_run or self._open)
 
     @property
     def lacking(self) -> list[DeclaredMetric]:
         """The metrics that have no number yet, which may still come."""
-        behind = [*self._open, *self._stepped] if self._limit is None else []
-        every = (*self._over_run, *behind)
+        every = (*self._over_run, *self._open)
         return [each.declared for each in every if not each.values and each.fault is None]
 
     def begin(self, region: Region) -> None:
@@ -279,30 +310,26 @@ class MetricScan:
         if not self._shifts or self._shifts[-1][1] != shift:
             self._shifts.append((self._seen.offset + start, shift))
         if inside or self._inside:
-            self._records.append((start, end, step, inside))
+            self._records.append(_Record(start, end, step, shift, inside))
             self._inside = inside
 
     def leave_window(self, start: int) -> None:
         """Note that the record there is of no measured step, nor any behind it."""
-        if self._limit is None:
-            self._records.append((start, start, 0, False))
-            self._limit = self._seen.offset + start
+        if not self._has_left:
+            self._records.append(_Record(start, start, 0, 0, inside=False))
+            self._has_left = True
 
     def end(self, window: tuple[int, int]) -> None:
-        """Search the region; the window are the steps above the first number, to the second."""
+        """Search the region.
+
+        ``window`` is the last step before those that are measured, and the last of them.
+        """
         view = self._seen
-        if self._of_records and (self._records or self._open):
-            self._search_by_records(view)
-        self._records.clear()
+        if self._open or self._records:
+            self._search_window(view, window)
+            self._records.clear()
         for numbers in self._over_run:
-            for begin, end in numbers.lines(view, 0, view.end):
-                numbers.take(bytes(view.buffer[begin:end]), view.offset + begin, 0)
-        limit = view.end if self._limit is None else self._limit - view.offset
-        for numbers in self._stepped:
-            self._early += (
-                (numbers, bytes(view.buffer[begin:end]), view.offset + begin)
-                for begin, end in numbers.lines(view, 0, limit)
-            )
+            numbers.take_between(view, 0, view.end, 0)
         if self._shifts:
             early, self._early = self._early, []
             for numbers, line, at in early:
@@ -317,45 +344,62 @@ class MetricScan:
             raise AssertionError("a region comes first")
         return self._view
 
-    def _search_by_records(self, view: _View) -> None:
+    def _search_window(self, view: _View, window: tuple[int, int]) -> None:
         """Search the lines of records, and behind them for what those lines do not have."""
-        lines, before = self._lines(view)
+        lines = self._lines(view)
         for numbers in self._open:
-            numbers.take_between(view, *before, self._step)
-        still_open = self._open if before[1] == view.end else []
-        for numbers in self._of_records if lines.texts else ():
-            lacking = numbers.take_lines(lines)
+            self._search(numbers, lines.before, self._step)
+        if not self._records:
+            return
+        is_inside = self._records[-1].inside
+        self._open = []
+        for numbers in self._windowed:
+            stepped = numbers.declared.has_step
+            lacking = numbers.take_lines(lines, window) if lines.texts else []
             for index in lacking:
-                numbers.take_between(view, *lines.behind[index], lines.steps[index])
-            if lacking and lacking[-1] == len(lines.texts) - 1 and lines.behind[-1][1] == view.end:
-                still_open = [*still_open, numbers]
-                self._step = lines.steps[-1]
-        self._open = still_open
+                self._search(numbers, lines.behind[index], lines.steps[index])
+            for place in lines.between if stepped else ():
+                self._search(numbers, place, 0)
+            lacks_last = bool(lacking) and lacking[-1] == len(lines.texts) - 1
+            if not self._has_left and (lacks_last if is_inside else stepped):
+                self._open.append(numbers)
+        self._step = self._records[-1].step
 
-    def _lines(self, view: _View) -> tuple[_Lines, tuple[int, int]]:
-        """Collect the lines of records that count, and what stands before the first record."""
+    def _search(self, numbers: Numbers, place: tuple[int, int], step: int) -> None:
+        view = self._seen
+        if not numbers.declared.has_step:
+            numbers.take_between(view, *place, step)
+            return
+        self._early += (
+            (numbers, bytes(view.buffer[begin:end]), view.offset + begin)
+            for begin, end in numbers.lines(view, *place)
+        )
+
+    def _lines(self, view: _View) -> _Lines:
+        """Collect the lines of records that count, and what stands between them."""
         lines = _Lines()
-        before: tuple[int, int] | None = None
         position = 0
-        inside = False
-        for start, end, step, counts in self._records:
-            if start < position or start >= view.end:
+        lines.before = 0, view.end
+        stretches: list[tuple[int, int]] | None = None
+        for record in self._records:
+            if record.start < position or record.start >= view.end:
                 continue  # on the line of the one before, or on a line that has not ended
-            begin = view.line_begin(position, start)
-            if before is None:
-                before = 0, begin
-            elif inside:
-                lines.behind.append((position, begin))
-            inside = counts
-            stop = view.line_end(end)
+            begin = view.line_begin(position, record.start)
+            if stretches is None:
+                lines.before = 0, begin
+            else:
+                stretches.append((position, begin))
+            stop = view.line_end(record.end)
             position = stop + 1
-            if inside:
+            stretches = lines.behind if record.inside else lines.between
+            if record.inside:
                 lines.texts.append(bytes(view.buffer[begin:stop]))
                 lines.offsets.append(view.offset + begin)
-                lines.steps.append(step)
-        if inside:
-            lines.behind.append((position, view.end))
-        return lines, before or (0, view.end)
+                lines.steps.append(record.step)
+                lines.shifts.append(record.shift)
+        if stretches is not None:
+            stretches.append((position, position if self._has_left else view.end))
+        return lines
 
 
 def _shown(text: bytes) -> str:
