@@ -21,6 +21,7 @@ from pytest_dlperf.model.measurement import (
     Measurement,
     Run,
 )
+from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.plain import FormError, from_plain, shown, to_plain, where
 from pytest_dlperf.model.records import Accepted, CaseResult, with_measurements
 from pytest_dlperf.model.results import Results, parse_time
@@ -168,13 +169,16 @@ class _Reader:
         self.refuse_twice(case.id, "id")
         metrics = self._defined(case, entry.metrics)
         if entry.runs or entry.fingerprint is not None or entry.available_runs is not None:
-            self.measured[case.id] = Measurement(
-                case_id=case.id,
-                estimator=self._estimator,
-                metrics=tuple(metric for metric in metrics.values() if metric.ratio_of is None),
-                runs=entry.runs,
-                fingerprint=entry.fingerprint,
-                available_runs=entry.available_runs,
+            own = [metric.name for metric in metrics.values() if metric.ratio_of is None]
+            self.measured[case.id] = self.measurement(
+                MeasurementEntry(
+                    case_id=case.id,
+                    estimator=self._estimator,
+                    metrics=tuple(own),
+                    runs=entry.runs,
+                    fingerprint=entry.fingerprint,
+                    available_runs=entry.available_runs,
+                )
             )
         return CaseResult(
             case=case,
@@ -194,6 +198,13 @@ class _Reader:
         )
 
     def measurement(self, entry: MeasurementEntry) -> Measurement:
+        if THROUGHPUT not in entry.metrics:
+            raise FormError(f"{THROUGHPUT!r} is missing; all that was measured has it", "metrics")
+        if entry.estimator is not self._estimator:
+            raise FormError(
+                f"found {entry.estimator.value}; the session's is {self._estimator.value}",
+                "estimator",
+            )
         return Measurement(
             case_id=entry.case_id,
             estimator=entry.estimator,
@@ -273,10 +284,12 @@ def _refuse_other_schemas(plain: Any) -> None:
     found = plain["schema"]
     if type(found) is int and found == SCHEMA:
         return
-    newer = type(found) is int and found > SCHEMA
-    update = ", so update it to read this file" if newer else ""
+    remedy = ""
+    if type(found) is int:
+        newer, older = "update it to read this file", "judge the session's logs again to write one"
+        remedy = f", so {newer if found > SCHEMA else older}"
     raise FormError(
-        f"found {shown(found)}; this version of pytest-dlperf reads schema {SCHEMA}{update}",
+        f"found {shown(found)}; this version of pytest-dlperf reads schema {SCHEMA}{remedy}",
         "schema",
     )
 
