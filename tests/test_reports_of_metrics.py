@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from nights import Nights
+from results_makers import MEMORY, measured_case
+
+from pytest_dlperf.model.measurement import Fingerprint
+from pytest_dlperf.model.records import Accepted
+from pytest_dlperf.reports.environment import surroundings_of
 
 if TYPE_CHECKING:
     from suites import Suite
@@ -152,3 +158,41 @@ def test_new_numbers_of_all_metrics_are_one_row_each_case(suite: Suite) -> None:
         ]
     )
     result.stdout.re_match_lines([rf"{TWO} +peak_memory +MB +- +14212 +- +first number"])
+
+
+def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite: Suite, nights: Nights) -> None:
+    arguments = nights.usual("tonight", printed=memory(14212))
+    log = suite.path / "nights" / "tonight" / "1n2g" / "mlp_b4_fp32_3.log"
+    log.write_text(log.read_text(encoding="utf-8").replace("loss=6.9078", "loss=nan"))
+
+    result = suite.run(*arguments, "--dlperf-markdown=page.md")
+
+    printed = result.stdout.str()
+    assert re.search(rf"^{TWO} +throughput .* 4/5 +4 invalid$", printed, re.MULTILINE)
+    assert re.search(r"^    throughput in samples/s .* 3: invalid ", printed, re.MULTILINE)
+    assert re.search(r"^    run 3: .*loss.*nan", printed, re.MULTILINE)
+    for metric in ("throughput", "speedup", "peak_memory", "loss"):
+        assert re.search(r"run 3: .*loss.*nan", block(printed, f"invalid: {metric} of {TWO}"))
+    page = (suite.path / "page.md").read_text(encoding="utf-8")
+    matrix = page.partition("## Matrix")[2]
+    assert len(re.findall(r"\| 1n2g .*\*\*invalid\*\* \|$", matrix, re.MULTILINE)) == 4
+    assert "2 cases: 1 invalid, 1 pass" in page
+
+
+def test_numbers_that_were_accepted_at_different_times_are_told_apart() -> None:
+    tonight = Fingerprint(machine={}, software={"nccl": "2.22", "cuda": "12.2"})
+    case = measured_case(ONE, 400.0, more={MEMORY: [14212.0]}, fingerprint=tonight)
+    known = {
+        name: Accepted(number=1.0, estimator="steady", at=at, software={"nccl": nccl})
+        for name, at, nccl in (("throughput", "May", "2.22"), ("peak_memory", "June", "2.21"))
+    }
+
+    found = surroundings_of(replace(case, accepted=known))
+
+    assert found.summary == "Other than when the number was accepted: nccl."
+    [nccl, cuda] = found.facts
+    assert (nccl.measured, nccl.accepted, nccl.differs) == ("2.22", "2.21", True)
+    assert (cuda.accepted, cuda.differs) == ("-", False)
+    assert found.acceptance == (
+        "throughput: estimator steady; measured May | peak_memory: estimator steady; measured June"
+    )
