@@ -145,3 +145,30 @@ def test_a_dry_run_of_logs_is_a_usage_error(suite: Suite) -> None:
     result = suite.run("--dlperf-dry-run", "--dlperf-logs", "paddle-resnet50=bench_tests")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --dlperf-dry-run prints what would be launched*"])
+
+
+def test_with_hosts_a_case_is_measured_before_its_other_metrics_are_asked_for(
+    suite: Suite,
+) -> None:
+    """The largest gangs first; what a speedup is over has mostly been measured by its turn."""
+    suite.pytester.makeconftest(
+        "def pytest_collection_finish(session):\n"
+        "    for item in session.items:\n"
+        "        print('turn', item.name)\n"
+    )
+
+    result = suite.run(
+        "-k", "resnet18", "--dlperf-hosts", "a:2,b:2", "--dlperf-dry-run", "--capture=no"
+    )
+
+    turns = [line.removeprefix("turn ") for line in result.outlines if line.startswith("turn ")]
+    case = "pytorch-resnet18-fp32-b8"
+    assert turns == [
+        *(f"test_throughput[{case}-{topology}]" for topology in ("2n1g", "1n1g", "1n2g")),
+        *(
+            f"test_metric[{case}-{topology}-{metric}]"
+            for topology in ("2n1g", "1n1g", "1n2g")
+            for metric in ("peak_memory", "loss")
+        ),
+        *(f"test_speedup[{case}-{topology}]" for topology in ("2n1g", "1n2g")),
+    ]

@@ -140,19 +140,19 @@ class SessionRecords:
 
     def results(self) -> list[CaseResult]:
         """Return the selected cases, in the order in which they were selected."""
+        unfinished: dict[str, tuple[str, ...]] = {}
+        for case, metric in self._tests:
+            # What is lost has not told anything either.
+            if (case, metric) not in self._ended and case.id not in self._lost:
+                unfinished[case.id] = (*unfinished.get(case.id, ()), metric)
         return [
             with_measurements(
                 replace(
                     result,
                     is_whole=case_id not in self._lost,
-                    # What is lost has not told anything either.
-                    unfinished=() if case_id in self._lost else self._unfinished_of(result.case),
+                    unfinished=unfinished.get(case_id, ()),
                 ),
                 self._measurements,
             )
             for case_id, result in self._cases.items()
         ]
-
-    def _unfinished_of(self, case: Case) -> tuple[str, ...]:
-        unfinished = (test for test in self._tests if test not in self._ended)
-        return tuple(metric for of, metric in unfinished if of == case)
