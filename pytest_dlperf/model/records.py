@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.model.case import Case
@@ -92,7 +93,7 @@ class MetricResult:
         return self.accepted.number if self.accepted is not None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: what every report asks for is kept
 class CaseResult:
     """All that a session knows of one case."""
 
@@ -132,11 +133,15 @@ class CaseResult:
         judgement = self.judgements.get(metric)
         return judgement.verdict if judgement else None
 
-    def metrics(self) -> dict[str, MetricResult]:
-        """Collect what is known of each metric, by name: measured, judged or accepted.
+    def metrics(self) -> Mapping[str, MetricResult]:
+        """Tell what is known of each metric, by name: measured, judged or accepted.
 
         In the order of the measurement's metrics, the speedup behind the throughput.
         """
+        return self._metrics
+
+    @cached_property
+    def _metrics(self) -> Mapping[str, MetricResult]:
         known: dict[str, Metric] = {}
         for metric in self.measurement.metrics if self.measurement is not None else ():
             known[metric.name] = metric

@@ -89,7 +89,7 @@ def _axes(case: Case) -> dict[str, Any]:
 
 def _metrics(
     result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]
-) -> dict[str, MetricResult]:
+) -> Mapping[str, MetricResult]:
     """Add to what is known of each metric what else the system measures, where nothing ran."""
     known = result.metrics()
     if result.measurement is not None:
