@@ -426,3 +426,17 @@ def test_a_system_without_metrics_of_its_own_has_no_test_of_them(nights: Nights)
     result, _ = nights.judge(Night())
 
     result.assert_outcomes(passed=3)
+
+
+def test_a_case_without_a_reference_has_no_speedup(nights: Nights) -> None:
+    nights.declare(SYSTEM.replace("[1n1g, 1n2g]", "[1n1g, 1n2g], reference: none"))
+    (nights.suite.path / "bench_tests" / "test_own.py").write_text(
+        "def test_own(dlperf_case, dlperf_measure):\n    dlperf_measure(dlperf_case.reference)\n",
+        encoding="utf-8",
+    )
+
+    result, metrics = nights.judge(Night())
+
+    result.assert_outcomes(passed=6, failed=2)
+    assert metrics[TWO].get("speedup") is None
+    result.stdout.fnmatch_lines(["*the case has no reference topology to measure*"])
