@@ -118,18 +118,6 @@ def metric_words(result: CaseResult) -> dict[str, tuple[str, CaseStatus]]:
     return {**missing, **found}
 
 
-def words_of(result: CaseResult) -> list[tuple[str, CaseStatus]]:
-    """Say all verdicts of a case, each with its status, the worst first; once where all agree."""
-    status = status_of(result)
-    if status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED) or not result.judgements:
-        return [(status.value, status)]
-    found = metric_words(result)
-    if len(set(found.values())) == 1:
-        return [next(iter(found.values()))]
-    named = [(f"{name} {word}", status) for name, (word, status) in found.items()]
-    return sorted(named, key=lambda pair: pair[1].rank)
-
-
 def counts(results: Iterable[CaseResult]) -> dict[CaseStatus, int]:
     """Count the cases per status, the worst first, without zeros."""
     found = dict.fromkeys(CaseStatus, 0)
