@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ def judge_speedup(
     if isinstance(speedup, float):
         speedup = accepted_speedup(speedup)
     case = end(measurement, baseline, speedup)
-    over = end(reference, reference_baseline)
+    over = end(replace(reference, case_id=SINGLE), reference_baseline)
     return decide(Question(SPEEDUP_METRIC, case, Terms(**terms), over))
 
 

@@ -401,7 +401,8 @@ def test_a_ratio_may_be_better_the_lower_it_is(*, sequential: bool) -> None:
     known = accepted(*sessions, metric=TIME)
 
     def verdict(case_ms: float, over_ms: float) -> Verdict:
-        case, over = (measured(*[value] * 7, metric=TIME) for value in (case_ms, over_ms))
+        case = measured(*[case_ms] * 7, metric=TIME)
+        over = measured(*[over_ms] * 7, metric=TIME, name=SINGLE)
         ends = end(case, known, accepted((), number=1.0, metric=ratio)), end(over, known)
         return decide(Question(ratio, ends[0], Terms(tolerance_percent=5), ends[1])).verdict
 

@@ -230,7 +230,7 @@ def test_both_say_the_same_of_any_document(name: str, data: st.DataObject) -> No
         ("baselines", "tolerance_percent: 3", "tolerance_percent: 100",
          "found '100', a number; allowed: a finite number > 0 and < 100, in percent"),
         ("baselines", "tolerance_percent: 3", "tolerance: 3",
-         "unknown key 'tolerance'; allowed: accepted, mean, over, runs, strays, sessions, toleran"),
+         "unknown key 'tolerance'; allowed: accepted, mean, over, reference, runs, strays, "),
         ("baselines", "runs: [2620.0, 2630.0]", "runs: []",
          "found an empty list; allowed: a list of numbers"),
         ("baselines", "runs: [2620.0, 2630.0]", "run: [1]", "unknown key 'run'; allowed: at"),

@@ -290,3 +290,32 @@ def test_a_loss_is_placed_and_scaling_is_told_from_the_reference_topology(suite:
     assert (
         "the loss of throughput comes from inside the node (from 4 devices on, lost 16.7 %)" in told
     )
+
+
+def test_a_speedup_is_never_held_against_one_over_another_topology(suite: Suite) -> None:
+    trainer = suite.path / "trainer.py"
+    trainer.write_text(TRAINER, encoding="utf-8")
+    system = SCALED.format(trainer=trainer).replace("[1n4g]", "[1n8g]")
+    suite.system_file(system)
+    speedup = ("-k", "test_speedup and own")
+    every = ("-k", "own and xla")
+
+    def judged(*arguments: str) -> dict[str, Any]:
+        _, results = suite.judge(*arguments, cluster="local")
+        [case] = results["cases"]
+        found: dict[str, Any] = case["metrics"]["speedup"]
+        return found
+
+    judged(*every, "--dlperf-create-baselines")
+    file = suite.path / "baselines" / "local" / "own-net.yaml"
+    assert 'speedup: {accepted: 4.0, over: 64.0, reference: "1n2g"}' in file.read_text("utf-8")
+    assert judged(*speedup)["verdict"] == "pass"
+
+    suite.system_file(system.replace("reference: 1n2g", "reference: 1n4g"))
+    changed = judged(*speedup)
+    assert (changed["median"], changed["verdict"]) == (2.0, "no_baseline")
+    assert "has the speedup over 1n2g, measured was that over 1n4g" in changed["reason"]
+
+    judged(*every, "--dlperf-update-baselines", "--dlperf-reason", "a node is the reference now")
+    assert 'reference: "1n4g"' in file.read_text("utf-8")
+    assert judged(*speedup)["verdict"] == "pass"

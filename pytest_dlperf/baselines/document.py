@@ -27,6 +27,7 @@ _METRIC_KEYS: Final = (
     "accepted",
     "mean",
     "over",
+    "reference",
     "runs",
     "strays",
     "sessions",

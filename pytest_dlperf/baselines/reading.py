@@ -20,7 +20,7 @@ from pytest_dlperf.files.shapes import (
 )
 from pytest_dlperf.files.yamlfile import load, nearest
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
-from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN
+from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN, Topology
 from pytest_dlperf.model.metric import ENTRY_KEYS, SHARED, Better
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.model.work import WORK_PATTERN
@@ -209,6 +209,13 @@ _METRIC: Final = ByKind(
         ),
         Key("mean", _NUMBER, "Mean of the runs (and strays), for the reader."),
         Key("over", _NUMBER, "What a ratio was taken over: the reference topology's number."),
+        Key(
+            "reference",
+            Text("a topology such as 1n8g").parsed(
+                lambda text: str(Topology.parse(text)), pattern=f"^{TOPOLOGY_PATTERN}$"
+            ),
+            "The topology that a ratio was taken over; default: 1n1g.",
+        ),
         Key("runs", _RUNS, "The runs that the number rests on, by run number."),
         Key("strays", _RUNS, "What went into the published median but is no run of this case."),
         Key(

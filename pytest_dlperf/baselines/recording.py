@@ -14,6 +14,7 @@ from pytest_dlperf.model.baseline import (
     AcceptedSession,
     Baseline,
 )
+from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 
 if TYPE_CHECKING:
@@ -191,6 +192,11 @@ def _writable_facts(facts: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in kept.items() if text is not None}
 
 
+def _reference(change: Change) -> str:
+    over = change.case.reference_topology if change.metric.ratio_of is not None else None
+    return str(over or SINGLE_DEVICE)
+
+
 def _after(change: Change, standing: Baseline | None, cluster: Cluster) -> Baseline:
     if standing is not None and change.kind is ChangeKind.EXTEND:
         session = AcceptedSession(at=change.at, runs=tuple(change.runs.values()))
@@ -209,6 +215,7 @@ def _after(change: Change, standing: Baseline | None, cluster: Cluster) -> Basel
         mean=_mean(change, cluster.estimator) if has_mean else None,
         runs=change.runs,
         over=change.over,
+        reference=_reference(change),
         note=standing.note if standing else None,
         acceptance=change.acceptance,
         machine=_kept_machine(change.machine or cluster.machine, cluster),

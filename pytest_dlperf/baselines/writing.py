@@ -15,6 +15,7 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.locks import locked, write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
+from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.metric import SHARED
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def _laid_out(
             "accepted": baseline.accepted,
             "mean": baseline.mean,
             "over": baseline.over,
+            "reference": None if baseline.reference == str(SINGLE_DEVICE) else baseline.reference,
             "runs": baseline.runs or None,
             "strays": baseline.strays or None,
             "sessions": baseline.sessions or None,

@@ -181,6 +181,8 @@ def decide(question: Question) -> Judgement:
         return Judgement(metric=metric, verdict=Verdict.PASS, measured=measured, notes=notes)
     compared = [(question.case, metric), *((end, of) for end in question.ends)]
     problem = next(filter(None, (end.why_incomparable(about) for end, about in compared)), None)
+    if problem is None and baseline is not None and question.reference is not None:
+        problem = baseline.why_other_ratio(question.reference.measurement.case_id)
     if problem is None and baseline is not None and of.name not in question.case.baselines:
         problem = f"{baseline.place} has no {of.name}, by which its {metric.name} is judged"
     if baseline is None or problem is not None or measured is None:

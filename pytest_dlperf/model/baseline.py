@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import MACHINE_FACTS, differences
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Baseline:
     ``accepted``, the number that a person agreed to, is the median of ``runs`` (and ``strays``) in
     ``unit``. ``runs`` are the runs' numbers by run number as far as they are known, ``strays``
     those that went into the published median but are no runs of this case. ``over`` is the number
-    that a ratio was taken over. ``sessions`` are those added since. ``machine`` is what it was
+    that a ratio was taken over, ``reference`` the topology that had it (1n1g where nothing says
+    another). ``sessions`` are those added since. ``machine`` is what it was
     measured on, with the keys of ``Fingerprint.machine``. ``place`` is the file and line.
     """
 
@@ -70,6 +72,7 @@ class Baseline:
     runs: Mapping[int, float] = field(default_factory=dict)
     strays: Mapping[int, float] = field(default_factory=dict)
     over: float | None = None
+    reference: str = str(SINGLE_DEVICE)
     note: str | None = None
     place: str = ""
     sessions: tuple[AcceptedSession, ...] = ()
@@ -114,6 +117,16 @@ class Baseline:
         return (
             f"{self.place} is of another machine: {shown}; name another --dlperf-cluster, or "
             "accept the number of this one with --dlperf-update-baselines"
+        )
+
+    def why_other_ratio(self, over: str) -> str | None:
+        """Say why a ratio over a case of this id cannot be held against it: another topology."""
+        topology = over.rpartition("-")[2]
+        if topology == self.reference:
+            return None
+        return (
+            f"{self.place} has the {self.metric} over {self.reference}, measured was that over "
+            f"{topology}; accept it with --dlperf-update-baselines"
         )
 
     def software_notes(self, measurement: Measurement) -> tuple[str, ...]:
