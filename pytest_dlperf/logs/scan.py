@@ -95,8 +95,8 @@ class Numbers:
         values = self._one_each(lines)
         if values is not None:
             self.values.extend(values)
-            self.steps.extend(lines.steps)
-            self.offsets.extend(lines.offsets)
+            self.steps.extend(lines.array_of_steps)
+            self.offsets.extend(lines.array_of_offsets)
             return []
         places = enumerate(zip(lines.texts, lines.offsets, strict=True))
         if self.declared.has_step:
@@ -104,7 +104,7 @@ class Numbers:
             return [at for at, line in places if not self.take_stepped(*line, shifts[at], window)]
         return [at for at, line in places if not self.take(*line, lines.steps[at])]
 
-    def _one_each(self, lines: _Lines) -> Sequence[float] | None:
+    def _one_each(self, lines: _Lines) -> array[float] | None:
         """Give the numbers of the lines where each has a proper one; else they need a closer look.
 
         It takes a fifth of the time of one line after the other.
@@ -124,14 +124,14 @@ class Numbers:
         try:
             if stepped and lines.printed != [int(row[2 - self._group]) for row in found]:
                 return None
-            values = list(map(float, texts))
+            values = array("d", map(float, texts))
         except ValueError:
             return None
         # So many numbers as lines may still be two on one of them.
-        if not (all(map(contains, lines.texts, texts)) and all(map(math.isfinite, values))):
+        if not (math.isfinite(sum(values)) and all(map(contains, lines.texts, texts))):
             return None
         worth = self.declared.worth(None)
-        return values if worth == 1 else [worth * value for value in values]
+        return values if worth == 1 else array("d", [worth * value for value in values])
 
     def _add(self, match: re.Match[bytes], offset: int, step: int) -> None:
         text = match[self._group]
@@ -244,7 +244,15 @@ class _Lines:
     def joined(self) -> bytes:
         return b"\n".join(self.texts)
 
-    @property
+    @cached_property
+    def array_of_steps(self) -> array[int]:
+        return array("q", self.steps)
+
+    @cached_property
+    def array_of_offsets(self) -> array[int]:
+        return array("q", self.offsets)
+
+    @cached_property
     def printed(self) -> list[int]:
         """The steps as the log calls them."""
         return list(map(sub, self.steps, self.shifts))
