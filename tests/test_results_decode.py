@@ -451,6 +451,22 @@ def verdict_of(case: dict[str, Any]) -> str | None:
     return verdict
 
 
+def test_the_words_of_the_schema_are_those_of_the_values() -> None:
+    definitions = SCHEMA["$defs"]
+    metric = definitions["definition"]["properties"]
+    for kind, rule in (
+        (Better, definitions["better"]),
+        (Source, metric["source"]),
+        (Statistic, metric["statistic"]),
+        (RuleName, metric["rule"]),
+        (RuleName, definitions["decision"]["properties"]["rule"]),
+        (Verdict, definitions["verdict"]),
+        (RunStatus, definitions["run"]["properties"]["status"]),
+        (Estimator, definitions["estimator"]),
+    ):
+        assert {word for word in rule["enum"] if word is not None} == {one.value for one in kind}
+
+
 def test_a_session_from_logs_obeys_the_schema(suite: Suite) -> None:
     nights = Nights(suite)
     suite.judge(*nights.usual("first"), "--dlperf-create-baselines", cluster="local")
