@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,7 +176,7 @@ def test_a_check_that_cannot_be_made_is_red_throughout(nights: Nights) -> None:
     assert {verdict for of_case in verdicts.values() for verdict in of_case.values()} == {"invalid"}
 
 
-@pytest.mark.parametrize("value", ["14,212.5", "9e999", "nan"])
+@pytest.mark.parametrize("value", ["14,212.5", "9e999", "1e308", "nan"])
 def test_a_value_that_is_none_is_told_with_its_line(nights: Nights, value: str) -> None:
     result, metrics = nights.judge(
         Night(line=lambda line: line.replace(f"{MEMORY_MB:.1f}", value) if " 7 " in line else line)
@@ -184,6 +185,31 @@ def test_a_value_that_is_none_is_told_with_its_line(nights: Nights, value: str) 
     assert result.ret == 1
     assert metrics[ONE]["peak_memory"]["verdict"] == "invalid"
     assert "line 7" in metrics[ONE]["peak_memory"]["reason"]
+
+
+def test_what_is_only_recorded_may_be_no_number(nights: Nights) -> None:
+    nights.declare(
+        SYSTEM.replace(
+            "cases:\n", "  scale: {record: 'norm (?P<value>.*)', judged: false}\ncases:\n"
+        )
+    )
+    page = nights.suite.path / "page.html"
+
+    result, metrics = nights.judge(
+        Night(line=lambda line: re.sub("norm .*", "norm nan", line)), f"--dlperf-html={page}"
+    )
+
+    result.assert_outcomes(passed=7)
+    assert metrics[ONE]["scale"]["median"] is None
+    assert ONE in page.read_text(encoding="utf-8")
+
+
+def test_a_number_too_small_for_a_ratio_is_told(nights: Nights) -> None:
+    _, metrics = nights.judge(Night(line=lambda line: line.replace(f"{MEMORY_MB:.1f}", "5e-324")))
+
+    memory = metrics[ONE]["peak_memory"]
+    assert (memory["verdict"], memory["median"]) == ("invalid", None)
+    assert "4.94066e-324" in memory["reason"]
 
 
 @pytest.mark.parametrize(

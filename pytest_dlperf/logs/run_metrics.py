@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from operator import gt
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.declared import Over, WhichNode
 from pytest_dlperf.logs.reader import LogFile, line_number
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.declared import DeclaredMetric
     from pytest_dlperf.logs.scan import Numbers
     from pytest_dlperf.model.metric import Metric, Sanity
+
+_LEAST: Final = 1e-100
+_GREATEST: Final = 1e100
+"""Beyond these, quotients and squares of numbers would leave the range of a float."""
+_JUDGEABLE: Final = f"a finite number above zero ({_LEAST:g} at least), to be judged"
 
 
 class _MissingError(Exception):
@@ -52,13 +59,18 @@ def with_declared(
     for each in declared:
         metric = each.metric
         try:
-            metrics[metric.name] = _number(each, logs, window)
+            number = _number(each, logs, window)
         except _MissingError as error:
             if metric.sanity is not None and metric.better is None and metric.is_judged:
                 return _unsound(run, str(error))
             missing[metric.name] = str(error)
         except _UnsoundError as error:
             return _unsound(run, str(error))
+        else:
+            if math.isfinite(number):
+                metrics[metric.name] = number
+            else:
+                missing[metric.name] = _said(metric, number, "a finite number, to be recorded")
     return replace(run, metrics=metrics, missing=missing)
 
 
@@ -92,12 +104,17 @@ def _number(declared: DeclaredMetric, logs: Sequence[NodeLog], window: tuple[int
         _check_falling(metric, [numbers for _, numbers in read])
     if metric.statistic is Statistic.LAST:
         values = [value for _, numbers in read for value in _last_of_ranks(numbers)]
-        number = metric.better.worst(tuple(values)) if metric.better else max(values)
+        number = metric.better.worst(tuple(values)) if metric.better else _ordered(max, values)
     else:
-        number = reduced(metric.statistic or Statistic.MEDIAN, values)
-    if metric.better is not None and not (math.isfinite(number) and number > 0):
-        raise _MissingError(_said(metric, number, "a finite number above zero, to be judged"))
+        number = _ordered(partial(reduced, metric.statistic or Statistic.MEDIAN), values)
+    if metric.better is not None and not number >= _LEAST:
+        raise _MissingError(_said(metric, number, _JUDGEABLE))
     return number
+
+
+def _ordered(reduce: Callable[[Sequence[float]], float], values: Sequence[float]) -> float:
+    """Make one number of all; NaN where one is no number, or they have no sum."""
+    return math.nan if math.isnan(sum(values)) else reduce(values)
 
 
 def _looked_for(
@@ -132,14 +149,18 @@ def _check_each(metric: Metric, numbers: Numbers, log: NodeLog, logs: Sequence[N
     sanity = metric.sanity
     has_bounds = sanity is not None and (sanity.below is not None or sanity.above is not None)
     is_signed = metric.better is not None and min(numbers.values, default=0) < 0
-    if not (has_bounds or is_signed) and all(map(math.isfinite, numbers.values)):
+    are_usual = all(map(partial(gt, _GREATEST), map(abs, numbers.values)))
+    if are_usual and not (has_bounds or is_signed):
         return
     for value, offset in zip(numbers.values, numbers.offsets, strict=True):
         if sanity is not None and (broken := _broken(sanity, value)):
             said = _said(metric, value, broken)
             raise _UnsoundError(f"{said} ({_place(log, logs, offset)})")
         if metric.better is not None and not 0 <= value < math.inf:
-            said = _said(metric, value, "a finite number above zero, to be judged")
+            said = _said(metric, value, _JUDGEABLE)
+            raise _MissingError(f"{said} ({_place(log, logs, offset)})")
+        if math.isfinite(value) and abs(value) >= _GREATEST:
+            said = _said(metric, value, f"one below {_GREATEST:g}")
             raise _MissingError(f"{said} ({_place(log, logs, offset)})")
 
 
@@ -174,7 +195,7 @@ def _check_falling(metric: Metric, read: Sequence[Numbers]) -> None:
         raise _UnsoundError(
             f"{metric.name} has to fall, and the window holds one number of it only"
         )
-    first, second = statistics.median(values[:half]), statistics.median(values[half:])
+    first, second = (_ordered(statistics.median, part) for part in (values[:half], values[half:]))
     if not second < first:
         raise _UnsoundError(
             f"{metric.name} does not fall: its median is {first:.6g} in the first half of the "
