@@ -191,7 +191,7 @@ def _table(
             for text in _details(result, rows, width, with_runs=with_runs):
                 yield from map(Line, wrapped(text, width, indent=6))
     if legend and verbosity >= 0:
-        yield Line(legend, ("light",))
+        yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
 
 
 def _colour(status: CaseStatus, *, strict: bool) -> str:
