@@ -40,7 +40,7 @@ def case_rows(result: CaseResult, *, every: bool) -> list[Row]:
     whole, the first metric stands for all. The verdict of the last row counts the others.
     """
     known, words, status = result.metrics(), metric_words(result), status_of(result)
-    names = sorted(words, key=lambda name: [*known, *words].index(name))
+    names = sorted(words, key=[*known, *words].index)
     if not names or status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED):
         return [_row(result, next(iter(known), ""), status.value, status)]
     judgements = result.judgements.values()
