@@ -149,6 +149,7 @@ def measure(folder: Path, cases: Sequence[Case], night: Nights, nights: int, rep
         metric=METRIC.name,
         unit=METRIC.unit,
         better=METRIC.better,
+        reference_topology=None,
         cluster="local",
         estimator="steady",
     )

@@ -15,6 +15,7 @@ from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.nights import all_series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import drift_of
+from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.metric import Better, throughput
@@ -173,6 +174,20 @@ def test_a_metric_whose_meaning_has_changed_begins_anew(
     assert [(one.unit, one.better) for one in series] == sorted(
         [(other.unit, other.better), (MEMORY.unit, MEMORY.better)]
     )
+
+
+def test_speedups_over_another_topology_begin_anew(file: Path) -> None:
+    before, after = (
+        measured_case("tiny-mlp-fp32-b4-1n8g", level, unit="samples/s", speedup=level / 400.0)
+        for level in (3000.0, 3010.0)
+    )
+    over_four = replace(after.case, reference_topology=Topology(1, 4))
+    tonight = session(1, [replace(after, case=over_four)])
+    add(file, session(0, [before]), tonight)
+    known = histories_of(file, tonight)[over_four.id]
+    assert {name: len(one.nights) for name, one in known.items()} == {
+        "throughput": 2, "speedup": 1,
+    }  # fmt: skip
 
 
 def test_a_creep_of_a_metric_of_which_less_is_better_is_found_alike(file: Path) -> None:

@@ -131,6 +131,7 @@ def _other_machines(
 
 def _series_of(results: Results) -> Iterator[Series]:
     for result in results.cases:
+        over = str(result.case.reference_topology)
         for metric in results.metrics.get(result.case.system, ()):
             # A case that is not scaled has no speedup.
             if metric.is_judged and (metric.ratio_of is None or result.case.is_scaled):
@@ -139,6 +140,7 @@ def _series_of(results: Results) -> Iterator[Series]:
                     metric=metric.name,
                     unit=metric.unit,
                     better=metric.better,
+                    reference_topology=None if metric.ratio_of is None else over,
                     cluster=results.cluster,
                     estimator=results.estimator.value,
                 )

@@ -28,7 +28,8 @@ _NIGHTS: Final = f"""
     WHERE measurements.case_id = (SELECT id FROM cases WHERE name = :case_id)
     AND metric = :metric AND measurements.began <= :until
     AND sessions.cluster = :cluster AND sessions.estimator = :estimator
-    AND unit = :unit AND better IS :better AND median IS NOT NULL
+    AND unit = :unit AND better IS :better AND reference_topology IS :reference_topology
+    AND median IS NOT NULL
     ORDER BY measurements.began DESC, measurements.id DESC
     LIMIT :most
 """  # noqa: S608 - names of our own
@@ -46,14 +47,14 @@ _ACCEPTED: Final = """
     ORDER BY sessions.began, sessions.id
 """
 _SERIES: Final = """
-    SELECT DISTINCT cases.name, metric, unit, better, cluster, estimator
+    SELECT DISTINCT cases.name, metric, unit, better, reference_topology, cluster, estimator
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
     JOIN cases ON cases.id = measurements.case_id
     WHERE metric = :metric AND median IS NOT NULL
     ORDER BY cluster, estimator, cases.framework, cases.model, cases.precision,
     cases.batch_per_replica, cases.global_batch, cases.sequence_length, cases.parallel,
-    cases.options, cases.nodes, cases.devices_per_node, unit, better
+    cases.options, cases.nodes, cases.devices_per_node, unit, better, reference_topology
 """
 
 
@@ -72,10 +73,11 @@ def all_series(history: History, metric: str = THROUGHPUT) -> list[Series]:
             metric=name,
             unit=unit,
             better=better and Better(better),
+            reference_topology=over,
             cluster=cluster,
             estimator=estimator,
         )
-        for case_id, name, unit, better, cluster, estimator in history.tuples(
+        for case_id, name, unit, better, over, cluster, estimator in history.tuples(
             _SERIES, {"metric": metric}
         )
     ]
@@ -116,6 +118,7 @@ def _values(series: Series, until: float) -> dict[str, object]:
         "metric": text(series.metric),
         "unit": text(series.unit),
         "better": series.better and series.better.value,
+        "reference_topology": series.reference_topology,
         "cluster": text(series.cluster),
         "estimator": series.estimator,
         "until": until,

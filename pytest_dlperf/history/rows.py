@@ -82,6 +82,7 @@ def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tupl
 
     A metric of which nothing is known, such as the speedup over what was not measured, has none.
     """
+    over = str(result.case.reference_topology)
     for name, found in result.metrics().items():
         if found.median is None and found.accepted is None and found.judgement is None:
             continue
@@ -99,6 +100,7 @@ def measurement_rows(result: CaseResult, measured: Measurement) -> Iterator[tupl
                 "metric": text(name),
                 "unit": text(metric.unit),
                 "better": metric.better.value if metric.better else None,
+                "reference_topology": None if metric.ratio_of is None else over,
                 "median": found.median,
                 "mean": found.mean,
                 "spread": found.spread,

@@ -54,10 +54,11 @@ TABLES: Final = (
     "CREATE TABLE fingerprints (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, facts TEXT)",
     # One metric of one case in one session; its name is data. ``began`` stands here too: the last
     # nights of a metric come straight from one index. ``better`` is null for a metric that is held
-    # against no baseline. ``counted`` is how many runs have a number, ``lowest`` and ``highest``
-    # are the ends of those. ``broken`` is how many runs failed, hung or were invalid: what survived
-    # of such a measurement is no level. ``accepted`` is the number that a person agreed to,
-    # ``reference`` what this session was held against. A verdict may also be ``lost``.
+    # against no baseline, ``reference_topology`` is what a ratio was taken over. ``counted`` is how
+    # many runs have a number, ``lowest`` and ``highest`` are the ends of those. ``broken`` is how
+    # many runs failed, hung or were invalid: what survived of such a measurement is no level.
+    # ``accepted`` is the number that a person agreed to, ``reference`` what this session was held
+    # against. A verdict may also be ``lost``.
     """
     CREATE TABLE measurements (
         id INTEGER PRIMARY KEY,
@@ -67,6 +68,7 @@ TABLES: Final = (
         began REAL NOT NULL,
         unit TEXT NOT NULL,
         better TEXT,
+        reference_topology TEXT,
         median REAL,
         mean REAL,
         spread REAL,

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 class Series:
     """What is comparable: a metric of one case and cluster, in one unit and direction.
 
-    A metric that has changed its unit or its direction begins anew.
+    A metric that has changed its unit or its direction begins anew, and so does a ratio over
+    another topology.
     """
 
     case_id: str
     metric: str
     unit: str
     better: Better | None
+    reference_topology: str | None
     cluster: str
     estimator: str
 
