@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -346,6 +347,13 @@ def test_a_log_that_is_not_there_is_named(nodes: list[Path]) -> None:
     reason = read_nodes(nodes, memory(node=WhichNode.LAST)).missing["peak_memory"]
     assert str(nodes[2]) in reason
     assert "No such file" in reason
+
+
+def test_a_log_of_any_name_is_named(tmp_path: Path) -> None:
+    file = Path(os.fsdecode(bytes(tmp_path) + b"/\xff.log"))
+    file.write_text("".join(steps()), encoding="utf-8")
+    reason = reading(file, memory()).finish().missing["peak_memory"]
+    assert f"in {tmp_path}/\\xff.log: no match" in reason
 
 
 def test_the_only_log_stands_for_all_nodes(nodes: list[Path]) -> None:

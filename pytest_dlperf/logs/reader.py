@@ -229,6 +229,11 @@ def _records_in_lines(region: Region, log_format: LogFormat) -> Iterator[Record]
         position = stop + 1
 
 
+def readable(path: str) -> str:
+    """Write a path as text that any process and file takes: its bytes need not be Unicode."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def line_number(file: io.FileIO, offset: int) -> int:
     """Find the line, counted from 1, on which a byte of the file stands."""
     file.seek(0)

@@ -9,7 +9,7 @@ from operator import gt
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.declared import Over, WhichNode
-from pytest_dlperf.logs.reader import LogFile, line_number
+from pytest_dlperf.logs.reader import LogFile, line_number, readable
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import Statistic
@@ -122,7 +122,9 @@ def _looked_for(
 ) -> str:
     pattern = declared.record.pattern.decode(errors="backslashreplace")
     log = lacking[0]
-    where = log.path if len(lacking) == 1 else f"{log.path} and {len(lacking) - 1} more logs"
+    where = readable(log.path)
+    if len(lacking) > 1:
+        where += f" and {len(lacking) - 1} more logs"
     if declared.over is Over.RUN:
         return f"looked for '{pattern}' in {where}: no match{_because(log)}"
     return (
@@ -136,7 +138,7 @@ def _because(log: NodeLog) -> str:
 
 
 def _place(log: NodeLog, logs: Sequence[NodeLog], offset: int) -> str:
-    name = "" if log is logs[0] else f"{log.path}, "
+    name = "" if log is logs[0] else f"{readable(log.path)}, "
     try:
         with LogFile(log.path) as file:
             return f"{name}line {line_number(file, offset)}"

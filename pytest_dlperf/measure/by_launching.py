@@ -16,8 +16,9 @@ from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch, full_disk
+from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
-from pytest_dlperf.measure.ending import readable, with_ending
+from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.whole_run import (
     FirstStep,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.logs.reader import LogFile
+from pytest_dlperf.logs.reader import LogFile, readable
 from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
@@ -83,11 +83,6 @@ def with_last_line(read: Run, log: Path) -> Run:
         for line in last_lines(log, 1):
             reason = f"{read.reason}; the log ends with {line!r}"
     return replace(read, log=readable(str(log)), reason=reason)
-
-
-def readable(path: str) -> str:
-    """Write a path as text that any process and file takes: its bytes need not be Unicode."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def last_lines(log: Path, count: int = 20) -> list[str]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.launch.plan import node_log
 from pytest_dlperf.logs.declared import WhichNode
+from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.tree import work_folder
-from pytest_dlperf.measure.ending import readable, with_last_line
+from pytest_dlperf.measure.ending import with_last_line
 from pytest_dlperf.measure.whole_run import metrics_of_runs, readings_of, with_derived
 from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
