@@ -209,6 +209,7 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
         if problem:
             place.at(f"[{index}]").fault(problem)
             continue
+        work = entry.work
         for number, topology in enumerate(entry.topologies):
             path = f"[{index}].topologies[{number}]"
             try:
@@ -216,7 +217,7 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
                     framework=framework,
                     model=model,
                     precision=entry.precision,
-                    work=entry.work,
+                    work=work,
                     options=entry.options,
                     topology=topology,
                     reference_topology=entry.reference[0] if entry.reference else None,
