@@ -300,6 +300,12 @@ def test_numbers_are_kept_in_the_metric_s_own_unit(tmp_path: Path) -> None:
     )
 
 
+def test_a_number_may_have_a_prefix_or_none(tmp_path: Path) -> None:
+    log = [f"{text} tps: 900\n tps: 1.1k\n" for text in steps()]
+    optional = metric("tps", "tps: (?P<value>[0-9.]+)(?P<unit>k?)", unit="tokens/s")
+    assert number(tmp_path, log, optional) == 1000
+
+
 def test_an_unknown_unit_is_told_with_its_line(tmp_path: Path) -> None:
     log = [f"{text}memory: 3 blobs\n" for text in steps()]
     reason = why_missing(tmp_path, log, memory(r"memory: (?P<value>[0-9]+) (?P<unit>\w+)"))

@@ -67,12 +67,13 @@ class DeclaredMetric:
         return self.node is not WhichNode.LAST or node == logs - 1
 
     def worth(self, unit: bytes | None) -> float:
-        """Return what a printed number is multiplied by; ``unit`` is what the group took.
+        """Return what a printed number is multiplied by; ``unit`` is what that group took.
 
         Raises:
             ValueError: The unit is not known.
         """
-        return _worth(self.printed_in if unit is None else unit.decode(), self.metric.unit)
+        printed = unit.decode(errors="replace") if unit else self.printed_in
+        return _worth(printed, self.metric.unit)
 
 
 @lru_cache(maxsize=256)
