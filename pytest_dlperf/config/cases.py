@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.shapes import Integer, Key, ListOf, Number, Record, Shape, Text
@@ -112,12 +113,7 @@ def _checked(entry: Entry, place: YamlValue) -> Entry | None:
 
 def name_shape(axis: str, allowed: str = "a name such as 'resnet50'") -> Shape[str]:
     """Give the shape of a name that stands in ids."""
-
-    def parse(text: str) -> str:
-        check_name(axis, text)
-        return text
-
-    return Text(allowed).parsed(parse, pattern=f"^{NAME_PATTERN}$")
+    return Text(allowed).parsed(partial(check_name, axis), pattern=f"^{NAME_PATTERN}$")
 
 
 _FLOPS: Final = Number(unit="floating-point operations")

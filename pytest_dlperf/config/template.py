@@ -14,35 +14,27 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.logs.facts import CASE_FACTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pytest_dlperf.model.case import Case
 
-_CASE_FIELDS: Final[Mapping[str, tuple[type, Callable[[Case], str | int | None]]]] = {
-    "framework": (str, attrgetter("framework")),
-    "model": (str, attrgetter("model")),
-    "precision": (str, attrgetter("precision")),
-    "options": (str, lambda case: "+".join(case.options)),
-    "nodes": (int, attrgetter("topology.nodes")),
-    "devices_per_node": (int, attrgetter("topology.devices_per_node")),
-    "world_size": (int, attrgetter("topology.world_size")),
-    "replicas": (int, attrgetter("replicas")),
-    "batch_per_device": (int, lambda case: case.batch_per(case.topology.world_size)),
-    "batch_per_replica": (int, attrgetter("batch_per_replica")),
-    "batch_per_node": (int, lambda case: case.batch_per(case.topology.nodes)),
-    "global_batch": (int, attrgetter("global_batch")),
-    "sequence_length": (int, attrgetter("sequence_length")),
-    "tp": (int, attrgetter("layout.tp")),
-    "pp": (int, attrgetter("layout.pp")),
-    "cp": (int, attrgetter("layout.cp")),
-    "ep": (int, attrgetter("layout.ep")),
+_CASE_FIELDS: Final[Mapping[str, Callable[[Case], object]]] = {
+    "framework": attrgetter("framework"),
+    "model": attrgetter("model"),
+    "options": lambda case: "+".join(case.options),
+    "batch_per_device": lambda case: case.batch_per(case.topology.world_size),
+    "batch_per_node": lambda case: case.batch_per(case.topology.nodes),
+    **CASE_FACTS,
 }
 """Fields that follow from the case alone, and how; ``None`` where a case has no such thing."""
+_TEXTS: Final = ("framework", "model", "options", "precision")
 
 FIELDS: Final[Mapping[str, type]] = {
     "python": str,
-    **{name: kind for name, (kind, _) in _CASE_FIELDS.items()},
+    **{name: str if name in _TEXTS else int for name in _CASE_FIELDS},
     "node_rank": int,
     "node_address": str,
     "node_addresses": str,
@@ -80,9 +72,9 @@ _OPERATORS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
 _ARITHMETIC = re.compile(r"(\w+) ?([-+*/]) ?([0-9]{1,15}(?:\.[0-9]{1,15})?)", re.ASCII)
 
 
-def case_fields(case: Case) -> dict[str, str | int | None]:
+def case_fields(case: Case) -> dict[str, object]:
     """Give the fields that follow from the case; ``None`` for those that it has no value of."""
-    return {name: value(case) for name, (_, value) in _CASE_FIELDS.items()}
+    return {name: value(case) for name, value in _CASE_FIELDS.items()}
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:

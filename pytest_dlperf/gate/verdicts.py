@@ -244,7 +244,7 @@ def accept(
 
     ``reference`` is the verdict on what a ratio is over.
     """
-    if not _is_wanted(judgement, question, asked):
+    if not _is_asked_for(judgement, question, asked):
         return judgement
     tolerance_percent = question.tolerance_percent
     runs = question.case.measurement.samples(question.of.name).values
@@ -352,13 +352,17 @@ def detectable_percent(
     return percent if better is Better.LOWER or percent < _ALL_PERCENT else None
 
 
-def _is_wanted(judgement: Judgement, question: Question, asked: Asked) -> bool:
+def _is_asked_for(judgement: Judgement, question: Question, asked: Asked) -> bool:
+    """Tell whether the session is to record a number with this verdict, if nothing speaks against.
+
+    A number of another unit, direction or estimator than the accepted one takes no place: who
+    wants that deletes the accepted one first. One of another machine does.
+    """
     if judgement.verdict is not Verdict.NO_BASELINE:
         return asked.updates and is_outside(judgement, question.tolerance_percent)
     metric, baseline = question.metric, question.baseline
     if baseline is None:
         return asked.creates or asked.updates
-    # Numbers of one kind are held against each other unless the machine is another.
     new = metric.unit, metric.better, question.case.measurement.estimator
     return asked.updates and new == (baseline.unit, baseline.better, baseline.estimator)
 

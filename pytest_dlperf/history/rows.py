@@ -163,15 +163,9 @@ def change_row(change: BaselineChange) -> Row:
     }
 
 
-def with_references(results: Results) -> Iterator[CaseResult]:
-    """Yield the cases, then those measured only because a speedup is taken over them."""
-    known = {result.case.id for result in results.cases}
-    yield from results.cases
-    for result in results.cases:
-        over = result.reference
-        if over is not None and over.case_id not in known:
-            known.add(over.case_id)
-            yield CaseResult(case=Case.from_id(over.case_id), measurement=over)
+def of_reference(measured: Measurement) -> CaseResult:
+    """Make a case of what was measured only because a speedup is taken over it."""
+    return CaseResult(case=Case.from_id(measured.case_id), measurement=measured)
 
 
 def text(value: str | None) -> str | None:

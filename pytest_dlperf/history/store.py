@@ -15,11 +15,11 @@ from pytest_dlperf.history.rows import (
     change_row,
     fingerprint_row,
     measurement_rows,
+    of_reference,
     run_rows,
     session_row,
     value_rows,
     whole_session_row,
-    with_references,
 )
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.records import CaseResult, merge
@@ -99,7 +99,8 @@ class History(AbstractContextManager["History"]):
                 return False
             self._connection.execute("DELETE FROM sessions WHERE id = ?", (known["id"],))
         session_id = self._insert("sessions", session)
-        self._insert_measurements(session_id, session["began"], with_references(results))
+        measured = (*results.cases, *map(of_reference, results.reference_measurements))
+        self._insert_measurements(session_id, session["began"], measured)
         for change in results.baseline_changes:
             keys = {
                 "session_id": session_id,
@@ -207,9 +208,8 @@ class Recorder:
         case = record.case
         result = merge(self._reported.get(case.id) or CaseResult(case=case), record)
         self._reported[case.id] = result
-        # What was measured because a speedup is taken over it.
         others = [
-            CaseResult(case=Case.from_id(case_id), measurement=measurement)
+            of_reference(measurement)
             for case_id, measurement in record.measurements.items()
             if case_id not in self._reported
         ]

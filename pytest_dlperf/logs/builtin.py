@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.metric import (
@@ -28,35 +29,19 @@ MFU: Final = "mfu"
 
 def builtin_metrics(unit: str) -> dict[str, Metric]:
     """Give the built-in metrics of a system whose throughput has this unit, by name."""
+    recorded = partial(Metric, is_judged=False)
+    rate = partial(recorded, better=Better.HIGHER, source=Source.STEPS)
+    time = partial(recorded, better=Better.LOWER, unit="s")
     every = (
         throughput(unit),
         SPEEDUP_METRIC,
-        Metric(
-            name=PER_DEVICE,
-            unit=f"{unit}/device",
-            better=Better.HIGHER,
-            source=Source.STEPS,
-            is_judged=False,
-        ),
+        rate(name=PER_DEVICE, unit=f"{unit}/device"),
         *(
-            Metric(
-                name=name,
-                unit="s",
-                better=Better.LOWER,
-                source=Source.STEPS,
-                statistic=statistic,
-                is_judged=False,
-            )
+            time(name=name, source=Source.STEPS, statistic=statistic)
             for name, statistic in STEP_TIMES.items()
         ),
-        Metric(
-            name=FIRST_STEP_TIME,
-            unit="s",
-            better=Better.LOWER,
-            source=Source.LAUNCH,
-            is_judged=False,
-        ),
-        Metric(name=MFU, unit="%", better=Better.HIGHER, source=Source.STEPS, is_judged=False),
+        time(name=FIRST_STEP_TIME, source=Source.LAUNCH),
+        rate(name=MFU, unit="%"),
     )
     return {metric.name: metric for metric in every}
 

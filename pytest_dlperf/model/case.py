@@ -290,8 +290,8 @@ def check_precision(value: str) -> str:
 
 
 @lru_cache
-def check_name(axis: str, value: str) -> None:
-    """Accept a name that can stand in an id.
+def check_name(axis: str, value: str) -> str:
+    """Accept a name that can stand in an id, and return it.
 
     Raises:
         ValueError: The name is out of form.
@@ -306,3 +306,4 @@ def check_name(axis: str, value: str) -> None:
             f"option {value!r} would be read as a batch, a sequence length or a layout; "
             "use another name"
         )
+    return value

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.measurement import Estimator, Measurement
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.records import CaseResult
 
@@ -68,6 +68,13 @@ class Results:
     """Faults by host."""
     ignored_logs: tuple[IgnoredLog, ...] = ()
     baseline_changes: tuple[BaselineChange, ...] = ()
+
+    @property
+    def reference_measurements(self) -> tuple[Measurement, ...]:
+        """What speedups were taken over, and no test was selected of."""
+        selected = {result.case.id for result in self.cases}
+        found = {over.case_id: over for result in self.cases if (over := result.reference)}
+        return tuple(over for case_id, over in found.items() if case_id not in selected)
 
     @property
     def elapsed(self) -> timedelta | None:

@@ -60,13 +60,16 @@ def mean(values: Sequence[float]) -> float:
     A rounded running sum can. Ten published runs of one case have the mean 8773.375 and were
     printed as 8773.38; added up in the order in which they were printed they come out below.
     """
-    return math.fsum(values) / len(values)
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # a log may say anything
+        return math.fsum([value / len(values) for value in values])
 
 
 def sample_standard_deviation(values: Sequence[float]) -> float:
     """Standard deviation of a sample (n - 1); needs two values at least."""
     middle = mean(values)
-    return math.sqrt(math.fsum([(value - middle) ** 2 for value in values]) / (len(values) - 1))
+    return math.hypot(*[value - middle for value in values]) / math.sqrt(len(values) - 1)
 
 
 def rounded(value: float, decimals: int) -> float:

@@ -200,6 +200,12 @@ def log_folder(measurement: Measurement) -> str:
     return f"{folders.pop()}/" if several and folders != {""} else ""
 
 
+def arms_of(result: CaseResult) -> tuple[tuple[str, Measurement], ...]:
+    """Name the measurements of a case: its own, and the interleaved ones."""
+    own = (("measured", result.measurement),) if result.measurement else ()
+    return (*own, *interleaved_arms(result.interleaved))
+
+
 def interleaved_arms(both: InterleavedRuns | None) -> tuple[tuple[str, Measurement], ...]:
     """Name the interleaved measurements, where there are any."""
     if both is None:

@@ -83,16 +83,13 @@ def _wrapped(text: str, width: int, indent: int) -> list[str]:
     return [line.replace(_NO_BREAK, " %") for line in lines]
 
 
-def listed(
-    head: str, pieces: Iterable[str], width: int, *, separator: str = "", indent: int = 8
-) -> Iterator[str]:
+def listed(head: str, pieces: Iterable[str], width: int) -> Iterator[str]:
     """Yield a head and what belongs to it, broken before the pieces; nothing without pieces."""
     line, is_empty = head, True
     for piece in pieces:
-        line += "" if is_empty else separator
-        if len(line) + 1 + len(piece) + len(separator) > width:
+        if len(line) + 1 + len(piece) > width:
             yield line
-            line = " " * (indent - 1)
+            line = " " * 7
         line += f" {piece}"
         is_empty = False
     if not is_empty:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import SPEEDUP_METRIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -231,37 +230,30 @@ def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | str
         ours, theirs = (side or "measured" for side in missing)
         yield f"not compared (A: {ours}, B: {theirs})"
         return
-    first, second = _metrics(one), _metrics(other)
+    first, second = _sides(one), _sides(other)
     for name in dict.fromkeys([*first, *second]):
-        a, b = _side(one, first.get(name)), _side(other, second.get(name))
+        a, b = first.get(name), second.get(name)
         if a is not None and b is not None:
             yield _of_metric(one, a, other, b)
         elif a is not None or b is not None:
             yield f"without {name} in {'B' if b is None else 'A'}"
 
 
-def _metrics(result: CaseResult) -> dict[str, Metric]:
-    """Name what a case may have: what its runs are measured by, and the speedup."""
-    measured = result.measurement.metrics if result.measurement else ()
-    known = {metric.name: metric for metric in measured}
-    return {**known, SPEEDUP_METRIC.name: SPEEDUP_METRIC} if result.case.is_scaled else known
-
-
-def _side(result: CaseResult, metric: Metric | None) -> Side | None:
-    """Give what a side has of a metric; ``None`` without a number."""
+def _sides(result: CaseResult) -> dict[str, Side]:
+    """Give what a case has of each metric that it has a number of."""
     measurement = result.measurement
-    if metric is None or measurement is None:
-        return None
-    samples = measurement.samples(metric.ratio_of or metric.name)
-    median = samples.median if metric.ratio_of is None else result.speedup
-    if median is None:
-        return None
-    return Side(
-        metric=metric,
-        median=median,
-        numbers=samples.values,
-        broken=len(measurement.broken_runs),
-    )
+    if measurement is None:
+        return {}
+    return {
+        name: Side(
+            metric=known.metric,
+            median=known.median,
+            numbers=measurement.samples(known.metric.ratio_of or name).values,
+            broken=len(measurement.broken_runs),
+        )
+        for name, known in result.metrics().items()
+        if known.median is not None
+    }
 
 
 def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> ComparedCase | str:

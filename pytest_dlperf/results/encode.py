@@ -13,7 +13,7 @@ from pytest_dlperf.model.records import MetricResult
 from pytest_dlperf.results.decode import SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pytest_dlperf.model.case import Case
@@ -37,20 +37,12 @@ def encode(results: Results) -> dict[str, Any]:
         "schema": SCHEMA,
         **plain,
         "cases": [_entry(result, results.metrics) for result in results.cases],
-        "reference_measurements": list(map(_measurement, _references(results.cases))),
+        "reference_measurements": list(map(_measurement, results.reference_measurements)),
         "baseline_changes": [
             {**to_plain(change), "difference_percent": change.difference_percent}
             for change in results.baseline_changes
         ],
     }
-
-
-def _references(results: Iterable[CaseResult]) -> tuple[Measurement, ...]:
-    """Collect what speedups were taken over, unless a test of it was selected."""
-    results = list(results)
-    selected = {result.case.id for result in results}
-    found = {one.reference.case_id: one.reference for one in results if one.reference is not None}
-    return tuple(one for case_id, one in found.items() if case_id not in selected)
 
 
 def _measurement(measured: Measurement) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import status_of
 from pytest_dlperf.reports.environment import Surroundings, surroundings_of
-from pytest_dlperf.reports.figures import interleaved_arms, log_folder, named_runs, run_number
+from pytest_dlperf.reports.figures import arms_of, log_folder, named_runs, run_number
 from pytest_dlperf.reports.html.drawing import Badge, badge_of
 from pytest_dlperf.reports.html.metric_view import MetricView, metric_views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.case import Case
@@ -93,7 +93,7 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         in_short=_in_short(result),
         judged=judged,
         recorded=tuple(view for view in views if view not in judged),
-        shown=_decisive(judged),
+        shown=min(judged, key=_badness, default=None),
         arms=tuple(_arms(result)),
         surroundings=surroundings_of(result),
         tails=tails,
@@ -101,12 +101,8 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
     )
 
 
-def _decisive(views: Sequence[MetricView]) -> MetricView | None:
-    """Find the metric that has the verdict of the case; of bad ones the one that lost the most."""
-    return min(views, key=_badness, default=None)
-
-
 def _badness(view: MetricView) -> tuple[int, float]:
+    """Order metrics, the worst verdict first; of bad ones the one that lost the most."""
     return view.badge.rank, (view.gain_percent or 0.0) if view.badge.is_bad else 0.0
 
 
@@ -116,8 +112,7 @@ def _in_short(result: CaseResult) -> str:
 
 
 def _arms(result: CaseResult) -> Iterator[Arm]:
-    own = [("measured", result.measurement)] if result.measurement else []
-    for name, measured in (*own, *interleaved_arms(result.interleaved)):
+    for name, measured in arms_of(result):
         metrics = tuple(_with_numbers(measured))
         yield Arm(
             name=name,
@@ -178,9 +173,8 @@ def log_tails(result: CaseResult) -> tuple[LogTail, ...]:
 
 
 def _broken(result: CaseResult) -> Iterator[tuple[str, Run]]:
-    own = [("", result.measurement)] if result.measurement else []
-    for arm, measured in (*own, *interleaved_arms(result.interleaved)):
-        prefix = f"{arm}: " if arm else ""
+    for arm, measured in arms_of(result):
+        prefix = "" if measured is result.measurement else f"{arm}: "
         for name, run in named_runs(measured):
             if run.status is not RunStatus.OK:
                 yield f"{prefix}run {name} ({run.status.value})", run

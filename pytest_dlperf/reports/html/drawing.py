@@ -103,11 +103,11 @@ def _plain(value: float) -> str:
     return f"{value:g}" if value < 1e6 else f"{value:.0e}"  # noqa: PLR2004 - what is readable
 
 
-def limits(values: Iterable[float], *, margin: float = 0.06) -> tuple[float, float]:
+def limits(values: Iterable[float]) -> tuple[float, float]:
     """Find the ends of a scale for these values, with some air; also where all are equal."""
     known = sorted(values)
     low, high = known[0], known[-1]
-    air = (high - low) * margin or abs(high) * 0.01 or 1.0
+    air = (high - low) * 0.06 or abs(high) * 0.01 or 1.0
     return low - air, high + air
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.figures import accepted, interleaved_arms
+from pytest_dlperf.reports.figures import accepted, arms_of
 from pytest_dlperf.reports.html.drawing import Chart, Frame, Label, Scale, Shape, limits
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ def runs_chart(result: CaseResult, known: MetricResult) -> Chart | None:
     """Draw the runs of a case's metric; ``None`` without any that has it."""
     arms = [
         (name, measured, samples)
-        for name, measured in _arms(result)
-        if (samples := _samples(measured, known.metric)) and samples.values
+        for name, measured in arms_of(result)
+        if known.metric in measured.metrics
+        and (samples := measured.samples(known.metric.name)).values
     ]
     if not arms:
         return None
@@ -60,16 +61,6 @@ def runs_chart(result: CaseResult, known: MetricResult) -> Chart | None:
         shapes=tuple(shapes),
         labels=tuple(labels),
     )
-
-
-def _arms(result: CaseResult) -> tuple[tuple[str, Measurement], ...]:
-    own = [("measured", result.measurement)] if result.measurement else []
-    return (*own, *interleaved_arms(result.interleaved))
-
-
-def _samples(measured: Measurement, metric: Metric) -> Samples | None:
-    names = (known.name for known in measured.metrics)
-    return measured.samples(metric.name) if metric.name in names else None
 
 
 class _Rule:
