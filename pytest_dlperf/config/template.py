@@ -25,9 +25,9 @@ _CASE_FIELDS: Final[Mapping[str, Callable[[Case], object]]] = {
     "framework": attrgetter("framework"),
     "model": attrgetter("model"),
     "options": lambda case: "+".join(case.options),
+    **CASE_FACTS,
     "batch_per_device": lambda case: case.batch_per(case.topology.world_size),
     "batch_per_node": lambda case: case.batch_per(case.topology.nodes),
-    **CASE_FACTS,
 }
 """Fields that follow from the case alone, and how; ``None`` where a case has no such thing."""
 _TEXTS: Final = ("framework", "model", "options", "precision")

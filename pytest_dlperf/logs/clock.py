@@ -8,6 +8,8 @@ from datetime import date
 from enum import Enum
 from typing import Final
 
+from pytest_dlperf.logs.contract import BrokenContractError
+
 NANOSECONDS: Final = 10**9
 _DIGITS: Final = 9
 _DAY: Final = 24 * 3600 * NANOSECONDS
@@ -42,10 +44,6 @@ class Kind(Enum):
     NUMBER = "seconds as a number"
 
 
-class StampError(ValueError):
-    """A text that is no stamp, or a stamp that cannot follow the one before it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """A point in time: ``nanoseconds`` since an origin that all stamps of a kind share.
@@ -59,17 +57,20 @@ class Stamp:
     """How many digits of a second were printed."""
 
 
-def parse(text: bytes) -> Stamp:
-    """Read a stamp, in whole numbers: a date's seconds as a float would lose the microseconds."""
+def parse(text: bytes, offset: int | None = None) -> Stamp:
+    """Read a stamp, in whole numbers: a date's seconds as a float would lose the microseconds.
+
+    ``offset`` is its place in the log, for what is said of one that is none.
+    """
     match = _STAMP.fullmatch(text)
     if match is None:
-        raise StampError(f"{_shown(text)} is no time stamp")
+        raise BrokenContractError(f"{_shown(text)} is no time stamp", offset=offset)
     if match["number"] is not None:
         part = match["number_part"] or b""
         return Stamp(_nanoseconds(int(match["number"]), part), Kind.NUMBER, len(part))
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
     if hour > 23 or minute > 59 or second > 60:  # noqa: PLR2004 - a clock
-        raise StampError(f"{_shown(text)} is no time of day")
+        raise BrokenContractError(f"{_shown(text)} is no time of day", offset=offset)
     part = match["part"] or b""
     seconds = (hour * 60 + minute) * 60 + second
     if match["zone"] is not None:
@@ -78,21 +79,21 @@ def parse(text: bytes) -> Stamp:
         seconds -= ahead * 60
     if match["year"] is not None:
         kind = Kind.DATED
-        days = _days(text, match["year"], match["month"], match["day"])
+        days = _days(text, offset, match["year"], match["month"], match["day"])
     elif match["glog_month"] is not None:
         kind = Kind.YEARLESS
-        days = _days(text, _LEAP_YEAR, match["glog_month"], match["glog_day"])
+        days = _days(text, offset, _LEAP_YEAR, match["glog_month"], match["glog_day"])
         days -= date(_LEAP_YEAR, 1, 1).toordinal()
     else:
         kind, days = Kind.TIME_OF_DAY, 0
     return Stamp(_nanoseconds(days * 86400 + seconds, part), kind, len(part))
 
 
-def _days(text: bytes, year: bytes | int, month: bytes, day: bytes) -> int:
+def _days(text: bytes, offset: int | None, year: bytes | int, month: bytes, day: bytes) -> int:
     try:
         return date(int(year), int(month), int(day)).toordinal()
     except ValueError as error:
-        raise StampError(f"{_shown(text)} is no date: {error}") from None
+        raise BrokenContractError(f"{_shown(text)} is no date: {error}", offset=offset) from None
 
 
 def _nanoseconds(seconds: int, part: bytes) -> int:
@@ -112,32 +113,39 @@ class Clock:
     is a stamp of that day.
     """
 
-    __slots__ = ("_days", "_first", "_last", "_last_text")
+    __slots__ = ("_days", "_first", "_last", "_last_text", "_offset")
 
     def __init__(self) -> None:
         """Begin without a stamp."""
         self._first: Stamp | None = None
         self._last: Stamp | None = None
         self._last_text = b""
+        self._offset: int | None = None
         self._days = 0
 
-    def read(self, text: bytes) -> None:
-        """Take the next stamp."""
-        stamp = parse(text)
+    def read(self, text: bytes, offset: int | None = None) -> None:
+        """Take the next stamp, and its place in the log.
+
+        Raises:
+            BrokenContractError: It is none, or cannot follow the one before it.
+        """
+        stamp = parse(text, offset)
         last = self._last
         if last is None:
             self._first = stamp
         elif stamp.kind is not last.kind:
-            raise StampError(
+            raise BrokenContractError(
                 f"{_shown(text)} follows {_shown(self._last_text)}: {stamp.kind.value} "
-                f"after {last.kind.value}"
+                f"after {last.kind.value}",
+                offset=offset,
             )
         elif stamp.nanoseconds < last.nanoseconds:
             fall = last.nanoseconds - stamp.nanoseconds
             round_in = {Kind.TIME_OF_DAY: 1, Kind.YEARLESS: _YEAR}.get(stamp.kind, 0)
             if not round_in or fall <= round_in * _DAY // 2:
-                raise StampError(
-                    f"time runs backwards: {_shown(text)} follows {_shown(self._last_text)}"
+                raise BrokenContractError(
+                    f"time runs backwards: {_shown(text)} follows {_shown(self._last_text)}",
+                    offset=offset,
                 )
             self._days += round_in
             if stamp.kind is Kind.YEARLESS and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY:
@@ -146,7 +154,7 @@ class Clock:
             last.nanoseconds < _LEAP_DAY * _DAY and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY
         ):
             self._days -= 1
-        self._last, self._last_text = stamp, text
+        self._last, self._last_text, self._offset = stamp, text, offset
 
     @property
     def nanoseconds(self) -> int:
@@ -166,16 +174,18 @@ class Clock:
         if self._first is None or self._last is None:
             return None
         if self.nanoseconds <= 0:
-            raise StampError(
-                f"no time passes in the window: both ends are at {_shown(self._last_text)}"
+            raise BrokenContractError(
+                f"no time passes in the window: both ends are at {_shown(self._last_text)}",
+                offset=self._offset,
             )
         # A stamp of a whole second may be printed without its fraction: the finer one tells.
         resolution = 10.0 ** -max(self._first.decimals, self._last.decimals)
         error = resolution / self.seconds
         if error > WORTHLESS_ERROR:
-            raise StampError(
+            raise BrokenContractError(
                 f"the stamps are too coarse: {resolution:g} s in {self.seconds:g} s is an error "
-                f"of {error:.1%}, allowed are {WORTHLESS_ERROR:.0%}; measure more steps"
+                f"of {error:.1%}, allowed are {WORTHLESS_ERROR:.0%}; measure more steps",
+                offset=self._offset,
             )
         if error > NOTEWORTHY_ERROR:
             return (

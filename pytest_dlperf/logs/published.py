@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.clock import Clock, StampError
+from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.reader import records
@@ -213,7 +213,9 @@ class PublishedLines:
         self._lines += 1
         if definition.rule is Rule.ELAPSED:
             if self._lines >= self._skipped:
-                self._read_stamp(line)
+                text = line.text
+                text = text.rpartition(b" ")[2] if definition.time_of_day else text
+                self._clock.read(text, line.offset)
         elif self._lines > self._skipped:
             rates = definition.rule is Rule.MEAN_RATE
             what = "the printed speed" if rates else "the step's time"
@@ -221,13 +223,6 @@ class PublishedLines:
             self._values.append(value)
             self._total += value
         self._settle(line.end)
-
-    def _read_stamp(self, line: _Line) -> None:
-        try:
-            text = line.text
-            self._clock.read(text.rpartition(b" ")[2] if self._definition.time_of_day else text)
-        except StampError as error:
-            raise BrokenContractError(str(error), offset=line.offset) from None
 
     def estimate(self) -> Estimate:
         """Compute as the original did."""
@@ -238,10 +233,7 @@ class PublishedLines:
         # Each rule rounds as its own scripts did: those that went by stamps or durations rounded a
         # plain float with Python's round, those that took a mean did so with NumPy.
         if rule is Rule.ELAPSED:
-            try:
-                note = self._clock.error_note
-            except StampError as error:
-                raise BrokenContractError(str(error), offset=self._offset) from None
+            note = self._clock.error_note
             speed = round(batch / (self._clock.seconds / self._measured), PUBLISHED_DECIMALS)
             return Estimate(speed, self._measured, note)
         if rule is Rule.MEAN_DURATION:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.clock import Clock, StampError
+from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import Timing
 from pytest_dlperf.logs.reader import records
@@ -91,13 +91,13 @@ class _Stamps(_Values):
         del gap
         if self._first == 0:
             self._first = step
-            self._read(text, offset)
+            self._clock.read(text, offset)
         elif not self._sort:
-            self._read(text, offset)
+            self._clock.read(text, offset)
         elif text < self._last_text:
             # Midnight has passed, one of them is no stamp, or time runs backwards.
-            self._read(self._last_text, self._last_offset)
-            self._read(text, offset)
+            self._clock.read(self._last_text, self._last_offset)
+            self._clock.read(text, offset)
         self._last = step
         self._last_text = text
         self._last_offset = offset
@@ -106,12 +106,6 @@ class _Stamps(_Values):
         """Go on to a later step, whose stamp sorts behind all before."""
         self._last, self._last_text, self._last_offset = step, text, offset
 
-    def _read(self, text: bytes, offset: int) -> None:
-        try:
-            self._clock.read(text)
-        except StampError as error:
-            raise BrokenContractError(str(error), offset=offset) from None
-
     def estimate(self, rank: RankSteps) -> Estimate:
         records = rank.checked(self._first, self._last)
         steps = self._last - self._first
@@ -119,11 +113,8 @@ class _Stamps(_Values):
             raise self._span.only_one(records.first)
         check_epochs(rank.turned_inside, rank.gaps.interval)
         if self._sort:
-            self._read(self._last_text, self._last_offset)
-        try:
-            note = self._clock.error_note
-        except StampError as error:
-            raise BrokenContractError(str(error), offset=self._last_offset) from None
+            self._clock.read(self._last_text, self._last_offset)
+        note = self._clock.error_note
         return Estimate(self._case.global_batch * steps / self._clock.seconds, steps, note)
 
 
