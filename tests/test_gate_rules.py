@@ -11,7 +11,7 @@ from gate_values import EVEN, METRIC, TIME, accepted, judge, measured, mirrored,
 from pytest_dlperf.gate.rules import RepeatsByRule, Terms, repeats_for, rule_for, rule_maker
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import RuleName
+from pytest_dlperf.model.metric import RuleName, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,7 +185,7 @@ def test_a_made_rule_stays_of_its_kind_with_other_sessions() -> None:
 
 # --------------------------------------------------------------------------- several metrics
 
-MEMORY = replace(TIME, name="peak_memory", unit="MB")
+MEMORY = replace(TIME, name="peak_memory", unit="MB", source=Source.LOG)
 USUAL = Terms(tolerance_percent=5.0, default_repeats=5)
 
 
@@ -243,6 +243,11 @@ def test_it_takes_three_runs_that_are_alike_to_say_that_runs_do_not_differ(
 def test_sessions_without_noise_may_differ_from_each_other() -> None:
     for sessions in ([[1000.0] * 3, [1010.0] * 3], [[1000.0]] * 3):
         assert rule_for(MEMORY, accepted(*sessions, metric=MEMORY), USUAL).at_most == 1
+
+
+def test_times_that_agree_by_chance_are_no_metric_without_noise() -> None:
+    time = accepted([1.5] * 5, metric=TIME)
+    assert rule_for(TIME, time, USUAL).at_most == USUAL.default_repeats
 
 
 def test_a_metric_names_its_rule_unless_the_user_does() -> None:

@@ -21,7 +21,7 @@ from pytest_dlperf.model.measurement import (
     FixedRepeats,
     RunStatus,
 )
-from pytest_dlperf.model.metric import RuleName
+from pytest_dlperf.model.metric import RuleName, Source
 from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def rule_for(
             repeats=terms.repeats,
             available=available,
         )
-    is_quiet = is_noise_free(sessions)
+    is_quiet = _is_quiet(metric, sessions)
     repeats = 1 if is_quiet else terms.default_repeats or USUAL_REPEATS
     return ToleranceRule(
         better=baseline.better,
@@ -239,7 +239,12 @@ def _rule_name(metric: Metric, baseline: Baseline, terms: Terms) -> RuleName:
         and len(whole) >= MIN_BASELINE_SESSIONS
         and terms.tolerance_of(baseline) <= MAX_TOLERANCE_PERCENT
         and (terms.repeats is None or terms.repeats >= FIRST_LOOK)
-        and not is_noise_free(sessions)
+        and not _is_quiet(metric, sessions)
     ):
         return RuleName.SEQUENTIAL
     return RuleName.TOLERANCE
+
+
+def _is_quiet(metric: Metric, sessions: Sequence[Sequence[float]]) -> bool:
+    """Tell whether a metric does not differ from run to run: times that agree do so by chance."""
+    return metric.source is Source.LOG and is_noise_free(sessions)
