@@ -42,7 +42,8 @@ class LogState(Enum):
 
     GROWING = "more steps are needed"
     COMPLETE = "every rank has shown what the estimate needs"
-    """No later step can change the number. It may be that there is none."""
+    """No later step can change the throughput. It may be that there is none. A declared metric may
+    still lack its number (``LogReading.lacking``)."""
     BROKEN = "the log breaks its contract"
     """Nothing that follows can mend it."""
 
@@ -51,8 +52,8 @@ class LogState(Enum):
 class LogReading:
     """Reads a log that may still be growing, as far as it has come, and measures its run.
 
-    Whatever the log holds, the answer is a run: ok with its throughput, or invalid with a reason.
-    ``steps`` of an ok run are those that the number rests on (for ``published``, lines or
+    Whatever the log holds, the answer is a run: ok with its metrics, or invalid with a reason.
+    ``steps`` of an ok run are those that its throughput rests on (for ``published``, lines or
     iterations, as its definition counts); of an invalid one, those that were found.
 
     ``advance`` reads what is new, as often as one likes and wherever the log happens to end.
