@@ -17,7 +17,6 @@ import pytest
 from pytest_dlperf.config.option_checks import check_places
 from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import SPEEDUP
 from pytest_dlperf.plugin.cases import (
     MEASURING,
     SUITE,
@@ -238,7 +237,7 @@ class DlperfSession:
         cases = []
         for case, metric in tests_of(session.items):
             cases.append(case)
-            if metric == SPEEDUP and case.reference is not None:
+            if launching.suite.metric(case, metric).ratio_of and case.reference is not None:
                 cases.append(case.reference)
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:

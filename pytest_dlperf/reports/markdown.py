@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.records import CaseResult
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
@@ -390,8 +390,7 @@ def _verdicts_of(result: CaseResult) -> dict[str, str]:
     """Say the verdict on each judged metric; what was only measured for others has none."""
     words, status = metric_words(result), status_of(result)
     if not words:
-        over = SPEEDUP_METRIC.ratio_of or ""
-        return {over: _emphasized(status.value, status)}
+        return {next(iter(result.metrics()), ""): _emphasized(status.value, status)}
     if status in (CaseStatus.LOST, CaseStatus.NOT_MEASURED):
         words = dict.fromkeys(words, (status.value, status))
     return {name: _emphasized(*pair) for name, pair in words.items()}
