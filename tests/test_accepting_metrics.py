@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 CREATE, UPDATE, EXTEND = (f"--dlperf-{word}-baselines" for word in ("create", "update", "extend"))
 METRICS = """\
   peak_memory: {record: 'max allocated: (?P<value>[0-9.]+) MB', over: run, unit: MB, better: lower}
-  loss: {record: 'loss=(?P<value>[0-9.]+)'}
+  loss: {record: 'loss=(?P<value>[0-9.na]+)'}
 """
 JUDGED = ["throughput", "speedup", "peak_memory"]
 
@@ -130,7 +130,7 @@ def test_what_one_metric_lost_keeps_the_others_of_its_runs_from_being_accepted(
 
 
 def test_a_metric_that_is_declared_later_joins_the_entries(suite: Suite, nights: Nights) -> None:
-    nights.declare("  loss: {record: 'loss=(?P<value>[0-9.]+)'}\n")
+    nights.declare("  loss: {record: 'loss=(?P<value>[0-9.na]+)'}\n")
     first = nights.usual("first", printed=memory(1000))
     suite.run(*first, CREATE)
     before = accepted(nights)

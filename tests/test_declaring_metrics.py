@@ -25,7 +25,7 @@ metrics: {%s}
 cases:
   - {precision: bf16, global_batch: 8, sequence_length: 128, topologies: [1n1g], %s}
 """
-RECORD = "record: 'allocated (?P<value>[0-9.]+)'"
+RECORD = "record: 'allocated (?P<value>[^ ]+)'"
 
 
 def declared(path: Path, metrics: str, case: str = "") -> System:
@@ -102,6 +102,7 @@ def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path: Path) -> N
         (f"peak: {{{RECORD}, sanity: falls, rule: tolerance}}", "peak", "'better'"),
         (f"peak: {{{RECORD}, judged: false, tolerance_percent: 3}}", "peak", "'better'"),
         (f"peak: {{{RECORD}, better: less}}", "peak.better", "higher, lower"),
+        ("peak: {record: 'used (?P<value>[0-9.]+)', sanity: finite}", "peak", "takes no NaN"),
         (f"peak: {{{RECORD}, sanity: rises}}", "peak.sanity", "finite, falls"),
         (f"peak: {{{RECORD}, better: lower, unit: MB, printed_in: s}}", "peak", "'s' is worth"),
         ("peak: {better: lower}", "peak", "'record' is missing"),

@@ -248,7 +248,7 @@ def test_a_builtin_format_shows_metrics_as_well(tmp_path: Path) -> None:
         for step in range(1, 9)
         for rank in (1, 0)
     )
-    declared = metric("loss", r" loss=(?P<value>[0-9.]+)", sanity=Sanity(falls=True))
+    declared = metric("loss", r" loss=(?P<value>[-.0-9a-z]+)", sanity=Sanity(falls=True))
     run = read(tmp_path, log, declared, log_format=BUILTIN_FORMATS["dlperf"], case=case("1n2g"))
     assert run.metrics["loss"] == 5
 
@@ -410,7 +410,7 @@ def test_a_fall_goes_by_steps_and_not_by_the_order_of_ranks(tmp_path: Path) -> N
         for rank in (0, 1)
         for step in range(1, 9)
     )
-    declared = metric("loss", r" loss=(?P<value>[0-9.]+)", sanity=Sanity(falls=True))
+    declared = metric("loss", r" loss=(?P<value>[-.0-9a-z]+)", sanity=Sanity(falls=True))
     run = read(tmp_path, log, declared, log_format=BUILTIN_FORMATS["dlperf"], case=case("1n2g"))
     assert run.status is RunStatus.OK, run.reason
 
@@ -435,7 +435,7 @@ def test_a_check_without_numbers_makes_the_run_invalid(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_compared_and_checked_may_be_missing(tmp_path: Path) -> None:
-    both = memory(sanity=Sanity(below=100))
+    both = memory(r"allocated: (?P<value>[^ ]+)", sanity=Sanity(below=100))
     assert "no match" in why_missing(tmp_path, steps(), both)
 
 
@@ -458,6 +458,29 @@ def test_a_number_that_cannot_be_judged_is_told(tmp_path: Path, text: str, said:
     assert said in reason
     if text != "0":
         assert re.search(r"\(line 6\)$", reason)
+
+
+@pytest.mark.parametrize("lines", [{3, 4, 5, 6, 7, 8}, {7}])
+def test_an_expression_that_ends_before_an_exponent_is_told(
+    tmp_path: Path, lines: set[int]
+) -> None:
+    """The number before it is another one, and may be the better."""
+    log = [
+        f"{text[:-1]} allocated: {'1.5e+03' if step in lines else 1500} lr: 3e-04\n"
+        for step, text in enumerate(steps(), 1)
+    ]
+    cut = why_missing(tmp_path, log, memory(r"allocated: (?P<value>[0-9.]+)"))
+    assert "'1.5e+03' has an exponent" in cut
+    assert number(tmp_path, log, memory(r"allocated: (?P<value>[0-9.e+]+)")) == 1500
+
+
+@pytest.mark.parametrize("group", ["[0-9.]+", "[-+.0-9eE]+", r"\d+(?:\.\d+)?"])
+def test_an_expression_that_overlooks_nan_checks_nothing(group: str) -> None:
+    record = f"lm loss: (?P<value>{group}) "
+    with pytest.raises(ValueError, match="NaN"):
+        metric("loss", record, sanity=Sanity(falls=True))
+    metric("loss", record, sanity=Sanity(finite=False, falls=True))
+    metric("loss", f"lm loss: (?P<value>{group}|nan) ", sanity=Sanity())
 
 
 def test_an_expression_that_ends_before_a_comma_is_told(tmp_path: Path) -> None:
@@ -620,11 +643,11 @@ def test_no_match_lacks_that_text(expression: str) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        r"lm loss: (?P<value>[0-9.]+)",
+        r"lm loss: (?P<value>[0-9.na]+)",
         r"lm loss:\s(?P<value>[^ ]+)",
-        r"iteration +(?P<step>[0-9]+)/.*lm loss: (?P<value>[0-9.]+)",
+        r"iteration +(?P<step>[0-9]+)/.*lm loss: (?P<value>[0-9.na]+)",
         r"iteration +(?P<step>[0-9]+)/.*lm loss: (?P<value>[^ ]+)",
-        r"lm loss: (?P<value>[0-9.]+)(?P<unit>)",
+        r"lm loss: (?P<value>[0-9.na]+)(?P<unit>)",
     ],
 )
 def test_however_many_lines_are_read_at_once(tmp_path: Path, record: str) -> None:

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.expressions import compiled, literal_of, stays_in_line
+from pytest_dlperf.logs.expressions import compiled, literal_of, may_be, stays_in_line
 from pytest_dlperf.logs.units import worth
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ def declared_metric(
         raise ValueError(
             f"{record!r} has no group 'value'; write (?P<value>[-+.0-9eE]+) where the number stands"
         )
+    if metric.sanity is not None and metric.sanity.finite and not _shows_nan(record):
+        raise ValueError(
+            f"the group 'value' of {record!r} takes no NaN, which would be overlooked; write "
+            "(?P<value>[-+.0-9A-Za-z]+), or 'sanity: {finite: false}' if NaN is no mistake"
+        )
     if printed_in is None:
         printed_in = metric.unit
     worth(printed_in, metric.unit)
@@ -114,3 +119,8 @@ def declared_metric(
         node=node,
         over=over,
     )
+
+
+def _shows_nan(record: str) -> bool:
+    """Say whether numbers that are none are found as trainers print them."""
+    return any(may_be(record, "value", text) for text in (b"nan", b"NaN", b"NAN"))

@@ -74,6 +74,17 @@ def literal_of(expression: str) -> bytes:
     return max(runs, key=len).encode()
 
 
+def may_be(expression: str, group: str, text: bytes) -> bool:
+    """Say whether a named group can take a text, as far as it is seen without those around it."""
+    begin = expression.find(f"(?P<{group}>")
+    end = _after_group(expression, begin + 1)
+    try:
+        alone = re.compile(expression[begin:end].encode())
+    except re.error:
+        return True
+    return alone.fullmatch(text) is not None
+
+
 def stays_in_line(expression: str) -> bool:
     """Say whether no match can hold a line's end, as far as it is easily seen."""
     return _LINE_BOUND.fullmatch(expression) is not None

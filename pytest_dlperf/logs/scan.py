@@ -28,6 +28,9 @@ _UNKNOWN: Final = -2
 _NONE: Final = -1
 _LONGEST_STEP: Final = 15
 _THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
+_EXPONENT: Final = re.compile(rb"[eE][-+]?[0-9]+(?![0-9A-Za-z])")
+_EXPONENTS: Final = (b"e+", b"e-", b"E+", b"E-")
+"""How they are printed."""
 
 
 class Numbers:
@@ -127,8 +130,12 @@ class Numbers:
             values = array("d", map(float, texts))
         except ValueError:
             return None
+        is_cut = any(
+            any(map(contains, lines.texts, [text + mark for text in texts]))
+            for mark in lines.exponents
+        )
         # So many numbers as lines may still be two on one of them.
-        if not (math.isfinite(sum(values)) and all(map(contains, lines.texts, texts))):
+        if is_cut or not (math.isfinite(sum(values)) and all(map(contains, lines.texts, texts))):
             return None
         worth = self.declared.worth(None)
         return values if worth == 1 else array("d", [worth * value for value in values])
@@ -148,6 +155,14 @@ class Numbers:
             self._refuse(
                 f"{_shown(whole)} has a comma, before which the expression ends; print numbers "
                 "without commas",
+                offset + match.start(),
+            )
+            return
+        if exponent := _EXPONENT.match(line, at):
+            whole = text + exponent[0]
+            self._refuse(
+                f"{_shown(whole)} has an exponent, before which the expression ends; take it into "
+                "the group 'value'",
                 offset + match.start(),
             )
             return
@@ -261,6 +276,11 @@ class _Lines:
     def may_have_commas(self) -> bool:
         """Whether a number may hold a comma, before which an expression could end."""
         return b"," in self.joined and _THOUSANDS.search(self.joined) is not None
+
+    @cached_property
+    def exponents(self) -> list[bytes]:
+        """The begins of exponents that stand anywhere, before which an expression could end."""
+        return [mark for mark in _EXPONENTS if mark in self.joined]
 
 
 class _Record(NamedTuple):

@@ -87,7 +87,7 @@ def case_table(
         shown.remove("unit")
     lines, kept = _fitting(rows, shown, width)
     legend = []
-    if "unit" not in kept:
+    if "unit" not in kept and any(unit for of_metric in units.values() for unit in of_metric):
         told = (f"{metric} in {' or '.join(of_metric)}" for metric, of_metric in units.items())
         legend.append(", ".join(told))
     legend += [_LEGEND] * ("sees" in kept)
