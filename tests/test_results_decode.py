@@ -364,7 +364,7 @@ def test_the_values_are_those_of_the_session(tmp_path: Path) -> None:
     assert judgement.interval_percent == (-0.5, 0.7)
     assert "speedup" not in eight.judgements
     assert bert.measurement is None
-    assert bert.verdict("throughput") is Verdict.SKIPPED
+    assert bert.judgements["throughput"].verdict is Verdict.SKIPPED
     assert bert.judgements["throughput"].reason == "no logs"
 
 

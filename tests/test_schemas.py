@@ -23,7 +23,7 @@ from pytest_dlperf.baselines.reading import BASELINES, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_KEYS, Cluster, find_cluster
 from pytest_dlperf.config.launch_spec import LAUNCH
 from pytest_dlperf.config.systems import system_shape
-from pytest_dlperf.files.shapes import Record, schema_text
+from pytest_dlperf.files.shapes import Record
 from pytest_dlperf.files.yamlfile import Problem, YamlError, load
 
 if TYPE_CHECKING:
@@ -36,6 +36,19 @@ CLUSTER = Record(partial(Cluster, name="mine", directory=Path("mine")), *CLUSTER
 # Without names of formats: plugins add some.
 SYSTEM = system_shape({}, LAUNCH)
 SHAPES: dict[str, Record[Any]] = {"baselines": BASELINES, "cluster": CLUSTER, "system": SYSTEM}
+
+
+def schema_text(shape: Record[Any], *, title: str, description: str) -> str:
+    """Write the JSON Schema of a file whose root has this shape."""
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "description": description,
+        **shape.json_schema(),
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
 TEXTS = {
     "baselines": schema_text(
         BASELINES,

@@ -37,11 +37,11 @@ class Flops:
     @property
     def names(self) -> tuple[str, ...]:
         """The keys that say it."""
-        return tuple(one.name for one in fields(self) if getattr(self, one.name) is not None)
+        return tuple(one.name for one in fields(Flops) if getattr(self, one.name) is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Flops):
     """One entry of ``cases``; ``CASES`` says what each value is.
 
     ``reference`` is empty where speedups are taken over none.
@@ -56,8 +56,6 @@ class Entry:
     sequence_length: int | None = None
     parallel: Layout | None = None
     reference: tuple[Topology, ...] = (SINGLE_DEVICE,)
-    flops_per_token: float | None = None
-    flops_per_sample: float | None = None
 
     @property
     def batches(self) -> dict[str, int]:
@@ -116,6 +114,9 @@ def name_shape(axis: str, allowed: str = "a name such as 'resnet50'") -> Shape[s
     return Text(allowed).parsed(partial(check_name, axis), pattern=f"^{NAME_PATTERN}$")
 
 
+PRECISION: Final = Text("a precision such as fp32").parsed(
+    check_precision, pattern=f"^{PRECISION_PATTERN}$"
+)
 _FLOPS: Final = Number(unit="floating-point operations")
 FLOPS_KEYS: Final = (
     Key("flops_per_token", _FLOPS, "What training on one token takes, forward and backward."),
@@ -128,9 +129,7 @@ CASES: Final = ListOf(
         Entry,
         Key(
             "precision",
-            Text("a precision such as fp32").parsed(
-                check_precision, pattern=f"^{PRECISION_PATTERN}$"
-            ),
+            PRECISION,
             "Precision of the training, as in fp32.",
             required=True,
         ),
@@ -199,8 +198,7 @@ def named_cases(  # noqa: PLR0913 - a system says so much about its cases; all b
     first: dict[str, str] = {}
     cases: list[Case] = []
     for index, entry in enumerate(entries):
-        own = Flops(flops_per_token=entry.flops_per_token, flops_per_sample=entry.flops_per_sample)
-        needed = own if own.names else flops
+        needed = entry if entry.names else flops
         problem = _token_problem(entry, unit, needed)
         if problem:
             place.at(f"[{index}]").fault(problem)

@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from pytest_dlperf.config.cases import PRECISION
 from pytest_dlperf.files.shapes import ByKind, Key, ListOf, Record, Scalar, Shape, Text
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.model.case import PRECISION_PATTERN, check_precision
 from pytest_dlperf.model.work import WAYS
 
 if TYPE_CHECKING:
@@ -96,10 +96,7 @@ def _one_or_more(item: Shape[T], many: str) -> Shape[tuple[T, ...]]:
     return ByKind(scalar=item.parsed(lambda one: (one,)), sequence=ListOf(item, many))
 
 
-_PRECISIONS = _one_or_more(
-    Text("a precision such as fp32").parsed(check_precision, pattern=f"^{PRECISION_PATTERN}$"),
-    "a name or a list of names",
-)
+_PRECISIONS = _one_or_more(PRECISION, "a name or a list of names")
 _OPTIONS = _one_or_more(Text("an option such as xla"), "a name or a list of names")
 _COUNTED = _one_or_more(
     Scalar("a count such as 2, or 2+ for at least so many").parsed(

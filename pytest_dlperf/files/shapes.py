@@ -6,7 +6,6 @@ JSON Schema, so that editors say of a file what the reader says of it.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -422,14 +421,3 @@ class ByKind(Shape[T]):
 
     def _schema(self) -> dict[str, Any]:
         return {"anyOf": [shape.json_schema() for shape in self._shapes.values() if shape]}
-
-
-def schema_text(shape: Shape[Any], *, title: str, description: str) -> str:
-    """Write the JSON Schema of a file whose root has this shape."""
-    whole = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": title,
-        "description": description,
-        **shape.json_schema(),
-    }
-    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"

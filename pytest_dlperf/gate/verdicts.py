@@ -64,12 +64,12 @@ class Question:
     case: End
     terms: Terms
     reference: End | None = None
-    of_terms: Terms | None = None
-    """Those of what a ratio is over, where they are not its own."""
+    base_terms: Terms | None = None
+    """Those of what a ratio is taken of."""
 
     @property
-    def of(self) -> Metric:
-        """The metric of each run that is looked at: what a ratio is over, or the metric itself."""
+    def base(self) -> Metric:
+        """The metric of single runs that it rests on: what a ratio is taken of, or itself."""
         over = self.metric.ratio_of
         return self.metric if over is None else self.case.measurement.metric(over)
 
@@ -112,8 +112,8 @@ class Question:
         if self.reference is None:
             return None
         # By the rule that its baseline allows, whichever the user forces.
-        terms = replace(self.of_terms or self.terms, forced=None, repeats=None)
-        return Question(self.of, self.reference, terms).alone
+        terms = replace(self.base_terms or self.terms, forced=None, repeats=None)
+        return Question(self.base, self.reference, terms).alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def settle(
         judgement = confirm(
             judgement,
             control,
-            [end.baselines.get(question.of.name) for end in question.ends],
+            [end.baselines.get(question.base.name) for end in question.ends],
             min_loss_percent=question.min_loss_percent,
             alone=decide(question.alone),
         )
@@ -170,21 +170,21 @@ def decide(question: Question) -> Judgement:
     One broken run is enough for the verdict of a case; for a ratio, on either end. What has no
     direction is held against nothing: sound runs pass.
     """
-    metric, of, baseline = question.metric, question.of, question.baseline
+    metric, base, baseline = question.metric, question.base, question.baseline
     for end in question.ends:
-        unsound = _judge_unsound_runs(end.measurement, of, metric)
+        unsound = _judge_unsound_runs(end.measurement, base, metric)
         if unsound is not None:
             return unsound
     measured = question.measured
     if metric.better is None:
         notes = ("checked in each run, and held against nothing",)
         return Judgement(metric=metric, verdict=Verdict.PASS, measured=measured, notes=notes)
-    compared = [(question.case, metric), *((end, of) for end in question.ends)]
+    compared = [(question.case, metric), *((end, base) for end in question.ends)]
     problem = next(filter(None, (end.why_incomparable(about) for end, about in compared)), None)
     if problem is None and baseline is not None and question.reference is not None:
         problem = baseline.why_other_ratio(question.reference.measurement.case_id)
-    if problem is None and baseline is not None and of.name not in question.case.baselines:
-        problem = f"{baseline.place} has no {of.name}, by which its {metric.name} is judged"
+    if problem is None and baseline is not None and base.name not in question.case.baselines:
+        problem = f"{baseline.place} has no {base.name}, by which its {metric.name} is judged"
     if baseline is None or problem is not None or measured is None:
         return Judgement(
             metric=metric,
@@ -216,15 +216,15 @@ def _decide_ratio(
     question: Question, reference: End, measured: float, baseline: Baseline
 ) -> tuple[Decision, tuple[str, ...]]:
     """Decide about a ratio, and tell the numbers of both ends."""
-    of = question.of
+    base = question.base
     # Without a baseline of its own, the reference has the one that the accepted ratio implies.
-    implied = question.case.baselines[of.name].accepted / baseline.accepted
+    implied = question.case.baselines[base.name].accepted / baseline.accepted
     case, over = (
         RatioEnd.of(
             end.measurement,
-            end.measurement.samples(of.name),
-            end.baselines.get(of.name),
-            question.of_terms or question.terms,
+            end.measurement.samples(base.name),
+            end.baselines.get(base.name),
+            question.base_terms or question.terms,
             implied=implied,
         )
         for end in (question.case, reference)
@@ -247,7 +247,7 @@ def accept(
     if not _is_asked_for(judgement, question, asked):
         return judgement
     tolerance_percent = question.tolerance_percent
-    runs = question.case.measurement.samples(question.of.name).values
+    runs = question.case.measurement.samples(question.base.name).values
     problem = scatter_problem(runs, tolerance_percent=tolerance_percent)
     if reference in (*_WORSE, Verdict.INCONCLUSIVE):
         problem = f"its reference is {reference.value}"
@@ -303,7 +303,7 @@ def expected_false_alarms(judgements: Iterable[Judgement]) -> ExpectedAlarms:
     )
 
 
-def _judge_unsound_runs(measurement: Measurement, of: Metric, metric: Metric) -> Judgement | None:
+def _judge_unsound_runs(measurement: Measurement, base: Metric, metric: Metric) -> Judgement | None:
     """Judge by the worst broken run: the others are shown, but a case is measured whole or not.
 
     A whole run that lacks what is asked for is invalid for this metric alone.
@@ -314,7 +314,7 @@ def _judge_unsound_runs(measurement: Measurement, of: Metric, metric: Metric) ->
             run = broken[status]
             reason = f"{measurement.case_id}, run {run.run}: {run.reason}"
             return Judgement(metric=metric, verdict=Verdict(status.value), reason=reason)
-    problem = _why_not_measured(measurement, of)
+    problem = _why_not_measured(measurement, base)
     if problem is None:
         return None
     reason = f"{measurement.case_id}{problem}"

@@ -128,11 +128,6 @@ class CaseResult:
         ideal = self.case.ideal_speedup
         return None if speedup is None or ideal is None else 100 * speedup / ideal
 
-    def verdict(self, metric: str) -> Verdict | None:
-        """Return the verdict on a metric; ``None`` where no test of it has finished."""
-        judgement = self.judgements.get(metric)
-        return judgement.verdict if judgement else None
-
     def metrics(self) -> Mapping[str, MetricResult]:
         """Tell what is known of each metric, by name: measured, judged or accepted.
 
@@ -149,10 +144,6 @@ class CaseResult:
                 known[SPEEDUP_METRIC.name] = SPEEDUP_METRIC
         known |= {judgement.metric.name: judgement.metric for judgement in self.judgements.values()}
         return {name: self._metric(metric) for name, metric in known.items()}
-
-    def metric(self, name: str) -> MetricResult | None:
-        """Return what is known of one metric; ``None`` for nothing."""
-        return self.metrics().get(name)
 
     def _metric(self, metric: Metric) -> MetricResult:
         name = metric.name

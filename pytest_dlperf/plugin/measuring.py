@@ -131,7 +131,7 @@ class Measuring:
             raise ValueError(f"{measurement.case_id} was not measured in this session")
         if measurement.case_id != case.id:
             raise ValueError(f"a test of {case.id} cannot judge {measurement.case_id}")
-        suite, end, of_terms = self.suite, None, None
+        suite, end, base_terms = self.suite, None, None
         metric = suite.metric(case, metric_name)
         if (metric.ratio_of is None) is not (reference is None):
             needs = "is judged by itself" if metric.ratio_of is None else "needs a reference"
@@ -145,9 +145,9 @@ class Measuring:
                 )
             end = End(reference, suite.baselines(over))
         if metric.ratio_of is not None:
-            of_terms = suite.terms(case, suite.metric(case, metric.ratio_of))
+            base_terms = suite.terms(case, suite.metric(case, metric.ratio_of))
         own = End(measurement, suite.baselines(case))
-        return Question(metric, own, suite.terms(case, metric), end, of_terms)
+        return Question(metric, own, suite.terms(case, metric), end, base_terms)
 
     def control_runs(self, question: Question) -> ControlRuns:
         """Run what is asked about and the accepted software, interleaved: with logs, nothing."""

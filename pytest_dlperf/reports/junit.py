@@ -8,6 +8,7 @@ from pytest_dlperf.model.records import CaseResult, merge
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import decisive, difference_percent
 from pytest_dlperf.reports.report import Report
+from pytest_dlperf.results.encode import metric_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,36 +71,23 @@ def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
     metric, measured, over = known.metric, result.measurement, result.reference
     if metric.ratio_of is not None:
         base = over.samples(metric.ratio_of).median if over is not None else None
-        runs: dict[str, Any] = {
-            "efficiency_percent": known.efficiency_percent,
-            "reference_median": base,
-        }
+        runs: dict[str, Any] = {"reference_median": base}
     else:
         runs = {"values": _values(measured, metric.name)}
-    return {
-        "unit": metric.unit,
-        "better": metric.better.value if metric.better else None,
-        "median": known.median,
-        "mean": known.mean,
-        "spread": known.spread,
-        **runs,
-        "accepted": known.accepted.number if known.accepted else None,
-        **(_of_judgement(known.judgement) if known.judgement else {}),
-    }
+    more = _of_judgement(known.judgement) if known.judgement else {}
+    return {**metric_entry(known), "spread": known.spread, **runs, **more}
 
 
 def _of_judgement(judgement: Judgement) -> dict[str, Any]:
+    """Give what programs are told of a judgement beside ``metric_entry``."""
     return {
-        "reference": judgement.reference,
         "median_difference_percent": difference_percent(judgement),
-        "difference_percent": judgement.difference_percent,
         "loss_percent": judgement.loss_percent,
         "interval_percent": judgement.interval_percent,
         "tolerance_percent": judgement.tolerance_percent,
         "min_detectable_percent": judgement.min_detectable_percent,
         "false_alarm": judgement.false_alarm,
         "rule": judgement.rule.value if judgement.rule else None,
-        "verdict": judgement.verdict.value,
         "recorded": "yes" if judgement.recorded else None,
         "reason": numbers.in_short(judgement.reason) if judgement.reason else None,
         "notes": "; ".join(map(numbers.in_short, judgement.notes)),

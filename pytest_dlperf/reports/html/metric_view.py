@@ -98,7 +98,7 @@ def metric_views(
             gain_percent=better.sign * difference if better and difference is not None else None,
             sees=numbers.detectable_loss(judged.min_detectable_percent if judged else None),
             reason=AS_BEFORE if reason and reason == before else reason,
-            facts=tuple(_facts(known, result)),
+            facts=tuple(_facts(known)),
             notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
             chart=runs_chart(result, known),
             history=history_chart(past, name=f"{name}m{number}", max_points=max_points)
@@ -119,13 +119,13 @@ def _terms(metric: Metric) -> str:
     return "; ".join(terms) or "recorded"
 
 
-def _facts(known: MetricResult, result: CaseResult) -> Iterator[tuple[str, str]]:
+def _facts(known: MetricResult) -> Iterator[tuple[str, str]]:
     judgement, unit = known.judgement, known.metric.unit
     if known.mean is not None:
         yield "mean", numbers.amount(known.mean, unit)
         yield "spread of the runs", numbers.spread(known.spread)
-    if known.metric.ratio_of is not None and known.median is not None:
-        yield "of the ideal", numbers.percent(result.efficiency_percent(known.median))
+    if known.efficiency_percent is not None:
+        yield "of the ideal", numbers.percent(known.efficiency_percent)
     if judgement is None:
         return
     agreed = accepted(judgement)
