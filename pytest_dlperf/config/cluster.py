@@ -21,7 +21,7 @@ from pytest_dlperf.files.shapes import (
 from pytest_dlperf.files.yamlfile import load, nearest
 from pytest_dlperf.model.case import PRECISION_PATTERN
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -75,21 +75,16 @@ FACTS: Final = MapOf(Scalar())
 
 MACHINE: Final = Record(
     dict[str, str],
-    Key(
-        "device",
-        Scalar(),
-        "Model of the accelerators, or of the processors where a system needs none, as nvidia-smi "
-        "prints it.",
+    *(
+        Key(name, Scalar(), f"{meaning[0].upper()}{meaning[1:]}.")
+        for name, meaning in MACHINE_FACTS.items()
     ),
-    Key("devices_per_node", Scalar(), "How many of them a node has."),
-    Key("interconnect", Scalar(), "What joins the devices of a node: nvlink, pcie."),
-    Key("network", Scalar(), "What joins the nodes: infiniband, ethernet."),
 )
 """What numbers were measured on, with the keys of ``Fingerprint.machine``."""
 
 MACHINE_HELP: Final = (
-    "What the numbers were measured on. It must match, as far as both sides know it, or nothing "
-    "is compared."
+    "What the numbers were measured on, the device as nvidia-smi prints it. It must match, as far "
+    "as both sides know it, or nothing is compared."
 )
 ESTIMATOR: Final = Key(
     "estimator",
