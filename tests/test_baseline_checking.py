@@ -16,6 +16,7 @@ from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.model import statistics
+from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.measurement import Estimator, Window
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
 
@@ -224,6 +225,19 @@ def test_a_judged_metric_without_numbers_is_listed(cluster: Cluster) -> None:
         f"{file}:1: 1 case has no peak_memory: paddle-resnet50-fp32-b128-1n1g "
         "(--dlperf-create-baselines records them)"
     )
+
+
+@pytest.mark.parametrize("reference", ["2n8g", "1n8g"])
+def test_a_speedup_over_another_topology_is_stale(cluster: Cluster, reference: str) -> None:
+    """Be it the case's own topology, over which it has no speedup any more."""
+    file = write(cluster, TEXT)
+    cases = tuple(replace(one, reference_topology=Topology.parse(reference)) for one in CASES)
+
+    findings = list(check_cluster(cluster, {SYSTEM: declared(cases)}))
+
+    [finding] = [one for one in findings if "stale" in one.message]
+    assert finding.place == f"{file}:20"
+    assert f"the speedup of {cases[1].id} is over 1n1g, that of the system over " in str(finding)
 
 
 def test_a_speedup_of_a_case_without_reference_is_stale(cluster: Cluster) -> None:

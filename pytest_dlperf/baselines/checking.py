@@ -97,11 +97,18 @@ def _coverage(
             yield Problem(place=place, message=message)
             continue
         for metric in system.metrics:
-            if metric.ratio_of and metric.name in entry and cases[key].reference is None:
-                message = f"stale: {cases[key].id} has no reference, and so no {metric.name}"
-                remedy = f"`pytest-dlperf baselines delete {cases[key].id} --metric {metric.name}`"
-                place = entry[metric.name].place
-                yield Problem(place=place, message=f"{message}; {remedy} takes it out")
+            stands = entry.get(metric.name)
+            over = cases[key].reference_topology
+            if metric.ratio_of is None or stands is None or str(over) == stands.reference:
+                continue
+            message = f"stale: {cases[key].id} has no reference, and so no {metric.name}"
+            if over is not None:
+                message = (
+                    f"stale: the {metric.name} of {cases[key].id} is over {stands.reference}, "
+                    f"that of the system over {over}"
+                )
+            remedy = f"`pytest-dlperf baselines delete {cases[key].id} --metric {metric.name}`"
+            yield Problem(place=stands.place, message=f"{message}; {remedy} takes it out")
     judged = [metric for metric in system.metrics if metric.is_judged and metric.better]
     missing = [case.id for key, case in cases.items() if key not in baselines]
     yield from _missing(file, missing, "baseline")
