@@ -13,6 +13,7 @@ from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
+    add_cases,
     chosen_cases,
     file_argument,
     path_argument,
@@ -68,13 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
-    showing.add_argument(
-        "cases",
-        nargs="*",
-        type=text_argument,
-        metavar="CASE",
-        help="cases to show: ids, in which * stands for anything (default: all)",
-    )
+    add_cases(showing, "show")
     showing.add_argument(
         "--cluster",
         type=text_argument,

@@ -18,6 +18,7 @@ from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
+    add_cases,
     add_folders,
     chosen_cases,
     integer_argument,
@@ -69,13 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "judges, without a control arm. A tolerance below what the noise allows is refused."
     )
     parser.epilog = PYTEST_ARGUMENTS
-    parser.add_argument(
-        "cases",
-        nargs="*",
-        type=text_argument,
-        metavar="CASE",
-        help="cases to qualify: ids, in which * stands for anything (default: all)",
-    )
+    add_cases(parser, "qualify")
     parser.add_argument(
         "--metric",
         type=text_argument,

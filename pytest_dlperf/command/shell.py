@@ -87,6 +87,17 @@ def integer_argument(minimum: int) -> Callable[[str], int]:
     return read
 
 
+def add_cases(parser: argparse.ArgumentParser, doing: str) -> None:
+    """Add the ids of cases, for ``chosen_cases``."""
+    parser.add_argument(
+        "cases",
+        nargs="*",
+        type=text_argument,
+        metavar="CASE",
+        help=f"cases to {doing}: ids, in which * stands for anything (default: all)",
+    )
+
+
 def chosen_cases(case_ids: Iterable[str], patterns: Sequence[str], nothing: str) -> set[str]:
     """Choose the ids that the patterns name; without any, all.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import AcceptedChange, Night, Series
-from pytest_dlperf.model.metric import THROUGHPUT, Better
+from pytest_dlperf.model.metric import Better
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +65,7 @@ def known_metrics(history: History) -> list[str]:
     ]
 
 
-def all_series(history: History, metric: str = THROUGHPUT) -> list[Series]:
+def all_series(history: History, metric: str) -> list[Series]:
     """List where a metric was measured, by cluster and system, small topologies first."""
     return [
         Series(

@@ -25,10 +25,9 @@ _FIRST: Final = "first number"
 
 def drift(known: Drift, percent: Callable[[float], str] = numbers.signed_percent) -> str:
     """Describe a slow change, behind a case's name; ``percent`` writes a difference."""
-    days = "1 day" if known.nights == 1 else f"{known.nights} days"
     return (
-        f"drifts {percent(known.percent_per_week)} a week since {known.since[:10]} ({days}), "
-        f"{percent(known.percent)} in all"
+        f"drifts {percent(known.percent_per_week)} a week since {known.since[:10]} "
+        f"({numbers.counted(known.nights, 'day')}), {percent(known.percent)} in all"
     )
 
 
@@ -60,5 +59,5 @@ def other_machine(known: OtherMachine) -> str:
     facts = ", ".join(f"{name} {was}, now {now}" for name, (was, now) in known.facts.items())
     first, last = known.first[:10], known.last[:10]
     dates = f"on {first}" if first == last else f"from {first} to {last}"
-    count = "1 session" if known.sessions == 1 else f"{known.sessions} sessions"
+    count = numbers.counted(known.sessions, "session")
     return f"{count} {dates} on another machine ({facts}): in no level, drift or noise"
