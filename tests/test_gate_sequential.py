@@ -498,7 +498,8 @@ def test_the_order_of_the_runs_changes_nothing() -> None:
 @pytest.mark.parametrize("accepted", [1000.0, 1022.0, 1060.0])
 def test_a_metric_that_is_better_the_lower_is_judged_alike(accepted: float) -> None:
     up = rule(accepted=accepted)
-    down = replace(up, metric=TIME.name, better=Better.LOWER, accepted=2000 - accepted)
+    mirror = replace(up.baseline, metric=TIME.name, better=Better.LOWER, accepted=2000 - accepted)
+    down = replace(up, baseline=mirror)
     for tenths in range(8805, 11205, 10):
         level = tenths / 10
         # What is allowed is a part of the accepted number, which here is another.

@@ -10,22 +10,19 @@ from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from pytest_dlperf.gate.noise import StandardError
+    from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.judgement import Decision
-    from pytest_dlperf.model.metric import Better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
     """How much worse than the accepted number tonight may be.
 
-    ``accepted`` was the ``metric`` at ``accepted_at``; ``sessions`` is how many were accepted last.
-    ``allowed`` is a part of the accepted number, ``error`` that of tonight's difference from it.
+    ``sessions`` is how many were accepted last. ``allowed`` is a part of the accepted number,
+    ``error`` that of tonight's difference from it.
     """
 
-    metric: str
-    better: Better
-    accepted: float
-    accepted_at: str | None
+    baseline: Baseline
     sessions: int
     allowed: float
     error: StandardError
@@ -37,24 +34,25 @@ class Drift:
 
     def is_seen(self, measured: float) -> bool:
         """Tell whether tonight is too much worse than the accepted number."""
-        return self.better.loss(measured, self.accepted) > self.allowed
+        return self.baseline.better.loss(measured, self.baseline.accepted) > self.allowed
 
     def describe(self, decision: Decision, measured: float) -> Decision:
         """Give the decision the numbers that drift rests on: those against the accepted number."""
-        difference = measured / self.accepted - 1
-        since = f" {self.accepted_at}" if self.accepted_at else ""
+        baseline = self.baseline
+        difference = measured / baseline.accepted - 1
+        since = f" {baseline.acceptance.at}" if baseline.acceptance else ""
         where = "below" if difference < 0 else "above"
         return replace(
             decision,
             verdict=Verdict.REGRESSED,
             difference_percent=100 * difference,
-            reference=self.accepted,
+            reference=baseline.accepted,
             tolerance_percent=100 * self.allowed,
-            min_detectable_percent=self.error.min_detectable_percent(self.allowed, self.better),
+            min_detectable_percent=self.error.min_detectable_percent(self.allowed, baseline.better),
             interval_percent=self.error.interval_percent(difference),
             reason=(
-                f"drift: the last {self.sessions} sessions pass, but the {self.metric} accepted"
-                f"{since}, {wording.number(self.accepted)}, does not: tonight lies "
+                f"drift: the last {self.sessions} sessions pass, but the {baseline.metric} "
+                f"accepted{since}, {wording.number(baseline.accepted)}, does not: tonight lies "
                 f"{100 * abs(difference):.1f} % {where} it, allowed are {100 * self.allowed:.1f} %"
             ),
         )

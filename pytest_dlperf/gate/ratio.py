@@ -128,12 +128,9 @@ def _sequential(
         rule.accepted_error(night.look, night, night.count)
         for rule, night in zip(rules, nights, strict=True)
     )
-    better, acceptance = held.baseline.better, held.baseline.acceptance
+    better = held.baseline.better
     drift = Drift(
-        metric=held.baseline.metric,
-        better=better,
-        accepted=held.baseline.accepted,
-        accepted_at=acceptance.at if acceptance else None,
+        baseline=held.baseline,
         sessions=rules[0].baseline_sessions,
         allowed=max(held.tolerance_percent / 100, least, errors * accepted_error.value),
         error=accepted_error,

@@ -16,8 +16,6 @@ from pytest_dlperf.gate.sequential import (
 from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, AcceptedSession
 from pytest_dlperf.model.measurement import (
-    PUBLISHED_DECIMALS,
-    Estimator,
     FixedRepeats,
     RunStatus,
 )
@@ -147,14 +145,10 @@ def rule_for(
     is_quiet = _is_quiet(metric, sessions)
     repeats = 1 if is_quiet else terms.default_repeats or USUAL_REPEATS
     return ToleranceRule(
-        better=baseline.better,
-        accepted=baseline.accepted,
-        accepted_runs=len(baseline.runs),
-        sessions=sessions,
+        baseline=baseline,
         tolerance_percent=tolerance_percent,
         at_most=terms.repeats or repeats,
         is_noise_free=is_quiet,
-        decimals=PUBLISHED_DECIMALS if baseline.estimator is Estimator.PUBLISHED else None,
     )
 
 

@@ -117,23 +117,19 @@ class Night:
 class SequentialRule:
     """Decides as soon as the runs say enough, by the noise of the last accepted sessions.
 
-    ``reference`` is where the ``baseline_runs`` of ``baseline_sessions`` sessions lie, ``accepted``
-    the accepted number, both in the unit of the runs; ``deviation`` is the relative one between
-    runs. ``min_loss_percent`` is the smallest loss that counts, ``tolerance_percent`` what the
-    accepted number allows: the median of ``accepted_runs``, accepted at ``accepted_at``. With
-    ``is_fixed`` exactly ``at_most`` runs are taken. ``fault`` is why the baseline decides
+    ``reference`` is where the ``baseline_runs`` of ``baseline_sessions`` sessions lie;
+    ``deviation`` is the relative one between runs. ``min_loss_percent`` is the smallest loss that
+    counts, ``tolerance_percent`` what the accepted number allows: the median of ``accepted_runs``.
+    With ``is_fixed`` exactly ``at_most`` runs are taken. ``fault`` is why the baseline decides
     nothing, with what would settle it.
     """
 
     name: ClassVar[RuleName] = RuleName.SEQUENTIAL
-    metric: str
-    better: Better
+    baseline: Baseline
     reference: float
     deviation: float
     baseline_runs: int
     baseline_sessions: int
-    accepted: float
-    accepted_at: str | None
     accepted_runs: int
     tolerance_percent: float
     min_loss_percent: float
@@ -161,14 +157,11 @@ class SequentialRule:
         deviation = noise(runs)
         wanted = LAST_LOOK if repeats is None else repeats
         return cls(
-            metric=baseline.metric,
-            better=baseline.better,
+            baseline=baseline,
             reference=location(runs, deviation),
             deviation=deviation,
             baseline_runs=len(runs),
             baseline_sessions=len(sessions),
-            accepted=baseline.accepted,
-            accepted_at=baseline.acceptance.at if baseline.acceptance else None,
             accepted_runs=len(baseline.runs) or USUAL_REPEATS,
             tolerance_percent=tolerance_percent,
             min_loss_percent=min_loss_percent,
@@ -176,6 +169,11 @@ class SequentialRule:
             is_fixed=repeats is not None,
             fault=_fault(runs, deviation),
         )
+
+    @property
+    def better(self) -> Better:
+        """In which direction the metric improves."""
+        return self.baseline.better
 
     def night(self, values: Sequence[float]) -> Night:
         """Look at tonight's runs beside the baseline."""
@@ -212,10 +210,7 @@ class SequentialRule:
         error = self.accepted_error(look, night, count)
         percent = max(self.tolerance_percent, self.min_loss_percent)
         return Drift(
-            metric=self.metric,
-            better=self.better,
-            accepted=self.accepted,
-            accepted_at=self.accepted_at,
+            baseline=self.baseline,
             sessions=self.baseline_sessions,
             allowed=max(percent / 100, look.errors * error.value),
             error=error,

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from pytest_dlperf.gate.noise import StandardError, are_alike, median_variance, pooled_noise
 from pytest_dlperf.model.judgement import Decision, Verdict
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 from pytest_dlperf.model.metric import Better, RuleName
 from pytest_dlperf.model.statistics import MANY_RUNS, median, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pytest_dlperf.model.baseline import Baseline
 
 USUAL_REPEATS: Final = 5
 """Runs of a session where nobody says how many there are."""
@@ -23,37 +26,35 @@ USUAL_REPEATS: Final = 5
 class ToleranceRule:
     """The median may be so many percent worse than the accepted number.
 
-    ``accepted`` is in the unit of the runs and the median of ``accepted_runs`` runs (0: nobody
-    knows of how many). ``sessions`` are the runs of the last accepted sessions, which tell the
-    noise; where they have none, ``is_noise_free``. ``decimals`` is what the estimator rounds
-    medians to.
+    The last accepted sessions tell the noise; where their runs have none, ``is_noise_free``.
     """
 
     name: ClassVar[RuleName] = RuleName.TOLERANCE
-    better: Better
-    accepted: float
-    accepted_runs: int
-    sessions: tuple[tuple[float, ...], ...]
+    baseline: Baseline
     tolerance_percent: float
     at_most: int
     is_noise_free: bool = False
-    decimals: int | None = None
+
+    @property
+    def better(self) -> Better:
+        """In which direction the metric improves."""
+        return self.baseline.better
 
     def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
         """Decide when all runs are there."""
         if not is_last and len(values) < self.at_most:
             return None
-        measured = median(values)
-        if self.decimals is not None:
-            measured = rounded(measured, self.decimals)
+        measured, baseline = median(values), self.baseline
+        if baseline.estimator is Estimator.PUBLISHED:
+            measured = rounded(measured, PUBLISHED_DECIMALS)
         # Tonight alone tells the noise of what had none.
-        sessions = () if self.is_noise_free else self.sessions
+        sessions = () if self.is_noise_free else baseline.rolling
         decision = compared(
             measured,
-            self.accepted,
-            self.better,
+            baseline.accepted,
+            baseline.better,
             tolerance_percent=self.tolerance_percent,
-            error=median_error(values, sessions, self.accepted_runs),
+            error=median_error(values, sessions, len(baseline.runs)),
         )
         return self._without_noise(decision, values) if self.is_noise_free else decision
 
@@ -75,7 +76,10 @@ class ToleranceRule:
 def median_error(
     values: Sequence[float], sessions: Sequence[Sequence[float]], accepted_runs: int
 ) -> StandardError | None:
-    """Give the error of tonight's median beside the accepted one; ``None`` with too few runs."""
+    """Give the error of tonight's median beside the accepted one; ``None`` with too few runs.
+
+    The accepted one is the median of ``accepted_runs`` runs; 0: nobody knows of how many.
+    """
     # A baseline with few runs does not tell their noise well enough; tonight's help.
     if sum(map(len, sessions)) < MANY_RUNS:
         sessions = (*sessions, values)
