@@ -212,6 +212,22 @@ def test_a_number_too_small_for_a_ratio_is_told(nights: Nights) -> None:
     assert "4.94066e-324" in memory["reason"]
 
 
+def test_a_utilisation_that_cannot_be_is_no_number(nights: Nights) -> None:
+    """The peak is that of a whole node in PFLOP/s: every number of it would be of another unit."""
+    nights.declare(SYSTEM.replace("metrics:\n", "flops_per_sample: 1.0e+12\nmetrics:\n  mfu: {}\n"))
+    (file,) = nights.suite.path.glob("**/local/cluster.yaml")
+    text = file.read_text(encoding="utf-8")
+    told = {}
+    for peak in (7.9, 7900):
+        file.write_text(f"{text}peak_tflops: {{bf16: {peak}}}\n", encoding="utf-8")
+        _, metrics = nights.judge(Night(), "--dlperf-metric", "mfu")
+        told[peak] = metrics[ONE]["mfu"]
+
+    assert (told[7.9]["verdict"], told[7.9]["median"]) == ("invalid", None)
+    assert "peak_tflops" in told[7.9]["reason"]
+    assert told[7900]["median"] == pytest.approx(5.05, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("old", "new"), [("better: lower", "better: higher"), ("unit: MB", "unit: pages")]
 )
@@ -293,6 +309,16 @@ def test_one_metric_is_selected_by_its_name(nights: Nights) -> None:
     result.assert_outcomes(passed=3, deselected=4)
     assert metrics[ONE]["throughput"]["median"] is not None
     assert metrics[ONE]["throughput"]["verdict"] is None
+
+
+def test_metrics_may_be_selected_one_by_one(nights: Nights) -> None:
+    """The last alone would leave a loss of the first unseen."""
+    result, metrics = nights.judge(
+        Night(seconds=0.02), "--dlperf-metric", "throughput", "--dlperf-metric", "peak_memory"
+    )
+
+    result.assert_outcomes(passed=2, failed=2, deselected=3)
+    assert metrics[ONE]["throughput"]["verdict"] == "regressed"
 
 
 def test_a_metric_without_a_test_is_told(nights: Nights) -> None:

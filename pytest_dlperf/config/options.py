@@ -192,12 +192,13 @@ class Settings:
         read=values.log_source,
         many=True,
     )
-    metrics: tuple[str, ...] | None = option(
+    metric_lists: tuple[tuple[str, ...], ...] = option(
         "metric",
         "NAME[,NAME]",
         "judge these metrics alone; with `--dlperf-update-baselines`, accept no others",
         read=values.metric_names,
         environment=True,
+        many=True,
     )
     repeats: int | None = option(
         "repeats",
@@ -291,6 +292,11 @@ class Settings:
     """Whether failures are told to GitHub Actions as annotations."""
     unknown_variables: tuple[str, ...]
     """Environment variables that look like options and are none, with what may be meant."""
+
+    @property
+    def metrics(self) -> frozenset[str] | None:
+        """The metrics that are judged; ``None`` for all."""
+        return frozenset().union(*self.metric_lists) if self.metric_lists else None
 
     @property
     def records_baselines(self) -> bool:

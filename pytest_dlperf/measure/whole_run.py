@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.builtin import FIRST_STEP_TIME, MFU, PER_DEVICE, mfu_percent
 from pytest_dlperf.logs.throughput import LogReading
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Run
     from pytest_dlperf.model.metric import Metric
+
+_ALL_PERCENT: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,14 @@ def with_derived(
     elif case.flops_per_sample is None:
         problems[MFU] = f"{system.file.name} has no flops_per_sample or flops_per_token of the case"
     else:
-        found[MFU] = mfu_percent(case, rate, system.unit, peak)
+        mfu = mfu_percent(case, rate, system.unit, peak)
+        if mfu <= _ALL_PERCENT:
+            found[MFU] = mfu
+        else:
+            problems[MFU] = (
+                f"it comes out as {mfu:.4g} %, which no device reaches: look at the flops of "
+                f"{system.file.name} and peak_tflops of cluster.yaml"
+            )
     first_step = first_step or FirstStep()
     if first_step.seconds is None:
         problems[FIRST_STEP_TIME] = first_step.problem

@@ -62,8 +62,8 @@ def load_suite(
 def _check_metrics(settings: Settings, systems: Mapping[str, System]) -> None:
     every = {metric.name: metric for system in systems.values() for metric in system.metrics}
     judged = {m.name for system in systems.values() for m in system.metrics if m.is_judged}
-    for name in settings.metrics or ():
-        given = f"{settings.places['metrics']} {name}"
+    for name in sorted(settings.metrics or ()):
+        given = f"{settings.places['metric_lists']} {name}"
         if name not in every:
             raise UsageError(
                 f"{given}: no system has such a metric; judged are {', '.join(sorted(judged))}"
