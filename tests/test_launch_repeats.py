@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from trainers import CASES, SYSTEM, TinySystem, measurer
 
+from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs, log_path
 from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, FixedRepeats, RunStatus
+from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
 from pytest_dlperf.reports.live import progress_line
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def from_logs(suite: Suite, nights: Path, repeats: Repeats) -> tuple[list[int], 
     """The runs that are read, and what became of them."""
     systems = load_systems([suite.path / "bench_tests/systems/own.yaml"], BUILTIN_FORMATS)
     index: LogIndex = index_logs(LogSource(SYSTEM, None, nights), log_name="mlp", cases=[CASE])
-    read = LogMeasurer(index, systems, Estimator.STEADY, repeats=lambda _: repeats).measure(CASE)
+    cluster = Cluster(name="mine", directory=suite.path)
+    read = LogMeasurer(index, systems, cluster, repeats=lambda _: repeats).measure(CASE)
     assert read.fingerprint is None
     return [run.run for run in read.runs], [run.status for run in read.runs]
 

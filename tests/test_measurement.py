@@ -71,6 +71,16 @@ def test_without_runs_there_are_no_numbers() -> None:
     assert measurement(100.0).ratio(SPEEDUP_METRIC, nothing) is None
 
 
+def test_over_what_is_rounded_to_nothing_there_is_no_speedup() -> None:
+    assert measurement(100.0).ratio(SPEEDUP_METRIC, measurement(0.004)) is None
+
+
+def test_numbers_of_any_size_have_a_mean_and_a_spread() -> None:
+    samples = measurement(1.5e308, 1.7e308, 1.6e308, estimator=Estimator.STEADY).samples(THROUGHPUT)
+    assert samples.mean == pytest.approx(1.6e308)
+    assert samples.spread == pytest.approx(0.0625)
+
+
 def test_one_run_has_no_spread() -> None:
     assert measurement(100.0).samples(THROUGHPUT).spread is None
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import yaml  # noqa: F401 - pytester unloads what a test has imported, and its C part loads once only
 
 from pytest_dlperf.config.assignments import Assignment
+from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.measure.by_launching import LaunchMeasurer
-from pytest_dlperf.model.measurement import Estimator, FixedRepeats
+from pytest_dlperf.model.measurement import FixedRepeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -201,13 +202,12 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
     return LaunchMeasurer(
         fleet,
         systems,
-        Estimator.STEADY,
+        Cluster(name="mine", directory=suite.path, peak_tflops=peak_tflops),
         assignments=(assignments,),
         session_dir=suite.path / "night",
         repeats=repeats,
         say=print,
         show=show,
-        peak_tflops=peak_tflops,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.assignments import Assignment
+    from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.config.variables import LaunchVariables
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import Node, NodeCommand
     from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Estimator, Repeats
+    from pytest_dlperf.model.measurement import Repeats
 
     _Show = Callable[[Progress], None]
 
@@ -77,15 +78,13 @@ class LaunchMeasurer:
 
     fleet: Fleet
     systems: Mapping[str, System]
-    estimator: Estimator
+    cluster: Cluster
     _: KW_ONLY
     assignments: Sequence[Sequence[Assignment]]
     session_dir: Path
     repeats: Callable[[Case], Repeats]
     say: Callable[[str], None]
     show: Callable[[RunProgress], None]
-    peak_tflops: Mapping[str, float] = field(default_factory=dict)
-    """What a device of the cluster can do at most, by precision."""
 
     def measure(self, case: Case) -> Measurement:
         """Run the case's repeats one after another, on hosts that are its own meanwhile.
@@ -95,7 +94,7 @@ class LaunchMeasurer:
             BrokenError: What it needs is here, and broken.
         """
         system = self.systems[case.system]
-        check_estimator(system, self.estimator)
+        check_estimator(system, self.cluster.estimator)
         with self._translated(f". Judge existing logs with --dlperf-logs {case.system}=DIR"):
             launch = self._launch_of(system, case)
             with self.fleet.leased(case, launch.needed) as leases:
@@ -112,7 +111,7 @@ class LaunchMeasurer:
         it overrides all other assignments. Raises what ``measure`` does.
         """
         system = self.systems[case.system]
-        check_estimator(system, self.estimator)
+        check_estimator(system, self.cluster.estimator)
         below = self.session_dir / CONTROL_ARM
         with self._translated():
             candidate = self._launch_of(system, case, folder=below / "candidate")
@@ -149,7 +148,7 @@ class LaunchMeasurer:
         return Measurement(
             case_id=launch.case.id,
             metrics=metrics_of_runs(launch.system),
-            estimator=self.estimator,
+            estimator=self.cluster.estimator,
             runs=tuple(runs),
             fingerprint=self.fleet.fingerprint(launch.case, launch.needed, leases),
         )
@@ -266,7 +265,7 @@ class LaunchMeasurer:
         logs = [place.log for place in places]
         head_only = spec.start_on is StartOn.HEAD
         readings = readings_of(
-            system, case, self.estimator, run=number, logs=logs[:1] if head_only else logs
+            system, case, self.cluster.estimator, run=number, logs=logs[:1] if head_only else logs
         )
         watch = RunWatch(
             readings,
@@ -297,7 +296,7 @@ class LaunchMeasurer:
             # A trainer may have died of it before the watch has seen it.
             outcome = replace(outcome, error=full_disk(log.parent))
         first_step = FirstStep(seconds=watch.first_step_s, problem=watch.first_step_problem)
-        read = with_derived(read, system, case, peak_tflops=self.peak_tflops, first_step=first_step)
+        read = with_derived(read, system, case, self.cluster, first_step=first_step)
         return with_ending(read, outcome, logs)
 
 

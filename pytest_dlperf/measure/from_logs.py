@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.case import Case
@@ -30,11 +31,9 @@ class LogMeasurer:
 
     index: LogIndex
     systems: Mapping[str, System]
-    estimator: Estimator
+    cluster: Cluster
     _: KW_ONLY
     repeats: Callable[[Case], Repeats]
-    peak_tflops: Mapping[str, float] = field(default_factory=dict)
-    """What a device of the cluster can do at most, by precision."""
 
     def measure(self, case: Case) -> Measurement:
         """Read the runs that logs exist of, in the order of their numbers, until they suffice.
@@ -43,7 +42,7 @@ class LogMeasurer:
             CannotMeasureError: There is no log of this case.
         """
         system = self.systems[case.system]
-        check_estimator(system, self.estimator)
+        check_estimator(system, self.cluster.estimator)
         found = self.index.runs_of(case.id)
         if not found:
             options = f"/{'+'.join(case.options)}" if case.options else ""
@@ -56,7 +55,7 @@ class LogMeasurer:
         return Measurement(
             case_id=case.id,
             metrics=metrics_of_runs(system),
-            estimator=self.estimator,
+            estimator=self.cluster.estimator,
             runs=tuple(self._runs(case, system, found)),
             available_runs=len(found),
         )
@@ -82,9 +81,9 @@ class LogMeasurer:
             return Run(run=run, status=RunStatus.INVALID, reason=reason, log=log)
         path = Path(logs[0])
         main, *others = readings_of(
-            system, case, self.estimator, run=run, logs=_node_logs(path, case, system)
+            system, case, self.cluster.estimator, run=run, logs=_node_logs(path, case, system)
         )
-        read = with_derived(main.finish(others=others), system, case, peak_tflops=self.peak_tflops)
+        read = with_derived(main.finish(others=others), system, case, self.cluster)
         return with_last_line(read, path)
 
 

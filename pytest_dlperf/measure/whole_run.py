@@ -11,9 +11,10 @@ from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Run
@@ -61,8 +62,8 @@ def with_derived(
     run: Run,
     system: System,
     case: Case,
+    cluster: Cluster,
     *,
-    peak_tflops: Mapping[str, float],
     first_step: FirstStep | None = None,
 ) -> Run:
     """Add what follows from the throughput, and from the clock of a launch."""
@@ -71,7 +72,7 @@ def with_derived(
     rate = run.metrics[THROUGHPUT]
     found = {PER_DEVICE: rate / case.topology.world_size}
     problems = {}
-    peak = peak_tflops.get(case.precision)
+    peak = cluster.peak_tflops.get(case.precision)
     if peak is None:
         problems[MFU] = f"the cluster's cluster.yaml has no peak_tflops of {case.precision}"
     elif case.flops_per_sample is None:

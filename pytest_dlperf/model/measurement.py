@@ -181,7 +181,7 @@ class Measurement:
     def ratio(self, metric: Metric, reference: Measurement) -> float | None:
         """Divide the median of what a derived metric is over by the reference's.
 
-        ``None`` without either.
+        ``None`` without either, and over a throughput so low that it is rounded to 0.
 
         Raises:
             ValueError: The two measurements are of different estimators or units.
@@ -195,7 +195,7 @@ class Measurement:
                 f"{self.estimator.value} in {own.metric.unit}, {reference.case_id} has "
                 f"{reference.estimator.value} in {other.metric.unit}"
             )
-        if own.median is None or other.median is None:
+        if own.median is None or not other.median:
             return None
         ratio = own.median / other.median
         return ratio if self._decimals is None else statistics.rounded(ratio, self._decimals)

@@ -223,9 +223,8 @@ def measuring_from_logs(suite: Suite, index: LogIndex, measurements: Measurement
     measurer = LogMeasurer(
         index,
         suite.systems,
-        suite.cluster.estimator,
+        suite.cluster,
         repeats=selection.repeats,
-        peak_tflops=suite.cluster.peak_tflops,
     )
     return Measuring(selection, suite, measurer, measurements)
 
@@ -247,12 +246,11 @@ def launching(
     measurer = LaunchMeasurer(
         fleet,
         suite.systems,
-        cluster.estimator,
+        cluster,
         assignments=(settings.assignments, cluster.assignments),
         session_dir=settings.session_dir,
         repeats=selection.repeats,
         say=say,
         show=show,
-        peak_tflops=cluster.peak_tflops,
     )
     return Launching(selection, suite, measurer, measurements, fleet)
