@@ -375,6 +375,25 @@ def test_an_unknown_metric_is_told_with_the_known_ones(
         assert text in result.stderr.str()
 
 
+def test_a_throughput_in_another_unit_can_begin_anew(nights: Nights) -> None:
+    """As `check` tells; a speedup that stayed is recorded anew with what it is taken of."""
+    nights.declare(SYSTEM.replace("samples/s", "sequences/s"))
+    check = nights.suite.pytester.run(SCRIPT, "check")
+    check.stdout.fnmatch_lines(["*baselines delete 'plain-gpt-[*]' --metric throughput*"])
+    nights.suite.pytester.run(
+        SCRIPT, "baselines", "delete", "plain-gpt-*", "--metric", "throughput"
+    )
+
+    alone, _ = nights.judge(Night(), "--dlperf-create-baselines", "--dlperf-metric", "speedup")
+    assert alone.ret == 1
+    alone.stdout.fnmatch_lines(["*--dlperf-metric throughput,speedup takes both*"])
+    both, _ = nights.judge(Night(), "--dlperf-create-baselines")
+    both.assert_outcomes(passed=7)
+    again, metrics = nights.judge(Night())
+    again.assert_outcomes(passed=7)
+    assert metrics[TWO]["speedup"]["verdict"] == "pass"
+
+
 def test_a_baseline_of_a_metric_that_is_gone_is_told_by_check(nights: Nights) -> None:
     start, end = SYSTEM.index("  peak_memory:"), SYSTEM.index("cases:")
     nights.declare(SYSTEM[:start] + SYSTEM[end:])

@@ -204,6 +204,14 @@ class _Judged:
                 "another session has changed its baseline meanwhile; run again to be held "
                 "against that"
             )
+        base = self.metric.ratio_of
+        if base is not None and base not in self.baselines:
+            judged = self.result.judgements.get(base)
+            if judged is None or not judged.recorded:
+                return self.refusal(
+                    f"no {base} is accepted, by which its {self.metric.name} is judged; "
+                    f"--dlperf-metric {base},{self.metric.name} takes both"
+                )
         if min([self.judgement.measured or 0.0, *self.runs.values()]) <= 0:
             return self.refusal("a number that is not above zero has no parts to lose")
         return None

@@ -361,7 +361,8 @@ def _is_asked_for(judgement: Judgement, question: Question, asked: Asked) -> boo
     if judgement.verdict is not Verdict.NO_BASELINE:
         return asked.updates and is_outside(judgement, question.tolerance_percent)
     metric, baseline = question.metric, question.baseline
-    if baseline is None:
+    # A ratio without what it is taken of is held against nothing either.
+    if baseline is None or question.base.name not in question.case.baselines:
         return asked.creates or asked.updates
     new = metric.unit, metric.better, question.case.measurement.estimator
     return asked.updates and new == (baseline.unit, baseline.better, baseline.estimator)
