@@ -201,13 +201,15 @@ def test_elsewhere_there_are_no_annotations(suite: Suite) -> None:
 
 
 def test_a_good_session_has_no_annotations() -> None:
-    assert list(annotation_lines([make.measured_case(CASE, 9348.0)], [Note("fine")])) == []
+    assert (
+        list(annotation_lines(make.session(make.measured_case(CASE, 9348.0)), [Note("fine")])) == []
+    )
 
 
 def test_cases_that_were_skipped_are_one_warning() -> None:
     ids = [f"paddle-resnet50-fp32-b128-{topology}" for topology in ("1n1g", "1n8g", "4n8g")]
     cases = [make.unmeasured_case(name, Verdict.SKIPPED, "no logs") for name in ids]
-    [command] = commands("\n".join(annotation_lines(cases)))
+    [command] = commands("\n".join(annotation_lines(make.session(*cases))))
     assert (command.name, command.title) == ("warning", "3 of 3 cases skipped")
     assert command.message == ", ".join(ids)
 
@@ -219,7 +221,7 @@ def test_the_worst_come_first_and_the_last_one_sums_up_the_rest() -> None:
     ]
     cases.append(make.unmeasured_case(CASE, Verdict.FAILED, "out of luck"))
 
-    found = commands("\n".join(annotation_lines(cases)))
+    found = commands("\n".join(annotation_lines(make.session(*cases))))
 
     assert [command.name for command in found] == ["error"] * 10
     assert found[0].title == f"failed: {CASE}"
@@ -235,7 +237,9 @@ def test_ten_failures_need_no_sum() -> None:
         make.unmeasured_case(f"paddle-resnet50-fp32-b{n}-1n1g", Verdict.HUNG, "for ever")
         for n in range(1, 11)
     ]
-    titles = [command.title for command in commands("\n".join(annotation_lines(cases)))]
+    titles = [
+        command.title for command in commands("\n".join(annotation_lines(make.session(*cases))))
+    ]
     assert titles[-1] == "hung: paddle-resnet50-fp32-b10-1n1g"
 
 
@@ -244,7 +248,8 @@ def test_what_passes_but_should_be_known_is_a_warning(strict: bool) -> None:
     shifted = make.measured_case(CASE, 9000.0, verdict=Verdict.ENVIRONMENT_SHIFT)
     skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n1g", Verdict.SKIPPED, "no hosts")
 
-    found = commands("\n".join(annotation_lines([shifted, skipped], strict=strict)))
+    results = replace(make.session(shifted, skipped), strict=strict)
+    found = commands("\n".join(annotation_lines(results)))
 
     assert [command.name for command in found] == ["error" if strict else "warning"] * 2
     assert [command.title for command in found] == [
@@ -261,12 +266,14 @@ def test_accepted_numbers_are_no_alarm() -> None:
             name: replace(judgement, recorded=True) for name, judgement in case.judgements.items()
         },
     )
-    assert not list(annotation_lines([case]))
+    assert not list(annotation_lines(make.session(case)))
 
 
 def test_a_bad_note_is_an_error() -> None:
     notes = [Note("fine"), Note("the results could not be written", is_bad=True)]
-    found = commands("\n".join(annotation_lines([make.measured_case(CASE, 9348.0)], notes)))
+    found = commands(
+        "\n".join(annotation_lines(make.session(make.measured_case(CASE, 9348.0)), notes))
+    )
     assert found == [Command("error", "pytest-dlperf", "the results could not be written")]
 
 
@@ -279,7 +286,7 @@ def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> Non
     speedup = Judgement(metric=SPEEDUP_METRIC, verdict=Verdict.INVALID, reason=text)
     case = make.with_judgement(case, speedup)
 
-    lines = list(annotation_lines([case]))
+    lines = list(annotation_lines(make.session(case)))
 
     assert len(lines) == 1
     assert "\n" not in lines[0]

@@ -15,7 +15,7 @@ from pytest_dlperf.gate.verdicts import detectable_percent, is_outside, withdraw
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.reports import numbers
-from pytest_dlperf.reports.case_status import headline, status_of
+from pytest_dlperf.reports.case_status import NOTHING_MEASURED, case_counts, status_of
 from pytest_dlperf.reports.report import Note
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     for host, faults in sorted(records.host_faults.items()):
         notes.append(Note(f"host {host} cannot be used: {'; '.join(faults)}"))
     if any_report and _is_nothing_measured(results) and not interrupted:
-        notes.append(Note(headline(results), is_bad=True))
+        text = f"{NOTHING_MEASURED}: {case_counts(results)}"
+        notes.append(Note(text, is_bad=True))
     bad = [r.case.id for r in results if status_of(r).fails(strict=settings.strict)]
     if green_so_far and bad:
         text = f"a test passed in spite of its verdict: {', '.join(bad)}"

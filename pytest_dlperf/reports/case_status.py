@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case, Topology
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.records import CaseResult
+    from pytest_dlperf.model.results import Results
     from pytest_dlperf.model.work import Work
+
+
+NOTHING_MEASURED: Final = "nothing was measured"
 
 
 class CaseStatus(str, Enum):
@@ -135,10 +139,9 @@ def case_counts(results: Sequence[CaseResult], *, strict: bool = False) -> str:
     return ": ".join(filter(None, (numbers.counted(len(results), "case"), ", ".join(told))))
 
 
-def headline(
-    results: Sequence[CaseResult], *, strict: bool = False, interrupted: bool = False
-) -> str:
+def headline(results: Results) -> str:
     """Begin a report: the counts, behind what keeps them from telling all."""
-    nothing = not any(map(is_measured, results))
-    limits = ["interrupted"] * interrupted + ["nothing was measured"] * nothing
-    return ": ".join(filter(None, (", ".join(limits), case_counts(results, strict=strict))))
+    nothing = not any(map(is_measured, results.cases))
+    limits = ["interrupted"] * results.interrupted + [NOTHING_MEASURED] * nothing
+    told = case_counts(results.cases, strict=results.strict)
+    return ": ".join(filter(None, (", ".join(limits), told)))

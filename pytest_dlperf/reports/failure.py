@@ -168,9 +168,9 @@ def _way_out(judgement: Judgement) -> Iterator[str]:
 def _beside(judged: Metric, case: End) -> Iterator[str]:
     """Say how far the case's other metrics moved: what moves together often has one cause."""
     told = []
-    for name, there in case.baselines.items():
-        metric = next((one for one in case.measurement.metrics if one.name == name), None)
-        if metric is None or name in (judged.name, judged.ratio_of) or not there.accepted:
+    for metric in case.measurement.metrics:
+        name, there = metric.name, case.baselines.get(metric.name)
+        if there is None or name in (judged.name, judged.ratio_of) or not there.accepted:
             continue
         median = case.measurement.samples(name).median
         if median is not None and there.why_incomparable(metric, case.measurement) is None:

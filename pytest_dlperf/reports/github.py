@@ -80,30 +80,20 @@ class Annotations(Report):
 
     def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
         """Return the commands."""
-        lines = annotation_lines(
-            results.cases, notes, strict=results.strict, interrupted=results.interrupted
-        )
-        return map(Line, lines)
+        return map(Line, annotation_lines(results, notes))
 
 
-def annotation_lines(
-    results: Iterable[CaseResult],
-    notes: Iterable[Note] = (),
-    *,
-    strict: bool = False,
-    interrupted: bool = False,
-) -> Iterator[str]:
+def annotation_lines(results: Results, notes: Iterable[Note] = ()) -> Iterator[str]:
     """Yield commands that annotate the run with what failed, the worst first."""
-    results = worst_first(results)
-    errors = [_of_case(result) for result in results if status_of(result).is_alarm]
+    cases = worst_first(results.cases)
+    errors = [_of_case(result) for result in cases if status_of(result).is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = []
-    if interrupted:
-        line = headline(results, strict=strict, interrupted=True)
-        warnings.append(("the session was interrupted", line))
+    if results.interrupted:
+        warnings.append(("the session was interrupted", headline(results)))
     shifted = CaseStatus.ENVIRONMENT_SHIFT
-    (errors if strict else warnings).extend(
-        [*_absences(results), *(_of_case(r) for r in results if status_of(r) is shifted)]
+    (errors if results.strict else warnings).extend(
+        [*_absences(cases), *(_of_case(case) for case in cases if status_of(case) is shifted)]
     )
     yield from _annotations("error", errors)
     yield from _annotations("warning", warnings)

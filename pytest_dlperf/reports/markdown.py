@@ -113,7 +113,7 @@ def markdown_page(results: Results, *, max_bytes: int | None = None) -> str:
 
 
 def _head(results: Results) -> str:
-    said = headline(results.cases, strict=results.strict, interrupted=results.interrupted)
+    said = headline(results)
     return "\n\n".join(
         [
             f"# dlperf: cluster {inline(results.cluster)}",

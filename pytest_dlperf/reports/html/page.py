@@ -49,9 +49,7 @@ def html_page(results: Results, histories: Mapping[str, Mapping[str, CaseHistory
     return render(
         "page.html.j2",
         results=results,
-        headline=headline(
-            results.cases, strict=results.strict, interrupted=results.interrupted
-        ).capitalize(),
+        headline=headline(results).capitalize(),
         headline_style=_style(results),
         facts=session_facts(results),
         counts=list(_counts(results, cases)),
