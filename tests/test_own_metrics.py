@@ -136,8 +136,11 @@ def test_more_memory_is_red_while_the_throughput_passes(nights: Nights) -> None:
 
 
 def test_less_memory_is_an_improvement(nights: Nights) -> None:
-    verdicts = nights.verdicts(Night(memory_mb=0.9 * MEMORY_MB))
-    assert verdicts[ONE] == {"throughput": "pass", "peak_memory": "improved", "loss": "pass"}
+    result, metrics = nights.judge(Night(memory_mb=0.9 * MEMORY_MB))
+    assert result.ret == 0
+    assert metrics[ONE]["peak_memory"]["verdict"] == "improved"
+    assert metrics[ONE]["throughput"]["verdict"] == "pass"
+    result.stdout.fnmatch_lines([f"better than what is accepted: peak_memory of {ONE}, {TWO}; *"])
 
 
 @pytest.mark.parametrize(

@@ -180,17 +180,16 @@ def _as_written(result: CaseResult, changes: Iterable[BaselineChange]) -> CaseRe
 
 def _improvements(suite: Suite, results: Iterable[CaseResult]) -> Iterator[Note]:
     """Say how to accept numbers that are better by far: until then the gate guards the old ones."""
-    better = [
-        result.case.id
-        for result in results
-        for judgement in result.judgements.values()
-        if judgement.verdict is Verdict.IMPROVED
-        and is_outside(judgement, _tolerance_percent(suite, result.case, judgement.metric))
-    ]
+    better: dict[str, list[str]] = {}
+    for result in results:
+        for name, judgement in result.judgements.items():
+            tolerance_percent = _tolerance_percent(suite, result.case, judgement.metric)
+            if judgement.verdict is Verdict.IMPROVED and is_outside(judgement, tolerance_percent):
+                better.setdefault(name, []).append(result.case.id)
     if better:
-        cases = ", ".join(dict.fromkeys(better))
+        numbers = "; ".join(f"{name} of {', '.join(cases)}" for name, cases in better.items())
         yield Note(
-            f"better than what is accepted: {cases}; --dlperf-update-baselines accepts the new "
+            f"better than what is accepted: {numbers}; --dlperf-update-baselines accepts the new "
             "numbers, until then a loss back to the old ones passes"
         )
 
