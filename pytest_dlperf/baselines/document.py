@@ -14,9 +14,9 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.files.yamlfile import content_lines, lines_of
-from pytest_dlperf.model.baseline import ENTRY_KEYS, SHARED
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.metric import ENTRY_KEYS, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -19,9 +19,9 @@ from pytest_dlperf.files.shapes import (
     one_of,
 )
 from pytest_dlperf.files.yamlfile import load, nearest
-from pytest_dlperf.model.baseline import ENTRY_KEYS, SHARED, Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN, TOPOLOGY_PATTERN, Topology
-from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.metric import ENTRY_KEYS, SHARED, Better
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.model.work import WORK_PATTERN
 

@@ -24,9 +24,9 @@ from pytest_dlperf.logs.builtin import (
     builtin_metrics,
 )
 from pytest_dlperf.logs.declared import DeclaredMetric, Over, WhichNode, declared_metric
-from pytest_dlperf.model.baseline import ENTRY_KEYS
 from pytest_dlperf.model.case import NAME_PATTERN, check_name
 from pytest_dlperf.model.metric import (
+    ENTRY_KEYS,
     SPEEDUP,
     THROUGHPUT,
     Better,

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 ROLLING_SESSIONS: Final = 6
 """How many of the last accepted sessions tonight is held against."""
 
-SHARED: Final = ("acceptance", "machine")
-"""What a file of baselines says once for all metrics of a case that do not say it themselves."""
-ENTRY_KEYS: Final = (*SHARED, "recorded")
-"""What it says beside a case's metrics: none of them can have such a name."""
-
 MAX_TOLERANCE_PERCENT: Final = 10.0
 """A larger tolerance says that the noise is beyond what the sequential rule decides."""
 

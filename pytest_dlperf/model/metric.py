@@ -109,6 +109,11 @@ class Metric:
     """Whether a test judges it; else it is recorded and shown."""
 
 
+SHARED: Final = ("acceptance", "machine")
+"""What a file of baselines says once for all metrics of a case that do not say it themselves."""
+ENTRY_KEYS: Final = (*SHARED, "recorded")
+"""What it says beside a case's metrics: none of them can have such a name."""
+
 THROUGHPUT: Final = "throughput"
 SPEEDUP: Final = "speedup"
 
