@@ -183,8 +183,10 @@ def _improvements(suite: Suite, results: Iterable[CaseResult]) -> Iterator[Note]
     better: dict[str, list[str]] = {}
     for result in results:
         for name, judgement in result.judgements.items():
-            tolerance_percent = _tolerance_percent(suite, result.case, judgement.metric)
-            if judgement.verdict is Verdict.IMPROVED and is_outside(judgement, tolerance_percent):
+            # Only what was compared has a baseline that can be read.
+            if judgement.verdict is Verdict.IMPROVED and is_outside(
+                judgement, _tolerance_percent(suite, result.case, judgement.metric)
+            ):
                 better.setdefault(name, []).append(result.case.id)
     if better:
         numbers = "; ".join(f"{name} of {', '.join(cases)}" for name, cases in better.items())
