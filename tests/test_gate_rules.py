@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from gate_values import EVEN, METRIC, TIME, accepted, judge, measured, mirrored, sound_run
 
-from pytest_dlperf.gate.rules import RepeatsByRule, Terms, repeats_for, rule_for, rule_maker
+from pytest_dlperf.gate.rules import (
+    RepeatsByRule,
+    Terms,
+    last_decision,
+    repeats_for,
+    rule_for,
+    rule_maker,
+)
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.metric import RuleName, Source
 
 if TYPE_CHECKING:
@@ -248,6 +256,14 @@ def test_sessions_without_noise_may_differ_from_each_other() -> None:
 def test_times_that_agree_by_chance_are_no_metric_without_noise() -> None:
     time = accepted([1.5] * 5, metric=TIME)
     assert rule_for(TIME, time, USUAL).at_most == USUAL.default_repeats
+
+
+def test_what_the_original_benchmark_did_not_print_is_not_rounded_as_it_did() -> None:
+    wait = replace(TIME, name="data_time", unit="s", source=Source.LOG)
+    known = replace(accepted([0.0044] * 5, metric=wait), estimator=Estimator.PUBLISHED)
+    decision = last_decision(rule_for(wait, known, USUAL), [0.0049] * 5)
+    assert decision.difference_percent == pytest.approx(11.36, abs=0.01)
+    assert decision.verdict is Verdict.REGRESSED
 
 
 def test_a_metric_names_its_rule_unless_the_user_does() -> None:

@@ -11,7 +11,6 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
-from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
@@ -175,15 +174,15 @@ def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, b
 
 def _arithmetic(baseline: Baseline, whole: Baseline | None) -> Iterator[str]:
     values = [*baseline.runs.values(), *baseline.strays.values()]
-    published = baseline.estimator is Estimator.PUBLISHED
+    decimals = baseline.estimator.decimals_of(baseline.metric)
     of = "runs and strays" if baseline.strays else "runs"
     if baseline.runs:
         figures = [("number", baseline.accepted, "median", statistics.median(values))]
         if baseline.mean is not None:
             figures.append(("mean", baseline.mean, "mean", statistics.mean(values)))
         for name, number, statistic, exact in figures:
-            if not _follows(number, exact, number + max(values), published=published):
-                shown = f"{exact:.{PUBLISHED_DECIMALS}f}" if published else f"{significant(exact)}"
+            if not _follows(number, exact, number + max(values), decimals=decimals):
+                shown = f"{significant(exact)}" if decimals is None else f"{exact:.{decimals}f}"
                 yield (
                     f"the {name} {number!r} does not follow from its runs: the {statistic} of "
                     f"{len(values)} {of} is {shown}"
@@ -192,7 +191,7 @@ def _arithmetic(baseline: Baseline, whole: Baseline | None) -> Iterator[str]:
     if whole is None or baseline.over is None or not _is_one_session(whole, baseline):
         return
     exact = whole.accepted / baseline.over
-    if not _follows(baseline.accepted, exact, 3 * exact, published=published):
+    if not _follows(baseline.accepted, exact, 3 * exact, decimals=decimals):
         yield (
             f"the number {baseline.accepted!r} does not follow from what it is a ratio of: "
             f"{whole.metric} {whole.accepted:g} over {baseline.over:g} is {significant(exact)}"
@@ -203,12 +202,12 @@ def _is_one_session(one: Baseline, other: Baseline) -> bool:
     return (one.acceptance and one.acceptance.at) == (other.acceptance and other.acceptance.at)
 
 
-def _follows(number: float, exact: float, sizes: float, *, published: bool) -> bool:
+def _follows(number: float, exact: float, sizes: float, *, decimals: int | None) -> bool:
     # ``sizes`` is the sum of all rounded numbers that it can be wrong by, this one included, in
     # its own unit: each is off by half of its last digit at most.
     rounding = 0.5 * 10.0 ** (1 - SIGNIFICANT_DIGITS) * sizes
-    if published:
-        rounding += 0.5 * 10.0**-PUBLISHED_DECIMALS
+    if decimals is not None:
+        rounding += 0.5 * 10.0**-decimals
     return abs(number - exact) <= rounding * _FLOATING_POINT
 
 

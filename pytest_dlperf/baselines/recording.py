@@ -15,13 +15,13 @@ from pytest_dlperf.model.baseline import (
     Baseline,
 )
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Estimator
     from pytest_dlperf.model.metric import Metric
 
 SIGNIFICANT_DIGITS: Final = 6
@@ -230,6 +230,4 @@ def _kept_machine(machine: Mapping[str, str], cluster: Cluster) -> Mapping[str, 
 
 def _mean(change: Change, estimator: Estimator) -> float:
     mean = statistics.mean(tuple(change.runs.values()))
-    if estimator is Estimator.PUBLISHED:
-        mean = statistics.rounded(mean, PUBLISHED_DECIMALS)
-    return significant(mean)
+    return significant(statistics.rounded(mean, estimator.decimals_of(change.metric.name)))

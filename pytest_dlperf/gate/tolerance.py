@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from pytest_dlperf.gate.noise import StandardError, are_alike, median_variance, pooled_noise
 from pytest_dlperf.model.judgement import Decision, Verdict
-from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Estimator
 from pytest_dlperf.model.metric import Better, RuleName
 from pytest_dlperf.model.statistics import MANY_RUNS, median, rounded
 
@@ -44,9 +43,8 @@ class ToleranceRule:
         """Decide when all runs are there."""
         if not is_last and len(values) < self.at_most:
             return None
-        measured, baseline = median(values), self.baseline
-        if baseline.estimator is Estimator.PUBLISHED:
-            measured = rounded(measured, PUBLISHED_DECIMALS)
+        baseline = self.baseline
+        measured = rounded(median(values), baseline.estimator.decimals_of(baseline.metric))
         # Tonight alone tells the noise of what had none.
         sessions = () if self.is_noise_free else baseline.rolling
         decision = compared(

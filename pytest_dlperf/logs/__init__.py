@@ -1,1 +1,1 @@
-"""Training logs: how their steps look, where they lie, and the throughput that they show."""
+"""Training logs: how their steps look, where they lie, and the numbers that they show."""

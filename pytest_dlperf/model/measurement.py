@@ -8,7 +8,7 @@ from enum import Enum
 from typing import ClassVar, Final, Protocol, final
 
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
+from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
 
 
 class Estimator(str, Enum):
@@ -20,6 +20,14 @@ class Estimator(str, Enum):
 
     PUBLISHED = "published"
     STEADY = "steady"
+
+    def decimals_of(self, metric: str) -> int | None:
+        """Return the decimals that numbers of a metric are rounded to; ``None``: they are not.
+
+        The original benchmark rounds what it prints: throughputs and speedups.
+        """
+        is_printed = metric in (THROUGHPUT, SPEEDUP)
+        return PUBLISHED_DECIMALS if self is Estimator.PUBLISHED and is_printed else None
 
 
 class RunStatus(str, Enum):
@@ -126,7 +134,7 @@ class Samples:
         return statistics.sample_standard_deviation(self.values) / abs(middle) if middle else None
 
     def _rounded(self, value: float) -> float:
-        return value if self.decimals is None else statistics.rounded(value, self.decimals)
+        return statistics.rounded(value, self.decimals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +172,7 @@ class Measurement:
         return Samples(
             metric=metric,
             values=tuple(run.metrics[name] for run in self.runs if name in run.metrics),
-            # The original benchmark rounds what it prints, and prints no seconds.
-            decimals=self._decimals if name == SPEEDUP_METRIC.ratio_of else None,
+            decimals=self.estimator.decimals_of(name),
         )
 
     @property
@@ -197,12 +204,8 @@ class Measurement:
             )
         if own.median is None or not other.median:
             return None
-        ratio = own.median / other.median
-        return ratio if self._decimals is None else statistics.rounded(ratio, self._decimals)
-
-    @property
-    def _decimals(self) -> int | None:
-        return PUBLISHED_DECIMALS if self.estimator is Estimator.PUBLISHED else None
+        decimals = self.estimator.decimals_of(metric.name)
+        return statistics.rounded(own.median / other.median, decimals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

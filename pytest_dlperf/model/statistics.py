@@ -72,11 +72,14 @@ def sample_standard_deviation(values: Sequence[float]) -> float:
     return math.hypot(*[value - middle for value in values]) / math.sqrt(len(values) - 1)
 
 
-def rounded(value: float, decimals: int) -> float:
+def rounded(value: float, decimals: int | None) -> float:
     """Round with NumPy, as the original benchmark did: scale, round half to even, scale back.
 
-    Python's own ``round`` goes by the exact value of the float and comes out different.
+    Python's own ``round`` goes by the exact value of the float and comes out different. ``None``
+    decimals leave the value as it is.
     """
+    if decimals is None:
+        return value
     import numpy as np
 
     return float(np.round(value, decimals))
