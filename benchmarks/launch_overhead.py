@@ -33,7 +33,7 @@ from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.launch.watch import RunWatch
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.measurement import Estimator

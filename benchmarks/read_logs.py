@@ -99,7 +99,7 @@ def write_log(path: Path, size: int) -> int:
 
 def read_ours(path: str, last: int) -> str:
     """Measure the log with the package; the throughput."""
-    from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+    from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
     from pytest_dlperf.logs.throughput import LogReading
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Window

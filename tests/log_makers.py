@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, Window

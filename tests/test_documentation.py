@@ -28,7 +28,9 @@ from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.config.variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.logs.builtin import builtin_metrics
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS, Timing, custom_format
+from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.timing import Timing
 from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pytest_dlperf.launch import watch
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.watch import NUMBER_GRACE_S, Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.declared import Over, WhichNode, declared_metric
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Source, Statistic

@@ -17,7 +17,8 @@ from log_makers import case
 from pytest_dlperf.logs.builtin import builtin_metrics
 from pytest_dlperf.logs.declared import DeclaredMetric, Over, WhichNode, declared_metric, worth
 from pytest_dlperf.logs.expressions import literal_of
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS, custom_format
+from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, Statistic

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS, LogFormat, custom_format
+from pytest_dlperf.logs.formats import LogFormat, custom_format
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pytest_dlperf.config.launch_spec import (
 )
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 
 SYSTEMS = Path(__file__).parent.parent / "bench_tests" / "systems"
 

@@ -14,7 +14,7 @@ from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.measure.by_launching import LaunchMeasurer
 from pytest_dlperf.model.measurement import FixedRepeats
 

@@ -12,7 +12,7 @@ from pytest_dlperf.config import values
 from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.config.values import Given
-from pytest_dlperf.logs.formats import merged_formats
+from pytest_dlperf.logs.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.errors import ending_session
 

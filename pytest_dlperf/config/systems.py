@@ -180,7 +180,7 @@ _CUSTOM_FORMAT: Final = Record(
     ),
     Key("first_step", Integer(0), "The number of a run's first step."),
     Key("ranks", Choice(("one", "local")), "Who prints: one process, or every rank of a node."),
-    Key("rate_scope", Choice(("global", "node", "rank")), "What a printed speed covers."),
+    Key("rate_scope", Choice(("global", "node", "rank", "device")), "What a printed speed covers."),
     Key(
         "facts",
         MapOf(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.formats import BUILTIN_FORMATS
 from pytest_dlperf.logs.reader import records, regions
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:
     import io

@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.clock import Clock
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
-from pytest_dlperf.logs.formats import Timing
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, whole_number
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.step_times import slowest, step_times
 from pytest_dlperf.logs.steps import (
@@ -18,9 +17,8 @@ from pytest_dlperf.logs.steps import (
     StepsSeen,
     check_epochs,
     epoch_hint,
-    global_rate,
-    step_seconds,
 )
+from pytest_dlperf.logs.timing import Kind, samples_per_second, step_seconds
 
 if TYPE_CHECKING:
     from pytest_dlperf.logs.formats import LogFormat
@@ -47,7 +45,7 @@ class _Durations(_Values):
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
         del gap
-        self._time += step_seconds(self._format, text, offset)
+        self._time += step_seconds(self._format.timing, text, offset)
         self._first = self._first or step
         self._steps += 1
         self._last = step
@@ -62,7 +60,8 @@ class _Rates(_Values):
     """Speeds, each averaged over the steps since the record before: samples over time."""
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
-        rate = positive(text, what="the printed speed", offset=offset)
+        timing, scope = self._format.timing, self._format.rate_scope
+        rate = samples_per_second(timing, scope, text, offset, self._case)
         if step - gap < self._span.after:
             return
         self._first = self._first or step - gap + 1
@@ -73,8 +72,7 @@ class _Rates(_Values):
     def estimate(self, rank: RankSteps) -> Estimate:
         rank.checked(self._first, self._last)
         check_epochs(rank.turned_inside, rank.gaps.interval)
-        rate = global_rate(self._format, self._steps / self._time, self._case)
-        return Estimate(rate, self._steps)
+        return Estimate(self._steps / self._time, self._steps)
 
 
 class _Stamps(_Values):
@@ -119,9 +117,9 @@ class _Stamps(_Values):
 
 
 def _values(log_format: LogFormat, span: Span, case: Case) -> _Durations | _Rates | _Stamps:
-    if log_format.timing is Timing.TIMESTAMP:
+    if log_format.timing.kind is Kind.MOMENT:
         return _Stamps(log_format, span, case)
-    if log_format.timing is Timing.RATE:
+    if log_format.timing.kind is Kind.RATE:
         return _Rates(log_format, span, case)
     return _Durations(log_format, span, case)
 

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.clock import Clock, parse
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
-from pytest_dlperf.logs.formats import Timing
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, whole_number
 from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.step_times import slowest, step_times
 from pytest_dlperf.logs.steps import (
@@ -20,9 +19,8 @@ from pytest_dlperf.logs.steps import (
     StepNumbers,
     StepsSeen,
     check_epochs,
-    global_rate,
-    step_seconds,
 )
+from pytest_dlperf.logs.timing import Kind, samples_per_second, step_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,13 +155,13 @@ class SharedSteps:
         """Take the mean over all ranks."""
         self._check_ranks()
         steps = sorted(self._texts)
-        if self._format.timing is Timing.TIMESTAMP:
+        if self._format.timing.kind is Kind.MOMENT:
             return self._by_stamps(steps)
-        if self._format.timing is Timing.RATE:
+        if self._format.timing.kind is Kind.RATE:
             return self._by_rates(steps)
         self._span.check_two(self._checked(steps[:1], steps))
         times = [
-            step_seconds(self._format, text, offset)
+            step_seconds(self._format.timing, text, offset)
             for step in steps
             for text, offset in self._texts[step]
         ]
@@ -173,7 +171,7 @@ class SharedSteps:
     def step_times(self) -> list[float]:
         """Take the slowest rank of each step; where steps have stamps, the last to end it."""
         steps = sorted(self._texts)
-        if self._format.timing is Timing.TIMESTAMP:
+        if self._format.timing.kind is Kind.MOMENT:
             ends = [
                 max((parse(text).nanoseconds, text) for text, _ in self._texts[s]) for s in steps
             ]
@@ -226,11 +224,12 @@ class SharedSteps:
         time = 0.0
         covered = []
         before = max(self._before, default=0)
+        timing, scope = self._format.timing, self._format.rate_scope
         for step in steps:
             gap = step - before
             if before >= self._span.after:
                 rates = [
-                    positive(text, what="the printed speed", offset=offset)
+                    samples_per_second(timing, scope, text, offset, self._case)
                     for text, offset in self._texts[step]
                 ]
                 used += gap
@@ -239,7 +238,7 @@ class SharedSteps:
             before = step
         records = self._checked(covered[:1], steps)
         check_epochs(self._turned_between(records.first, records.last), records.gaps.interval)
-        return Estimate(global_rate(self._format, used / time, self._case), used)
+        return Estimate(used / time, used)
 
     def _by_stamps(self, steps: Sequence[int]) -> Estimate:
         # A step has ended when the last rank says so.

@@ -6,9 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, parse
-from pytest_dlperf.logs.contract import positive
-from pytest_dlperf.logs.formats import Timing
-from pytest_dlperf.logs.steps import global_rate, step_seconds
+from pytest_dlperf.logs.timing import Kind, samples_per_second, step_seconds
 from pytest_dlperf.model import statistics
 
 if TYPE_CHECKING:
@@ -36,16 +34,15 @@ def step_times(
             f"the log prints every {gap} steps, and a mean over them is no step's time; print "
             "each step"
         )
-    if log_format.timing is Timing.TIMESTAMP:
+    if log_format.timing.kind is Kind.MOMENT:
         return _between_stamps(kept)
-    if log_format.timing is Timing.RATE:
-        what = "the printed speed"
+    if log_format.timing.kind is Kind.RATE:
+        timing, scope = log_format.timing, log_format.rate_scope
         return {
-            step: case.global_batch
-            / global_rate(log_format, positive(text, what=what, offset=0), case)
+            step: case.global_batch / samples_per_second(timing, scope, text, 0, case)
             for step, text in kept
         }
-    return {step: step_seconds(log_format, text, 0) for step, text in kept}
+    return {step: step_seconds(log_format.timing, text, 0) for step, text in kept}
 
 
 def _between_stamps(kept: Sequence[tuple[int, bytes]]) -> dict[int, float]:

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pytest_dlperf.logs.contract import BrokenContractError, positive
-from pytest_dlperf.logs.formats import RateScope, Timing
+from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.timing import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -170,7 +170,7 @@ class Span:
     def of(cls, log_format: LogFormat, window: Window) -> Span:
         """Shift a window by the steps that the format's logs need to settle."""
         after = window.warmup_steps + log_format.settling_steps
-        stamps = log_format.timing is Timing.TIMESTAMP
+        stamps = log_format.timing.kind is Kind.MOMENT
         begin = max(after, 1) if stamps else after + 1
         return cls(after, after + window.measured_steps, begin)
 
@@ -248,21 +248,6 @@ def check_epochs(turned_inside: bool, interval: int) -> None:
             f"an epoch ends within the window, and with only every {interval} steps printed its "
             "length is not known; print every step, or make the epoch longer"
         )
-
-
-def global_rate(log_format: LogFormat, rate: float, case: Case) -> float:
-    """Scale a printed speed to all replicas: the ranks of one share its samples."""
-    if log_format.rate_scope is RateScope.GLOBAL:
-        return rate
-    if log_format.rate_scope is RateScope.NODE:
-        return rate * min(case.topology.nodes, case.replicas)
-    return rate * case.replicas
-
-
-def step_seconds(log_format: LogFormat, text: bytes, offset: int) -> float:
-    """Read the duration of a step, in seconds."""
-    seconds = positive(text, what="the step's time", offset=offset)
-    return seconds / 1000 if log_format.timing is Timing.MILLISECONDS else seconds
 
 
 def epoch_hint(log_format: LogFormat) -> str:

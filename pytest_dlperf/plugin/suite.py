@@ -10,7 +10,7 @@ from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
 from pytest_dlperf.config.systems import System, load_systems, system_files
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import YamlError, nearest
-from pytest_dlperf.logs.formats import merged_formats
+from pytest_dlperf.logs.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:

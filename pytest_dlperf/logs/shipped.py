@@ -1,0 +1,195 @@
+"""The log formats that ship with the package: the trainers of the original benchmark, and ours.
+
+Patterns begin with a literal, by which the scan of a large log stays fast. None matches across a
+line's end, nor a record whose time may still be growing: a number counts only with the text that
+follows it.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.facts import CASE_FACTS, Fact
+from pytest_dlperf.logs.formats import JoinedRecords, LogFormat, Published, Ranks, Rule
+from pytest_dlperf.logs.timing import RateScope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pytest_dlperf.model.case import Case
+
+_WORLD_SIZE: Final = CASE_FACTS["world_size"]
+_BATCH_PER_REPLICA: Final = CASE_FACTS["batch_per_replica"]
+
+
+def _batch_per_node(case: Case) -> int | None:
+    return case.batch_per(case.topology.nodes)
+
+
+def _fact(name: str, pattern: bytes, declared: Callable[[Case], object]) -> Fact:
+    return Fact(name=name, pattern=re.compile(pattern), declared=declared)
+
+
+# All repetitions are bounded: a line may be long and full of begins of records, and each of them
+# must cost little.
+#
+# Numbers and steps are bounded, so that no text can become an integer of thousands of digits.
+_STEP = rb"[0-9]{1,15}"
+# Wide enough for nan, inf and signs: what is no proper time must be seen, not skipped.
+_NUMBER = rb"[-+.0-9a-zA-Z]{1,40}"
+_COLOUR = rb"(?:\x1b\[[0-9;]{0,20}m){0,4}"
+_COUNT = rb"([0-9]{1,15})\b"
+
+_PADDLE_RESNET: Final = LogFormat(
+    # PaddlePaddle/models release/1.8, PaddleCV/image_classification, utils/utility.py. What
+    # stands in front differs between the versions of Paddle, so nothing there is looked at. The
+    # rest of the record holds no square bracket: two records never count as one.
+    name="paddle_resnet",
+    record=re.compile(
+        rb"Pass (?P<epoch>%b), train batch (?P<step>%b)\] [^\[\n\r\0]{0,400}, "
+        rb"elapse (?P<seconds>%b) sec" % (_STEP, _STEP, _NUMBER)
+    ),
+    first_step=0,
+    ranks=Ranks.ONE,
+    facts=(
+        # The blank in front tells it from test_batch_size.
+        _fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
+        _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _WORLD_SIZE),
+    ),
+    # PaddlePaddle/resnet50v1.5/extract_paddle_logs.py
+    published=Published(rule=Rule.MEAN_SPEED, glued=JoinedRecords.LAST),
+)
+
+# All parameters stand on one line, which can be longer than other records, but never holds two.
+_PARAMETERS = rb" - PARAMETER (?:[^-\n\r\0]|-(?! PARAMETER )){0,8000}"
+
+_DLLOGGER: Final = LogFormat(
+    # NVIDIA/DeepLearningExamples, PyTorch/Classification/ConvNets with dllogger. A stamp of a
+    # whole second comes without a fraction.
+    name="dllogger",
+    record=re.compile(
+        rb"DLL %b(?P<timestamp>[0-9][-0-9:. ]{18,25})"
+        rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) {1,9}train\."
+        % (_COLOUR, _COLOUR, _COLOUR, _STEP, _STEP)
+    ),
+    first_step=1,
+    ranks=Ranks.ONE,
+    settling_steps=5,
+    stamps_sort=True,
+    even_epochs=True,
+    facts=(
+        _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
+        _fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _WORLD_SIZE),
+    ),
+    # NVIDIADeepLearningExamples/PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
+    published=Published(rule=Rule.ELAPSED, only_steps_above=5, print_interval=1),
+)
+
+_PYTORCH_IMAGENET: Final = LogFormat(
+    # pytorch/examples, imagenet/main.py. Older revisions count from 0, later ones from 1. The
+    # original leaves out the indexes 0 to 5, which are six steps.
+    name="pytorch_imagenet",
+    record=re.compile(
+        rb"Epoch: \[(?P<epoch>%b)\]\[ {0,15}(?P<step>%b)/ {0,15}[0-9]{1,15}\][ \t]{1,9}"
+        rb"Time {1,9}(?P<seconds>%b) \(" % (_STEP, _STEP, _NUMBER)
+    ),
+    first_step=None,
+    ranks=Ranks.LOCAL,
+    settling_steps=6,
+    devices=re.compile(rb"Use GPU: " + _COUNT),
+    # PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
+    published=Published(rule=Rule.MEAN_DURATION, glued=JoinedRecords.LAST_STEP, only_steps_above=5),
+)
+
+_PLSC: Final = LogFormat(
+    # PaddlePaddle/PLSC 1.x, plsc/entry.py. The speed is global. The first line, of batch 0, is
+    # one slow step alone; each later one stands for the period that it ends.
+    name="plsc",
+    record=re.compile(
+        rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]{0,400}"
+        rb"qps:(?P<samples_per_second>-?[0-9]{1,15}\.[0-9]{2}(?![0-9])|-?inf\b|nan\b)"
+        % (_STEP, _STEP)
+    ),
+    first_step=0,
+    ranks=Ranks.LOCAL,
+    rate_scope=RateScope.GLOBAL,
+    settling_steps=1,
+    facts=(
+        _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
+        _fact("num_trainers", rb"num_trainers: " + _COUNT, _WORLD_SIZE),
+    ),
+    # The extraction script of the arcface benchmark: means over the lines of all ranks.
+    published=Published(
+        rule=Rule.MEAN_RATE,
+        only_first_epoch=True,
+        print_interval=10,
+        lines_grow_with_nodes=True,
+    ),
+)
+
+_TF_MODELS_BERT: Final = LogFormat(
+    # tensorflow/models r2.3.0, official/nlp/bert, by absl's logging. Where TensorFlow's own
+    # handler prints each record a second time, the copy has no stamp and is passed over.
+    name="tf_models_bert",
+    record=re.compile(rb"Train Step: (?P<step>%b)/" % _STEP),
+    stamp_in_front=re.compile(
+        rb"[IWEF](?P<timestamp>[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?) "
+        rb"[^\n\r\0\]]{1,100}\] ?%b$" % _COLOUR
+    ),
+    first_step=1,
+    ranks=Ranks.ONE,
+    facts=(
+        _fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _WORLD_SIZE),
+    ),
+    # TensorFlow/bert/extract_tensorflow_logs_time.py
+    published=Published(rule=Rule.ELAPSED, min_warmup=20, print_interval=1, time_of_day=True),
+)
+
+_DLPERF: Final = LogFormat(
+    # The trainers of this package.
+    name="dlperf",
+    record=re.compile(
+        rb"dlperf step rank=(?P<rank>%b) step=(?P<step>%b) time=(?P<timestamp>%b) loss="
+        % (_STEP, _STEP, _NUMBER)
+    ),
+    first_step=1,
+    ranks=Ranks.LOCAL,
+    facts=tuple(
+        _fact(
+            name, rb"dlperf run [^\n\r\0]{0,200}\b%b=([0-9a-z]{1,15})\s" % name.encode(), declared
+        )
+        for name, declared in (
+            ("world_size", _WORLD_SIZE),
+            ("nodes", CASE_FACTS["nodes"]),
+            ("devices_per_node", CASE_FACTS["devices_per_node"]),
+            ("batch_per_device", _BATCH_PER_REPLICA),
+            ("precision", CASE_FACTS["precision"]),
+        )
+    ),
+)
+
+BUILTIN_FORMATS: Final[Mapping[str, LogFormat]] = MappingProxyType(
+    {
+        log_format.name: log_format
+        for log_format in (
+            _PADDLE_RESNET,
+            _DLLOGGER,
+            _PYTORCH_IMAGENET,
+            _PLSC,
+            _TF_MODELS_BERT,
+            _DLPERF,
+        )
+    }
+)
+
+
+def merged_formats(more: Iterable[LogFormat]) -> dict[str, LogFormat]:
+    """Merge the formats of this package with those that plugins add; ``ValueError`` on a clash."""
+    formats = dict(BUILTIN_FORMATS)
+    for item in more:
+        if item.name in formats:
+            raise ValueError(f"the log format {item.name!r} is already registered")
+        formats[item.name] = item
+    return formats
