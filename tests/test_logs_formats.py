@@ -33,7 +33,9 @@ def test_only_the_original_benchmarks_formats_have_a_published_definition() -> N
     assert without == ["dlperf"]
 
 
-@pytest.mark.parametrize("group", [timing.value for timing in Timing if timing is not Timing.ARRIVAL])
+@pytest.mark.parametrize(
+    "group", [timing.value for timing in Timing if timing is not Timing.ARRIVAL]
+)
 def test_a_declared_format_takes_its_timing_from_the_group(group: str) -> None:
     mine = custom_format(
         "mine",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.formats import LogFormat, Published
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
+    from pytest_dlperf.logs.steps import Ends
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -90,6 +91,11 @@ class PublishedLines:
             last={"": self._furthest} if self._furthest else {},
             awaited={} if self.complete else {"": awaited},
         )
+
+    @property
+    def ends(self) -> dict[str, Ends]:
+        """None: lines are counted, of whichever rank printed them."""
+        return {}
 
     def _steps_of(self, lines: int) -> int:
         """About how many steps a rank has shown with so many lines that count."""

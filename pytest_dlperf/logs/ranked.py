@@ -11,7 +11,9 @@ from pytest_dlperf.logs.reader import records
 from pytest_dlperf.logs.step_times import slowest, step_times
 from pytest_dlperf.logs.steps import (
     NEVER,
+    Ends,
     Gaps,
+    Place,
     Records,
     StepNumbers,
     StepsSeen,
@@ -36,8 +38,21 @@ class _Values:
         self._span = span
         self._case = case
         self._first = self._last = 0
+        self._first_offset = self._last_offset = 0
         self._steps = 0
         self._time = 0.0
+
+    @property
+    def ends(self) -> Ends | None:
+        """The first and the last record that count, if there are two."""
+        if self._first == self._last:
+            return None
+        return Ends(Place(self._first, self._first_offset), Place(self._last, self._last_offset))
+
+    def _count(self, step: int, offset: int) -> None:
+        if not self._first:
+            self._first, self._first_offset = step, offset
+        self._last, self._last_offset = step, offset
 
 
 class _Durations(_Values):
@@ -46,9 +61,8 @@ class _Durations(_Values):
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
         del gap
         self._time += step_seconds(self._format.timing, text, offset)
-        self._first = self._first or step
         self._steps += 1
-        self._last = step
+        self._count(step, offset)
 
     def estimate(self, rank: RankSteps) -> Estimate:
         records = rank.checked(self._first, self._last)
@@ -59,18 +73,22 @@ class _Durations(_Values):
 class _Rates(_Values):
     """Speeds, each averaged over the steps since the record before: samples over time."""
 
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        super().__init__(log_format, span, case)
+        self._begin = 0
+
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
         timing, scope = self._format.timing, self._format.rate_scope
         rate = samples_per_second(timing, scope, text, offset, self._case)
         if step - gap < self._span.after:
             return
-        self._first = self._first or step - gap + 1
+        self._begin = self._begin or step - gap + 1
         self._steps += gap
         self._time += gap / rate
-        self._last = step
+        self._count(step, offset)
 
     def estimate(self, rank: RankSteps) -> Estimate:
-        rank.checked(self._first, self._last)
+        rank.checked(self._begin, self._last)
         check_epochs(rank.turned_inside, rank.gaps.interval)
         return Estimate(self._steps / self._time, self._steps)
 
@@ -83,26 +101,22 @@ class _Stamps(_Values):
         self._sort = log_format.stamps_sort
         self._clock = Clock()
         self._last_text = b""
-        self._last_offset = 0
 
     def take(self, step: int, gap: int, text: bytes, offset: int) -> None:
         del gap
-        if self._first == 0:
-            self._first = step
-            self._clock.read(text, offset)
-        elif not self._sort:
+        if not self._first or not self._sort:
             self._clock.read(text, offset)
         elif text < self._last_text:
             # Midnight has passed, one of them is no stamp, or time runs backwards.
             self._clock.read(self._last_text, self._last_offset)
             self._clock.read(text, offset)
-        self._last = step
+        self._count(step, offset)
         self._last_text = text
-        self._last_offset = offset
 
     def pass_to(self, step: int, text: bytes, offset: int) -> None:
         """Go on to a later step, whose stamp sorts behind all before."""
-        self._last, self._last_text, self._last_offset = step, text, offset
+        self._count(step, offset)
+        self._last_text = text
 
     def estimate(self, rank: RankSteps) -> Estimate:
         records = rank.checked(self._first, self._last)
@@ -196,6 +210,11 @@ class RankSteps:
         self._values.take(step, gap, text, offset)
         if self.kept is not None:
             self.kept.append((step, text))
+
+    @property
+    def ends(self) -> Ends | None:
+        """The ends of the window, once it is complete."""
+        return self._values.ends if self.complete else None
 
     @property
     def has_begun(self) -> bool:
@@ -327,6 +346,12 @@ class RankedSteps:
             last=last,
             awaited=waiting if all_there else {**waiting, "": 0},
         )
+
+    @property
+    def ends(self) -> dict[str, Ends]:
+        """The ends of each rank's window."""
+        ends = {_label(rank): stream.ends for rank, stream in self._streams.items()}
+        return {rank: each for rank, each in ends.items() if each is not None}
 
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the last rank completed its window."""

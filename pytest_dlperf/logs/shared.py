@@ -13,7 +13,9 @@ from pytest_dlperf.logs.step_times import slowest, step_times
 from pytest_dlperf.logs.steps import (
     LOOK_AHEAD,
     NEVER,
+    Ends,
     Gaps,
+    Place,
     RankCount,
     Records,
     StepNumbers,
@@ -77,6 +79,17 @@ class SharedSteps:
             last={"": self._step} if self._step else {},
             awaited={} if self.complete else {"": self._slowest},
         )
+
+    @property
+    def ends(self) -> dict[str, Ends]:
+        """The last records of the window's first and last step, whichever ranks printed them."""
+        if not self.complete or len(self._texts) < 2:  # noqa: PLR2004 - both ends
+            return {}
+        first, last = (
+            Place(step, max(offset for _, offset in self._texts[step]))
+            for step in (min(self._texts), max(self._texts))
+        )
+        return {"": Ends(first, last)}
 
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the last rank completed its window."""

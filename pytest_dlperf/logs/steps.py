@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.timing import Kind
@@ -55,6 +55,23 @@ class StepsSeen:
         return max(self.last.values(), default=0)
 
 
+class Place(NamedTuple):
+    """A record that counts: its step, numbered from 1, and where in the log it begins."""
+
+    step: int
+    offset: int
+
+
+class Ends(NamedTuple):
+    """The first and the last record of a window, as one rank has printed them.
+
+    What passed between the two are the steps behind the first, up to the last.
+    """
+
+    first: Place
+    last: Place
+
+
 class Collector(Protocol):
     """Takes from a log what an estimate needs, piece by piece."""
 
@@ -65,6 +82,14 @@ class Collector(Protocol):
     @property
     def seen(self) -> StepsSeen:
         """How far the log has come."""
+
+    @property
+    def ends(self) -> Mapping[str, Ends]:
+        """The ends of the window, by rank such as ``rank 3``.
+
+        Where ranks do not name themselves there is one entry under "", of the last record of either
+        step. Empty where lines are counted, or without two records.
+        """
 
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take what the region holds; return where in it the log has shown enough, or ``None``.

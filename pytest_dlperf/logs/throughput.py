@@ -25,13 +25,13 @@ from pytest_dlperf.model.metric import THROUGHPUT
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_dlperf.logs.declared import DeclaredMetric
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.logs.steps import Collector, StepsSeen
+    from pytest_dlperf.logs.steps import Collector, Ends, StepsSeen
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
     from pytest_dlperf.model.metric import Metric
@@ -139,6 +139,11 @@ class LogReading:
     def steps(self) -> StepsSeen:
         """How far the ranks have come."""
         return self._collector.seen
+
+    @property
+    def ends(self) -> Mapping[str, Ends]:
+        """The ends of the window of each rank, where they are known."""
+        return self._collector.ends
 
     def advance(self, limit: int | None = None) -> bool:
         """Read what is new, up to ``limit`` bytes of the log; say whether that was all there is."""

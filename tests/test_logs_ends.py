@@ -1,0 +1,100 @@
+"""The records at the two ends of a window: what a second witness is asked of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.model.measurement import Estimator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_dlperf.model.measurement import Window
+
+TIMES = [0.5] * 150
+
+
+def lines_at_ends(  # noqa: PLR0913 - a log and everything that it is judged by
+    path: Path,
+    log: str,
+    name: str,
+    topology: str = "1n1g",
+    *,
+    window: Window = make.WINDOW,
+    estimator: Estimator = Estimator.STEADY,
+    buffer_size: int = 1 << 18,
+) -> dict[str, tuple[int, str, int, str]]:
+    """The steps and the text of the first and the last record of each rank."""
+    content = log.encode()
+    (path / "run.log").write_bytes(content)
+    reading = LogReading(
+        path / "run.log",
+        number=1,
+        case=make.case(topology),
+        log_format=BUILTIN_FORMATS[name],
+        window=window,
+        estimator=estimator,
+        buffer_size=buffer_size,
+    )
+    assert reading.ends == {}
+    reading.finish()
+
+    def line(offset: int) -> str:
+        return content[offset:].partition(b"\n")[0].decode()
+
+    return {
+        rank: (first.step, line(first.offset), last.step, line(last.offset))
+        for rank, (first, last) in reading.ends.items()
+    }
+
+
+@pytest.mark.parametrize("buffer_size", [300, 4096, 1 << 18])
+def test_durations_begin_with_the_first_step_that_counts(tmp_path: Path, buffer_size: int) -> None:
+    log = make.paddle_resnet(TIMES)
+    ends = lines_at_ends(tmp_path, log, "paddle_resnet", buffer_size=buffer_size)
+    ((first, begins, last, closes),) = ends.values()
+    assert (list(ends), first, last) == ([""], 21, 120)
+    assert begins.startswith("Pass 0, train batch 20]")
+    assert closes.startswith("Pass 0, train batch 119]")
+
+
+@pytest.mark.parametrize("buffer_size", [300, 4096, 1 << 18])
+def test_stamps_begin_where_the_window_does(tmp_path: Path, buffer_size: int) -> None:
+    ends = lines_at_ends(tmp_path, make.dllogger(TIMES), "dllogger", buffer_size=buffer_size)
+    ((first, begins, last, closes),) = ends.values()
+    assert (first, last) == (25, 125)
+    assert "Iteration: 25 " in begins
+    assert "Iteration: 125 " in closes
+
+
+def test_each_rank_that_names_itself_has_its_own(tmp_path: Path) -> None:
+    ends = lines_at_ends(tmp_path, make.dlperf([TIMES] * 2), "dlperf", "1n2g")
+    assert {rank: (first, last) for rank, (first, _, last, _) in ends.items()} == {
+        "rank 0": (20, 120),
+        "rank 1": (20, 120),
+    }
+    assert all(f"rank={rank[-1]} step=20 " in begins for rank, (_, begins, _, _) in ends.items())
+
+
+def test_of_unnamed_ranks_the_last_record_of_a_step_counts(tmp_path: Path) -> None:
+    log = make.pytorch_imagenet([[0.5] * 150, [0.625] * 150], block=40)
+    ((first, begins, last, closes),) = lines_at_ends(
+        tmp_path, log, "pytorch_imagenet", "1n2g"
+    ).values()
+    assert (first, last) == (27, 126)
+    assert begins.startswith("Epoch: [0][ 26/150]\tTime  0.625")
+    assert closes.startswith("Epoch: [0][125/150]\tTime  0.625")
+
+
+def test_an_unfinished_window_has_none(tmp_path: Path) -> None:
+    assert lines_at_ends(tmp_path, make.paddle_resnet(TIMES[:119]), "paddle_resnet") == {}
+
+
+def test_counted_lines_have_none(tmp_path: Path) -> None:
+    log = make.paddle_resnet(TIMES)
+    assert lines_at_ends(tmp_path, log, "paddle_resnet", estimator=Estimator.PUBLISHED) == {}
