@@ -9,7 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.builtin import STEP_TIMES
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, FactCheck
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate
+from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
