@@ -48,10 +48,13 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
             ["--dlperf-logs", "tensorflow-bert_base=nowhere"],
             "*--dlperf-logs tensorflow-bert_base: *nowhere: No such file or directory",
         ),
-        (["--dlperf-logs", "tensorflow-bert_base=empty"], "*there is no *.log file below *empty"),
         (
-            ["--dlperf-logs", "tensorflow-bert_base=logs/1n1g/bert_b64_fp32_1.log"],
-            "*bert_b64_fp32_1.log: Not a directory",
+            ["--dlperf-logs", "tensorflow-bert_base=empty"],
+            "*no *.log file below *empty; *",
+        ),
+        (
+            ["--dlperf-logs", "tensorflow-bert_base=logs/slurm-1.out"],
+            "*slurm-1.out does not say which case it is of: *--dlperf-logs CASE=logs/slurm-1.out*",
         ),
         (
             ["--dlperf-cluster", "v100"],
@@ -62,7 +65,7 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
 def test_an_option_that_makes_no_sense_is_a_usage_error(
     suite: Suite, arguments: list[str], message: str
 ) -> None:
-    write_log(suite.path / "logs" / "1n1g")
+    write_log(suite.path / "logs", "slurm-1.out")
     (suite.path / "empty").mkdir()
 
     result = suite.run(*arguments)

@@ -96,12 +96,10 @@ def test_a_flag_is_yes_or_no(
 
 def test_what_may_be_given_several_times_comes_from_one_place(project: Project) -> None:
     ini = "dlperf_logs =\n    a=one\n    a/y+x=two"
-    assert [source.directory.name for source in project.settings(ini=ini).log_sources] == [
-        "one",
-        "two",
-    ]
+    assert [source.places for source in project.settings(ini=ini).log_sources] == ["one", "two"]
     [only] = project.settings("--dlperf-logs", "b/y+x=three", ini=ini).log_sources
-    assert (only.system, only.options, only.directory) == ("b", ("x", "y"), project.path / "three")
+    assert (only.of, only.options) == ("b", ("x", "y"))
+    assert only.path(only.places) == project.path / "three"
 
 
 def test_paths_start_where_they_were_written(
@@ -166,9 +164,12 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
         (["--dlperf-repeats=0"], "--dlperf-repeats must be an integer ≥ 1, not '0'"),
         (["--dlperf-repeats=many"], "--dlperf-repeats must be an integer ≥ 1, not 'many'"),
         (["--dlperf-repeats=" + "9" * 5000], "--dlperf-repeats must be an integer ≥ 1, not '9"),
-        (["--dlperf-logs=bert"], "'bert' is not of the form SYSTEM[/OPTIONS]=DIR"),
-        (["--dlperf-logs=bert/=logs"], "'bert/=logs' is not of the form SYSTEM[/OPTIONS]=DIR"),
-        (["--dlperf-logs==logs"], "'=logs' is not of the form SYSTEM[/OPTIONS]=DIR"),
+        (["--dlperf-logs=bert"], "'bert' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE"),
+        (
+            ["--dlperf-logs=bert/=logs"],
+            "'bert/=logs' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE",
+        ),
+        (["--dlperf-logs==logs"], "'=logs' is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE"),
         (["--dlperf-systems=nowhere"], "--dlperf-systems: there is no folder 'nowhere'"),
         (["--dlperf-cluster="], "--dlperf-cluster is empty; give a value or leave it out"),
         (["--dlperf-history", " "], "--dlperf-history is empty; give a value or leave it out"),

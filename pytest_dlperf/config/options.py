@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_dlperf.config.assignments import Assignment
-    from pytest_dlperf.config.values import ControlArm
-    from pytest_dlperf.logs.tree import LogSource
+    from pytest_dlperf.config.values import ControlArm, GivenLogs
     from pytest_dlperf.model.metric import RuleName
 
 LOCAL_CLUSTER: Final = "local"
@@ -185,10 +184,11 @@ class Settings:
         read=values.lock_name,
         environment=True,
     )
-    log_sources: tuple[LogSource, ...] = option(
+    log_sources: tuple[GivenLogs, ...] = option(
         "logs",
-        "SYSTEM[/OPTIONS]=DIR",
-        "judge the logs below DIR, however deep, and launch nothing",
+        "WHAT=PATH",
+        "launch nothing, and judge the logs that exist: those of a system below a folder, "
+        "`SYSTEM[/OPTIONS]=DIR`, or a case's under any name, `CASE=FILE`",
         read=values.log_source,
         many=True,
     )

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_dlperf.config.assignments import Assignment
-    from pytest_dlperf.logs.tree import LogSource
     from pytest_dlperf.model.metric import RuleName
 
 START_TIME: Final = "<start time>"
@@ -37,6 +36,32 @@ class ControlArm(str, Enum):
     ALWAYS = "always"
     ON_REGRESSION = "on-regression"
     NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenLogs:
+    """Logs that exist, and what they are of: a system, maybe with options, or one of its cases."""
+
+    of: str
+    options: tuple[str, ...] | None
+    places: str
+    """A folder, a file, files of a run's nodes with commas between them, or a pattern."""
+    folder: Path
+    """Where relative paths start from."""
+
+    @property
+    def is_of_case(self) -> bool:
+        """Whether they are of a case: a system's id has one hyphen, a case's has more."""
+        return self.options is None and self.of.count("-") > 1
+
+    def path(self, text: str) -> Path:
+        """Return one of the places as a path."""
+        return self.folder / os.path.expanduser(text)  # noqa: PTH111 - pathlib refuses unknown users
+
+    def error(self, fault: str) -> UsageError:
+        """Make the error of what the user named."""
+        options = f"/{'+'.join(self.options)}" if self.options else ""
+        return UsageError(f"--dlperf-logs {self.of}{options}: {fault}")
 
 
 @dataclass(frozen=True)
@@ -163,21 +188,20 @@ def assignment(given: Given) -> Assignment:
     return replace(parsed, place=f"{given.place} {given.text.partition('=')[0]}")
 
 
-def log_source(given: Given) -> LogSource:
-    """Read which system's logs lie where."""
-    from pytest_dlperf.logs.tree import LogSource
-
-    named, separator, directory = given.text.partition("=")
-    system, slash, options = named.partition("/")
-    if not (separator and system and directory) or (slash and not options):
+def log_source(given: Given) -> GivenLogs:
+    """Read which system's or case's logs lie where."""
+    named, separator, places = given.text.partition("=")
+    of, slash, options = named.partition("/")
+    if not (separator and of and places.strip(" ,")) or (slash and not options):
         raise given.error(
-            "is not of the form SYSTEM[/OPTIONS]=DIR, for instance "
-            "paddle-resnet50/dali=logs/2026-11-20"
+            "is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE, for instance "
+            "paddle-resnet50/dali=logs/2026-11-20 or paddle-resnet50-fp32-b128-4n8g=slurm-4711.out"
         )
-    return LogSource(
-        system=system,
+    return GivenLogs(
+        of=of,
         options=tuple(sorted(options.split("+"))) if options else None,
-        directory=given.folder / Path(directory).expanduser(),
+        places=places,
+        folder=given.folder,
     )
 
 

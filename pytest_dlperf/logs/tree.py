@@ -52,6 +52,8 @@ class LogIndex:
 
     logs: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     ignored: list[IgnoredLog] = field(default_factory=list)
+    nodes: dict[str, list[str]] = field(default_factory=dict)
+    """Logs of further nodes, by the log of node 0, where the user named them one by one."""
 
     def merge(self, other: LogIndex) -> None:
         """Take over what another folder holds."""
@@ -98,6 +100,24 @@ def index_logs(source: LogSource, *, log_name: str, cases: Iterable[Case]) -> Lo
         else:
             index.logs.setdefault(case_id, {}).setdefault(run, []).append(path)
     return index
+
+
+def place_log(path: Path, source: LogSource, *, log_name: str, cases: Iterable[Case]) -> str:
+    """Find the case of a single file by its name and folders, and return its id.
+
+    Raises:
+        ValueError: They do not say; the message says why.
+    """
+    whole = path.absolute()
+    try:
+        return _Matrix(source, log_name, cases).place(str(whole), whole.parts[:-1][-3:])[0]
+    except _NoPlaceError as error:
+        raise ValueError(error) from error
+
+
+def is_named_as_log(name: str) -> bool:
+    """Say whether a file's name claims a batch, a precision and a run."""
+    return _NAME.fullmatch(name) is not None
 
 
 class _NoPlaceError(Exception):
@@ -196,12 +216,13 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
         below = []
         for entry in entries:
             if _is_folder(entry):
-                if entry.name + SUFFIX in logs and _NAME.fullmatch(entry.name + SUFFIX):
-                    continue  # files of further ranks and nodes of the run beside it
-                if entry.name == CONTROL_ARM:
-                    continue  # who wants these names a folder in there
+                if _NAME.fullmatch(entry.name):
+                    index.ignored.append(IgnoredLog(entry.path, "it is a folder, named as a log"))
+                # Files of further ranks and nodes lie in a folder beside their run's log, and
+                # whoever wants those of the control arm names a folder in there.
+                is_of_run = entry.name + SUFFIX in logs and _NAME.fullmatch(entry.name + SUFFIX)
                 identity = _identity(entry.stat())
-                if identity not in seen:
+                if not is_of_run and entry.name != CONTROL_ARM and identity not in seen:
                     seen.add(identity)
                     below.append((entry.path, (*names, entry.name)))
             elif entry.name in logs:

@@ -50,7 +50,8 @@ class LogMeasurer:
             name = f"{system.log_name}_{case.work.batch_text}_{case.precision}_<run>.log"
             raise CannotMeasureError(
                 f"no logs of {case.id}; give their folder with --dlperf-logs "
-                f"{case.system}{options}=DIR, where {work and f'{work}/'}{case.topology}/{name} lie"
+                f"{case.system}{options}=DIR, where {work and f'{work}/'}{case.topology}/{name} "
+                "lie, or a log under any name with --dlperf-logs CASE=FILE"
             )
         return Measurement(
             case_id=case.id,
@@ -81,21 +82,22 @@ class LogMeasurer:
             return Run(run=run, status=RunStatus.INVALID, reason=reason, log=log)
         path = Path(logs[0])
         main, *others = readings_of(
-            system, case, self.cluster.estimator, run=run, logs=_node_logs(path, case, system)
+            system, case, self.cluster.estimator, run=run, logs=self._node_logs(path, case, system)
         )
         read = with_derived(main.finish(others=others), system, case, self.cluster)
         return with_last_line(read, path)
 
+    def _node_logs(self, main: Path, case: Case, system: System) -> list[Path]:
+        """List the logs of the nodes, as far as metrics are looked for in them.
 
-def _node_logs(main: Path, case: Case, system: System) -> list[Path]:
-    """List the logs of the nodes, as far as metrics are looked for in them.
-
-    Where no node but the first has one, all of them print into that one.
-    """
-    if all(each.node is WhichNode.FIRST for each in system.declared):
-        return [main]
-    others = [node_log(main, node) for node in range(1, case.topology.nodes)]
-    return [main, *others] if any(log.exists() for log in others) else [main]
+        Where no node but the first has one, all of them print into that one.
+        """
+        if named := self.index.nodes.get(str(main)):
+            return [main, *map(Path, named)]
+        if all(each.node is WhichNode.FIRST for each in system.declared):
+            return [main]
+        others = [node_log(main, node) for node in range(1, case.topology.nodes)]
+        return [main, *others] if any(log.exists() for log in others) else [main]
 
 
 def check_estimator(system: System, estimator: Estimator) -> None:

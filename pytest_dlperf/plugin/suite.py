@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.tree import LogIndex, LogSource
+    from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.metric import Metric
@@ -166,39 +166,9 @@ class Suite:
 
     def index_logs(self) -> LogIndex:
         """Find the logs that the user named."""
-        from pytest_dlperf.logs.tree import LogIndex
+        from pytest_dlperf.measure.named_logs import find_logs
 
-        index = LogIndex()
-        for source in self.settings.log_sources:
-            index.merge(self._index(source))
-        return index
-
-    def _index(self, source: LogSource) -> LogIndex:
-        from pytest_dlperf.logs.tree import index_logs
-
-        given = f"--dlperf-logs {source.system}"
-        system = self.systems.get(source.system)
-        if system is None:
-            raise UsageError(
-                f"{given}: there is no such system; there are: {', '.join(sorted(self.systems))}"
-                f"{nearest(source.system, self.systems)}"
-            )
-        known = sorted({"+".join(case.options) for case in system.cases})
-        if source.options is not None and "+".join(source.options) not in known:
-            named = ", ".join(filter(None, known)) or "no options at all"
-            raise UsageError(
-                f"{given}/{'+'.join(source.options)}: {system.id} has no case with these "
-                f"options; it has: {named}"
-            )
-        references = {case.reference for case in system.cases}
-        cases = [*system.cases, *filter(None, references)]
-        try:
-            index = index_logs(source, log_name=system.log_name, cases=cases)
-        except OSError as error:
-            raise UsageError(f"{given}: {error.filename}: {error.strerror}") from error
-        if not index.logs and not index.ignored:
-            raise UsageError(f"{given}: there is no *.log file below {source.directory}")
-        return index
+        return find_logs(self.settings.log_sources, self.systems)
 
     def claim_session_dir(self) -> None:
         """Take a folder that the user named for the logs of this session alone."""

@@ -1,0 +1,206 @@
+"""Logs that the user names one by one: ``--dlperf-logs CASE=FILE``, whatever they are called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import log_makers
+import pytest
+
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.config.values import Given, log_source
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.measure.named_logs import find_logs
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+    from pytest_dlperf.logs.tree import LogIndex
+
+SYSTEM = """
+framework: own
+model: net
+unit: samples/s
+log: {name: net, format: {record: 'step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s'}}
+window: {warmup_steps: 1, measured_steps: 4}
+cases:
+  - {precision: fp32, batch_per_device: 8, topologies: [1n1g, 2n2g]}
+  - {precision: amp, batch_per_device: 8, options: [xla], topologies: [1n1g]}
+"""
+ONE, TWO, XLA = (f"own-net-{rest}" for rest in ("fp32-b8-1n1g", "fp32-b8-2n2g", "amp-b8-xla-1n1g"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "own.yaml").write_text(SYSTEM, encoding="utf-8")
+    return tmp_path
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("step 1 took 0.1 s\n", encoding="utf-8")
+
+
+def found(folder: Path, *given: str) -> LogIndex:
+    systems = load_systems([folder / "own.yaml"], BUILTIN_FORMATS)
+    return find_logs([log_source(Given(one, "--dlperf-logs", folder)) for one in given], systems)
+
+
+def runs(folder: Path, *given: str) -> dict[str, dict[int, list[str]]]:
+    """The logs of each case by run, as they lie in the folder."""
+    place = f"{folder}/"
+    return {
+        case: {run: [log.removeprefix(place) for log in logs] for run, logs in by_run.items()}
+        for case, by_run in found(folder, *given).logs.items()
+    }
+
+
+def refusal(folder: Path, *given: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        found(folder, *given)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_files_of_a_case_are_its_runs_in_the_order_given(folder: Path) -> None:
+    write(folder, "slurm-4711.out", "out/slurm-9.out", "out/slurm-10.out", "b, c.out")
+
+    assert runs(folder, f"{ONE}=slurm-4711.out", f"{TWO}=out/slurm-9.out") == {
+        ONE: {1: ["slurm-4711.out"]},
+        TWO: {1: ["out/slurm-9.out"]},
+    }
+    assert runs(folder, f"{ONE}=slurm-4711.out", f"{ONE}=out/slurm-*.out", f"{ONE}=b, c.out") == {
+        ONE: {
+            1: ["slurm-4711.out"],
+            2: ["out/slurm-9.out"],
+            3: ["out/slurm-10.out"],
+            4: ["b, c.out"],
+        }
+    }
+
+
+def test_a_path_begins_at_home_or_where_it_was_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, "home/a.out")
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    assert runs(folder, f"{ONE}=~/a.out") == {ONE: {1: ["home/a.out"]}}
+    assert "~nobody_here/a.out" in refusal(folder, f"{ONE}=~nobody_here/a.out")
+
+
+def test_a_run_has_the_log_of_each_node(folder: Path) -> None:
+    write(folder, "n0.out", "n1.out", "n2.out")
+    index = found(folder, f"{TWO}=n0.out, n1.out")
+    assert index.logs == {TWO: {1: [f"{folder}/n0.out"]}}
+    assert index.nodes == {f"{folder}/n0.out": [f"{folder}/n1.out"]}
+    assert "3 files of one run with 2 node(s)" in refusal(folder, f"{TWO}=n0.out,n1.out,n2.out")
+
+
+def test_files_follow_the_runs_of_a_tree(folder: Path) -> None:
+    write(folder, "1n1g/net_b8_fp32_1.log", "1n1g/net_b8_fp32_3.log", "1n1g/again.log")
+    index = found(folder, f"{ONE}=1n1g/again.log", "own-net=.", f"{ONE}=1n1g/net_b8_fp32_3.log")
+    assert list(index.logs[ONE]) == [1, 3, 4]
+    assert index.logs[ONE][4] == [f"{folder}/1n1g/again.log"]
+    assert index.ignored == []
+
+
+def test_a_folder_may_be_given_for_a_case(folder: Path) -> None:
+    write(folder, "2n2g/net_b8_fp32_7.log", "1n1g/net_b8_fp32_1.log", "xla/1n1g/net_b8_amp_2.log")
+    index = found(folder, f"{TWO}=.")
+    assert {case: list(logs) for case, logs in index.logs.items()} == {TWO: [7]}
+    assert {log.log.rpartition("/")[2] for log in index.ignored} == {
+        "net_b8_fp32_1.log",
+        "net_b8_amp_2.log",
+    }
+    # Whose folders do not name the options: the case does.
+    write(folder, "night/1n1g/net_b8_amp_1.log")
+    assert list(found(folder, f"{XLA}=night").logs) == [XLA]
+
+
+def test_a_file_may_be_given_for_a_system_that_has_one_case_or_by_its_own_name(
+    folder: Path,
+) -> None:
+    write(folder, "2n2g/net_b8_fp32_7.log", "some.out", "2n2g/net_b8_amp_1.log")
+    assert runs(folder, "own-net=2n2g/net_b8_fp32_7.log") == {TWO: {1: ["2n2g/net_b8_fp32_7.log"]}}
+    assert runs(folder, "own-net/xla=some.out") == {XLA: {1: ["some.out"]}}
+    # A name that says something else is not passed over.
+    assert "no case of amp" in refusal(folder, "own-net/xla=2n2g/net_b8_amp_1.log")
+    for name in (ONE, TWO, XLA, "CASE=some.out"):
+        assert name in refusal(folder, "own-net=some.out")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([f"{ONE}8=a.out"], f"there is no such case; did you mean {ONE!r}?"),
+        (["own-net-fp32=a.out"], "there is no such case"),
+        ([f"{ONE}=nowhere.out"], "there is no file nowhere.out"),
+        ([f"{ONE}=no*.out"], "no file is named like 'no*.out'"),
+        ([f"{TWO}=a.out,nowhere.out"], "there is no file nowhere.out"),
+        ([f"{ONE}=/dev/null"], "/dev/null is no regular file"),
+        ([f"{ONE}=f*"], "folder is a folder"),
+        ([f"{ONE}=folder"], f"--dlperf-logs '{ONE}=folder/*.out'"),
+        ([f"{ONE}=a.out", f"{ONE}=link.out"], "link.out was named before as a.out"),
+        ([f"{ONE}=a.out", f"{ONE}=./a.out"], "a.out was named before"),
+        ([f"{ONE}=a.out", f"{TWO}=a.out"], f"a.out was named before for {ONE}"),
+        ([f"{TWO}=a.out,link.out"], "link.out was named before as a.out"),
+        (["own-net=.", f"{TWO}=1n1g/net_b8_fp32_1.log"], f"as a log of {ONE}"),
+    ],
+)
+def test_what_is_no_log_of_a_case_is_refused(folder: Path, given: list[str], said: str) -> None:
+    write(folder, "a.out", "folder/a.out", "1n1g/net_b8_fp32_1.log")
+    (folder / "link.out").symlink_to("a.out")
+    assert said in refusal(folder, *given)
+
+
+def test_a_folder_that_is_named_as_a_log_is_listed(folder: Path) -> None:
+    write(folder, "1n1g/net_b8_fp32_1.log/part.txt")
+    [ignored] = found(folder, "own-net=.").ignored
+    assert ignored.log.endswith("net_b8_fp32_1.log")
+    assert "folder" in ignored.reason
+
+
+@pytest.mark.end_to_end
+def test_a_log_under_any_name_is_judged(suite: Suite, workers: list[str]) -> None:
+    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
+    for job, rate in ((9, 112.0), (10, 113.0)):
+        log = suite.path / f"slurm-{job}.out"
+        log.write_text(
+            log_makers.tf_models_bert([case.global_batch / rate] * 121), encoding="utf-8"
+        )
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"{case.id}=slurm-*.out", "-k", case.id, *workers
+    )
+
+    assert result.ret == 0
+    [judged] = results["cases"]
+    assert judged["metrics"]["throughput"]["median"] == 112.5
+    assert [(run["run"], run["log"].rpartition("/")[2]) for run in judged["runs"]] == [
+        (1, "slurm-9.out"),
+        (2, "slurm-10.out"),
+    ]
+
+
+@pytest.mark.end_to_end
+def test_a_metric_of_the_last_node_is_read_from_the_file_named_for_it(suite: Suite) -> None:
+    suite.system_file(
+        SYSTEM + "metrics: {loss: {record: 'loss (?P<value>[0-9.a-z]+)', node: last}}\n"
+    )
+    steps = "".join(f"step {step} took 0.5 s\n" for step in range(1, 6))
+    (suite.path / "slurm-1-0.out").write_text(steps, encoding="utf-8")
+    (suite.path / "slurm-1-1.out").write_text(
+        steps.replace(" s\n", " s, loss 0.25\n"), encoding="utf-8"
+    )
+
+    _, results = suite.judge(
+        "--dlperf-logs", f"{TWO}=slurm-1-0.out,slurm-1-1.out", "-k", f"throughput and {TWO}",
+        cluster="local",
+    )  # fmt: skip
+
+    [run] = results["cases"][0]["runs"]
+    assert run["metrics"]["loss"] == 0.25
