@@ -204,3 +204,25 @@ def test_a_metric_of_the_last_node_is_read_from_the_file_named_for_it(suite: Sui
 
     [run] = results["cases"][0]["runs"]
     assert run["metrics"]["loss"] == 0.25
+
+
+@pytest.mark.end_to_end
+def test_a_thousand_runs_are_not_a_thousand_lines(suite: Suite) -> None:
+    suite.system_file(SYSTEM)
+    (suite.path / "out").mkdir()
+    for run in range(1, 1001):
+        steps = 3 if run in (500, 777) else 5
+        text = "".join(f"step {step} took 0.5 s\n" for step in range(1, steps + 1))
+        (suite.path / "out" / f"slurm-{run}.out").write_text(text, encoding="utf-8")
+
+    result, results = suite.judge(
+        "--dlperf-logs", f"{ONE}=out/slurm-*.out", "-k", f"throughput and {ONE}", cluster="local"
+    )
+
+    assert len(results["cases"][0]["runs"]) == 1000
+    assert len(result.outlines) < 100
+    # What is broken is listed before others, and in each place the rest is counted.
+    result.stdout.fnmatch_lines(
+        ["*run 18: 16.00  slurm-18.out", "*run 500: *", "*run 777: *", "*980 more; --dlperf-json*",
+         "* 500: invalid * 777: invalid *980 more", "*run 500: too few steps*", "*run 777: *"]
+    )  # fmt: skip

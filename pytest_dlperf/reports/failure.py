@@ -10,8 +10,8 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import (
     interleaved_arms,
+    listed_runs,
     log_folder,
-    named_runs,
     rule_view,
     run_number,
     summed_up,
@@ -187,9 +187,12 @@ def _runs(measurement: Measurement, name: str, metric: str, *, told: str) -> Ite
     folder = log_folder(measurement)
     if folder:
         yield f"    logs in {numbers.printable(folder)}"
-    for label, run in named_runs(measurement):
+    runs, left = listed_runs(measurement)
+    for label, run in runs:
         log = (run.log or "").removeprefix(folder)
         new = run.reason and run.reason not in told
         reason = f" ({numbers.in_short(run.reason or '')})" if new else ""
         found = run_number(run, samples.metric)
         yield f"    run {label}: {found}{reason}  {numbers.printable(log)}"
+    if left:
+        yield f"    … and {left} more; --dlperf-json FILE has all of them"

@@ -24,6 +24,8 @@ FIGURES: Final = (
     "metric", "median", "unit", "reference", "diff", "sees", "of ideal", "spread", "mean", "runs",
 )  # fmt: skip
 """Headings of a metric's numbers, in the order in which wide tables show them."""
+RUNS_LISTED: Final = 20
+"""Runs of a measurement that a terminal lists; of logs that exist there may be thousands."""
 
 
 def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, str]:
@@ -190,6 +192,13 @@ def named_runs(measurement: Measurement) -> Iterator[tuple[str, Run]]:
         for number, attempt in enumerate(run.failed_attempts, start=1):
             yield f"{run.run}, attempt {number}", attempt
         yield str(run.run), run
+
+
+def listed_runs(measurement: Measurement) -> tuple[list[tuple[str, Run]], int]:
+    """Pick the runs that a terminal lists, broken ones before others; count those left out."""
+    every = list(named_runs(measurement))
+    places = sorted(range(len(every)), key=lambda at: every[at][1].status is RunStatus.OK)
+    return [every[at] for at in sorted(places[:RUNS_LISTED])], max(len(every) - RUNS_LISTED, 0)
 
 
 def log_folder(measurement: Measurement) -> str:

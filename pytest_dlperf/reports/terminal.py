@@ -23,7 +23,7 @@ from pytest_dlperf.reports.figures import (
     change_row,
     decisive,
     difference_percent,
-    named_runs,
+    listed_runs,
     rule_view,
     run_number,
     with_unit,
@@ -207,14 +207,18 @@ def _details(
     measurement = result.measurement
     told = {row.metric for row in rows}
     if measurement is not None:
+        runs, left = listed_runs(measurement)
         shown = {row.metric for row in rows if with_runs or not row.status.is_good}
         for name in _run_metrics(measurement, result, shown):
             metric = measurement.metric(name)
-            runs = (f" {run.run}: {run_number(run, metric)}" for run in measurement.runs)
-            yield from listed(f"    {with_unit(metric, 'in')}", runs, width)
-        for name, run in named_runs(measurement):
+            pieces = [f" {name}: {run_number(run, metric)}" for name, run in runs if name.isdigit()]
+            more = [f" … and {left} more"] if left else []
+            yield from listed(f"    {with_unit(metric, 'in')}", pieces + more, width)
+        for name, run in runs:
             if run.reason:
                 yield f"    run {name}: {numbers.in_short(run.reason)}"
+        if left and all(run.reason for _, run in runs):
+            yield f"    … and {left} more runs; --dlperf-json FILE has all of them"
         read, available = len(measurement.runs), measurement.available_runs
         if available is not None and read < available:
             yield f"    {read} of {available} logs were read: they decide"
