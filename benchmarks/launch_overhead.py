@@ -34,7 +34,7 @@ from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.measure.whole_run import logs_of
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.measurement import Estimator
 
@@ -81,19 +81,8 @@ def run(launcher: Launcher, hosts: Sequence[Host], system: System, folder: Path)
         raise RuntimeError("the system has no launch")
     log = folder / "idle.log"
     logs = [log, *(run_dir(log) / f"node{rank}.log" for rank in range(1, len(hosts)))]
-    readings = [
-        LogReading(
-            log,
-            number=1,
-            case=case,
-            log_format=system.log_format,
-            window=system.window,
-            estimator=Estimator.STEADY,
-        )
-        for log in logs
-    ]
     watch = RunWatch(
-        readings,
+        logs_of(system, case, Estimator.STEADY, run=1, logs=logs),
         folders=[log.parent for log in logs],
         work_of_step=case.global_batch,
         first_step_limit_s=spec.first_step_limit_s,

@@ -11,7 +11,9 @@ import pytest
 from pytest_dlperf.launch import watch
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.watch import NUMBER_GRACE_S, Progress, RunWatch, free_bytes
-from pytest_dlperf.logs.declared import Over, WhichNode, declared_metric
+from pytest_dlperf.logs.declared import Over, declared_metric
+from pytest_dlperf.logs.formats import WhichNode
+from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
@@ -72,7 +74,7 @@ class Watched:
             for node, log in enumerate(self.logs)
         ]
         self.watch = RunWatch(
-            readings,
+            RunLogs(readings),
             **{
                 "folders": [log.parent for log in self.logs],
                 "work_of_step": self.case.global_batch,
@@ -574,7 +576,7 @@ def test_what_counts_may_be_less_than_what_was_seen(watched: Watching) -> None:
     run.step(*range(1, 12))
     assert run.look() is Stop.COMPLETE
     limit = run.logs[0].stat().st_size - 5
-    measured = run.watch.finish(limit)
+    measured = run.watch.finish([limit])
     assert measured == run.measured(limit)
     assert measured.status is RunStatus.INVALID
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from log_makers import case
 
 from pytest_dlperf.logs.builtin import builtin_metrics
-from pytest_dlperf.logs.declared import DeclaredMetric, Over, WhichNode, declared_metric, worth
+from pytest_dlperf.logs.declared import DeclaredMetric, Over, declared_metric, worth
 from pytest_dlperf.logs.expressions import literal_of
-from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.logs.formats import WhichNode, custom_format
+from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
@@ -329,10 +330,9 @@ def nodes(tmp_path: Path) -> list[Path]:
 
 
 def read_nodes(logs: list[Path], declared: DeclaredMetric) -> Run:
-    main, *others = (
+    return RunLogs(
         reading(log, declared, node=node, nodes=len(logs)) for node, log in enumerate(logs)
-    )
-    return main.finish(others=others)
+    ).finish()
 
 
 @pytest.mark.parametrize(("node", "expected"), [("last", 30), ("any", 25)])

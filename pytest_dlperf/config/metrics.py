@@ -23,7 +23,8 @@ from pytest_dlperf.logs.builtin import (
     STEP_TIMES,
     builtin_metrics,
 )
-from pytest_dlperf.logs.declared import DeclaredMetric, Over, WhichNode, declared_metric
+from pytest_dlperf.logs.declared import DeclaredMetric, Over, declared_metric
+from pytest_dlperf.logs.formats import WhichNode
 from pytest_dlperf.model.case import NAME_PATTERN, check_name
 from pytest_dlperf.model.metric import (
     ENTRY_KEYS,

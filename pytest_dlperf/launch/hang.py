@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.logs.throughput import LogState
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_dlperf.logs.run_logs import RunLogs
     from pytest_dlperf.logs.throughput import LogReading
 
 _RANKS_SHOWN: Final = 32
@@ -25,9 +24,10 @@ class HangRule:
     step_limit_s: float
     _last_seen: dict[tuple[int, str], tuple[int, float]] = field(default_factory=dict, init=False)
 
-    def check(self, readings: Sequence[LogReading], *, now: float, started: float) -> str | None:
-        """Say what hangs, by the nodes' logs, node 0's first; ``None`` where nothing does."""
-        self._last_seen = last_seen = self._seen(readings, now, started)
+    def check(self, logs: RunLogs, *, now: float, started: float) -> str | None:
+        """Say what hangs; ``None`` where nothing does."""
+        readings = logs.readings
+        self._last_seen = last_seen = self._seen(logs, now, started)
         none_yet = any(not step for step, _ in last_seen.values())
         if none_yet and now - started >= self.first_step_limit_s:
             shown = _shown_steps(readings)
@@ -45,24 +45,16 @@ class HangRule:
         return None
 
     def _seen(
-        self, readings: Sequence[LogReading], now: float, started: float
+        self, logs: RunLogs, now: float, started: float
     ) -> dict[tuple[int, str], tuple[int, float]]:
-        """Find the last step of each rank from which more is needed, and when it was seen first.
-
-        Of the other nodes only ranks that have shown a step: their logs need not show any.
-        """
+        """Find the last step of each rank from which more is needed, and when it was seen first."""
         seen = {}
-        for node, reading in enumerate(readings):
-            if reading.state is not LogState.GROWING:
-                continue
-            for label, step in reading.steps.awaited.items():
-                known = self._last_seen.get((node, label))
-                if known is not None and known[0] == step:
-                    seen[node, label] = known
-                elif step:
-                    seen[node, label] = step, now
-                elif node == 0:
-                    seen[node, label] = 0, started
+        for rank, step in logs.awaited.items():
+            known = self._last_seen.get(rank)
+            if known is not None and known[0] == step:
+                seen[rank] = known
+            else:
+                seen[rank] = step, now if step else started
         return seen
 
 

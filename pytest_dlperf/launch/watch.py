@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.hang import HangRule
 from pytest_dlperf.launch.record import Stop, Stopped
-from pytest_dlperf.logs.declared import WhichNode
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
@@ -19,13 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.logs.throughput import LogReading
+    from pytest_dlperf.logs.run_logs import RunLogs
+    from pytest_dlperf.logs.steps import StepsSeen
     from pytest_dlperf.model.measurement import Run
 
 BYTES_PER_LOOK: Final = 8 * 1024 * 1024
-"""Bytes of the main log that one look reads at most; the other logs share as many."""
-MIN_BYTES_PER_LOOK: Final = 256 * 1024
-"""Bytes that one look reads of each other log, however many there are."""
+"""Bytes of the log that counts that one look reads at most; the other logs share as many."""
 
 PROGRESS_INTERVAL_S: Final = 1.0
 DISK_INTERVAL_S: Final = 1.0
@@ -80,8 +78,7 @@ class _Pace:
         self._last = (0, 0.0)
         self._warm = False
 
-    def note(self, reading: LogReading, now: float) -> None:
-        seen = reading.steps
+    def note(self, seen: StepsSeen, now: float) -> None:
         step = seen.slowest
         if step <= self._last[0]:
             return
@@ -105,14 +102,14 @@ class _Pace:
 
 
 class RunWatch:
-    """One run's logs, followed while they grow; the main one is measured at the end.
+    """One run's logs, followed while they grow, and measured at the end.
 
     One thread calls ``look`` again and again while the run lives, then ``finish`` or ``close``.
     """
 
     def __init__(  # noqa: PLR0913 - all that ends a run, by name
         self,
-        readings: Sequence[LogReading],
+        logs: RunLogs,
         *,
         folders: Iterable[Path],
         work_of_step: int,
@@ -125,14 +122,12 @@ class RunWatch:
     ) -> None:
         """Begin before the run does.
 
-        ``readings`` are of the log of each node, node 0 first; they lie in ``folders``, whose disks
-        must not fill up. The run hangs if a rank has no first step after ``first_step_limit_s``
-        seconds, or no new one for ``step_limit_s``. With ``end_early`` it ends as soon as it has
-        shown what is needed; else it is only watched until then. ``on_progress`` is called once a
-        second at most.
+        ``logs`` lie in ``folders``, whose disks must not fill up. The run hangs if a rank has no
+        first step after ``first_step_limit_s`` seconds, or no new one for ``step_limit_s``. With
+        ``end_early`` it ends as soon as it has shown what is needed; else it is only watched until
+        then. ``on_progress`` is called once a second at most.
         """
-        self._readings = readings
-        self._main, *self._others = self._readings
+        self._logs = logs
         self._hang_rule = HangRule(first_step_limit_s=first_step_limit_s, step_limit_s=step_limit_s)
         self._step_limit_s = step_limit_s
         self._end_early = end_early
@@ -153,9 +148,10 @@ class RunWatch:
     @property
     def first_step_problem(self) -> str:
         """Why the time of the first step is not known, where it is not."""
-        if self._main.first_step in (None, 1):
+        first = self._logs.first_step
+        if first in (None, 1):
             return "the run had ended before its first step was seen"
-        return f"the first step that the log shows is step {self._main.first_step}"
+        return f"the first step that the log shows is step {first}"
 
     def look(self) -> Stopped | None:
         """Read what the logs show by now, and say why the run has to end, or ``None``."""
@@ -163,25 +159,24 @@ class RunWatch:
             now = self._clock()
             if self._started is None:
                 self._started = now
-            caught_up = self._advance()
-            if self._completed is None and self._main.state is LogState.COMPLETE:
+            logs = self._logs
+            caught_up = logs.advance(BYTES_PER_LOOK)
+            seen = logs.steps
+            if self._completed is None and logs.state is LogState.COMPLETE:
                 self._completed = now
-            if self.first_step_s is None and self._main.first_step == 1:
-                self._note_first_step(now - self._started)
-            self._pace.note(self._main, now)
+            if self.first_step_s is None and logs.first_step == 1 and seen.slowest:
+                self.first_step_s = now - self._started
+            self._pace.note(seen, now)
             self._report(now)
             self._stopped = self._judge(now, self._started, caught_up=caught_up)
         return self._stopped
 
-    def finish(self, limit: int | None = None) -> Run:
-        """Measure the run by its main log, of which ``limit`` bytes count; the logs are closed."""
-        try:
-            run = self._main.finish(limit, others=self._others)
-        finally:
-            self.close()
+    def finish(self, limits: Sequence[int | None] = ()) -> Run:
+        """Measure the run by its logs, of which so many bytes count; they are closed."""
+        run = self._logs.finish(limits)
         if run.status is RunStatus.OK:
             # The last steps may have come between two looks.
-            steps = self._main.steps.window
+            steps = self._logs.steps.window
             self._on_progress(
                 Progress(step=steps, steps=steps, throughput=run.metrics[THROUGHPUT], left_s=0.0)
             )
@@ -189,25 +184,11 @@ class RunWatch:
 
     def close(self) -> None:
         """Close the logs."""
-        for reading in self._readings:
-            reading.close()
-
-    def _note_first_step(self, elapsed_s: float) -> None:
-        if self._main.steps.slowest:
-            self.first_step_s = elapsed_s
-
-    def _advance(self) -> bool:
-        """Read what is new in each log, up to a bound, and say whether that was all."""
-        share = BYTES_PER_LOOK // max(len(self._others), 1)
-        caught_up = self._main.advance(self._main.position + BYTES_PER_LOOK)
-        for other in self._others:
-            bound = other.position + max(share, MIN_BYTES_PER_LOOK)
-            caught_up = other.advance(bound) and caught_up
-        return caught_up
+        self._logs.close()
 
     def _judge(self, now: float, started: float, *, caught_up: bool) -> Stopped | None:
-        if self._main.state is LogState.BROKEN:
-            return Stopped(Stop.BROKEN, self._main.reason or "")
+        if (broken := self._logs.reason) is not None:
+            return Stopped(Stop.BROKEN, broken)
         if (
             self._completed is not None
             and self._end_early
@@ -220,7 +201,7 @@ class RunWatch:
             return Stopped(Stop.DISK_FULL, full)
         # What has not been read yet may be a step of the rank that seems to hang.
         if caught_up and self._completed is None:
-            hung = self._hang_rule.check(self._readings, now=now, started=started)
+            hung = self._hang_rule.check(self._logs, now=now, started=started)
             if hung is not None:
                 return Stopped(Stop.HUNG, hung)
         return None
@@ -233,19 +214,13 @@ class RunWatch:
         """
         if self._completed is not None and now - self._completed >= self._step_limit_s:
             return True
-        return not any(
-            other.state is LogState.GROWING and other.steps.furthest for other in self._others
-        )
+        return not self._logs.any_lags
 
     def _has_numbers(self, waited_s: float) -> bool:
         """Say whether every declared metric has a number, or has had its chance."""
         if waited_s >= NUMBER_GRACE_S:
             return True
-        lacking = [reading.lacking for reading in self._readings]
-        anywhere = {each.metric.name for each in self._main.declared if each.node is WhichNode.ANY}
-        return not (
-            frozenset.union(*lacking) - anywhere or frozenset.intersection(*lacking) & anywhere
-        )
+        return not self._logs.lacks_numbers
 
     def _full_disk(self, now: float) -> str | None:
         if self._next_disk_check is not None and now < self._next_disk_check:
@@ -259,7 +234,7 @@ class RunWatch:
         last = self._reported_at
         if last is not None and now - last < PROGRESS_INTERVAL_S:
             return
-        seen = self._main.steps
+        seen = self._logs.steps
         steps = seen.window
         complete = self._completed is not None
         step = steps if complete else min(seen.slowest, steps)

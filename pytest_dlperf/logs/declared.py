@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.expressions import compiled, literal_of, may_be, stays_in_line
+from pytest_dlperf.logs.formats import WhichNode
 
 if TYPE_CHECKING:
     import re
@@ -45,16 +46,6 @@ _KINDS: Final = (_BYTES, {**_JOULES, "kWh": 3.6e6}, _WATTS, _SECONDS, {"%": 0.01
 """What units of one kind are worth in the same one of them."""
 
 
-class WhichNode(str, Enum):
-    """The nodes whose logs hold a metric."""
-
-    FIRST = "first"
-    LAST = "last"
-    ANY = "any"
-    """At least one of them; the numbers of all that do are taken."""
-    EACH = "each"
-
-
 class Over(str, Enum):
     """The part of a run whose numbers are taken."""
 
@@ -89,9 +80,7 @@ class DeclaredMetric:
 
     def is_on(self, node: int, logs: int) -> bool:
         """Say whether it is looked for in the log of a node, where there are so many logs."""
-        if self.node is WhichNode.FIRST:
-            return node == 0
-        return self.node is not WhichNode.LAST or node == logs - 1
+        return self.node.may_be(node, logs)
 
     def worth(self, unit: bytes | None) -> float:
         """Return what a printed number is multiplied by; ``unit`` is what that group took.

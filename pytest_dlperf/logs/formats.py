@@ -32,6 +32,22 @@ class Ranks(str, Enum):
     """Every rank of the log's node; without a ``rank`` group they cannot be told apart."""
 
 
+class WhichNode(str, Enum):
+    """The nodes whose logs hold a run's steps, or a metric."""
+
+    FIRST = "first"
+    LAST = "last"
+    ANY = "any"
+    """At least one of them."""
+    EACH = "each"
+
+    def may_be(self, node: int, nodes: int) -> bool:
+        """Say whether it may be this one of so many that have a log."""
+        if self is WhichNode.FIRST:
+            return node == 0
+        return self is not WhichNode.LAST or node == nodes - 1
+
+
 class Rule(Enum):
     """A definition of throughput that the original benchmark published."""
 

@@ -8,7 +8,8 @@ from functools import partial
 from operator import gt
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.declared import Over, WhichNode
+from pytest_dlperf.logs.declared import Over
+from pytest_dlperf.logs.formats import WhichNode
 from pytest_dlperf.logs.reader import LogFile, line_number, readable
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Run, RunStatus
@@ -50,7 +51,7 @@ class NodeLog:
 def with_declared(
     run: Run, declared: Iterable[DeclaredMetric], logs: Sequence[NodeLog], window: tuple[int, int]
 ) -> Run:
-    """Add the metrics that the logs of a sound run print, those of node 0 first.
+    """Add the metrics that the logs of a sound run print, node 0's first.
 
     The run is invalid where one is not as it has to be. ``window`` is the last step before the
     measured ones, and the last of them.
@@ -59,7 +60,7 @@ def with_declared(
     for each in declared:
         metric = each.metric
         try:
-            number = _number(each, logs, window)
+            number = _number(each, logs, window, run.log)
         except _MissingError as error:
             if metric.sanity is not None and metric.better is None and metric.is_judged:
                 return _unsound(run, str(error))
@@ -83,7 +84,9 @@ def _unsound(run: Run, reason: str) -> Run:
     return replace(run, status=RunStatus.INVALID, metrics={}, missing={}, reason=reason)
 
 
-def _number(declared: DeclaredMetric, logs: Sequence[NodeLog], window: tuple[int, int]) -> float:
+def _number(
+    declared: DeclaredMetric, logs: Sequence[NodeLog], window: tuple[int, int], main: str | None
+) -> float:
     metric = declared.metric
     read = [
         (log, log.numbers[metric.name])
@@ -93,12 +96,12 @@ def _number(declared: DeclaredMetric, logs: Sequence[NodeLog], window: tuple[int
     for log, numbers in read:
         if numbers.fault is not None:
             reason, offset = numbers.fault
-            raise _MissingError(f"{metric.name}: {reason} ({_place(log, logs, offset)})")
+            raise _MissingError(f"{metric.name}: {reason} ({_place(log, main, offset)})")
     lacking = [log for log, numbers in read if not numbers.values]
     if lacking and (len(lacking) == len(read) or declared.node is not WhichNode.ANY):
         raise _MissingError(_looked_for(declared, lacking, window))
     for log, numbers in read:
-        _check_each(metric, numbers, log, logs)
+        _check_each(metric, numbers, log, main)
     values = [value for _, numbers in read for value in numbers.values]
     if metric.sanity is not None and metric.sanity.falls:
         _check_falling(metric, [numbers for _, numbers in read])
@@ -137,8 +140,8 @@ def _because(log: NodeLog) -> str:
     return f" ({log.problem})" if log.problem else ""
 
 
-def _place(log: NodeLog, logs: Sequence[NodeLog], offset: int) -> str:
-    name = "" if log is logs[0] else f"{readable(log.path)}, "
+def _place(log: NodeLog, main: str | None, offset: int) -> str:
+    name = "" if log.path == main else f"{readable(log.path)}, "
     try:
         with LogFile(log.path) as file:
             return f"{name}line {line_number(file, offset)}"
@@ -146,7 +149,7 @@ def _place(log: NodeLog, logs: Sequence[NodeLog], offset: int) -> str:
         return f"{name}byte {offset}"
 
 
-def _check_each(metric: Metric, numbers: Numbers, log: NodeLog, logs: Sequence[NodeLog]) -> None:
+def _check_each(metric: Metric, numbers: Numbers, log: NodeLog, main: str | None) -> None:
     """Check each number; the first that is not as it has to be is told."""
     sanity = metric.sanity
     has_bounds = sanity is not None and (sanity.below is not None or sanity.above is not None)
@@ -157,13 +160,13 @@ def _check_each(metric: Metric, numbers: Numbers, log: NodeLog, logs: Sequence[N
     for value, offset in zip(numbers.values, numbers.offsets, strict=True):
         if sanity is not None and (broken := _broken(sanity, value)):
             said = _said(metric, value, broken)
-            raise _UnsoundError(f"{said} ({_place(log, logs, offset)})")
+            raise _UnsoundError(f"{said} ({_place(log, main, offset)})")
         if metric.better is not None and not 0 <= value < math.inf:
             said = _said(metric, value, _JUDGEABLE)
-            raise _MissingError(f"{said} ({_place(log, logs, offset)})")
+            raise _MissingError(f"{said} ({_place(log, main, offset)})")
         if math.isfinite(value) and abs(value) >= _GREATEST:
             said = _said(metric, value, f"one below {_GREATEST:g}")
-            raise _MissingError(f"{said} ({_place(log, logs, offset)})")
+            raise _MissingError(f"{said} ({_place(log, main, offset)})")
 
 
 def _said(metric: Metric, value: float, needed: str) -> str:

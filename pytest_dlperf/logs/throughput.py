@@ -67,7 +67,7 @@ class LogReading:
     """
 
     path: Path | str
-    """The log; the main one, of the first node, when a run has several."""
+    """The log; one of them, when a run has several (``RunLogs``)."""
     _: KW_ONLY
     number: int
     """Which run of its case it is."""
@@ -166,38 +166,30 @@ class LogReading:
             self._let_go()
         return limit is None or self.position < limit
 
-    def finish(self, limit: int | None = None, *, others: Sequence[LogReading] = ()) -> Run:
-        """Read the rest and measure the run; the reading is over then.
+    def finish(self, limit: int | None = None) -> Run:
+        """Read the rest and measure a run that has this log alone; the reading is over then.
 
         With a ``limit`` the log counts as if it ended after so many bytes. Where more have been
-        read, or the log has been closed, it is read again. ``others`` are of the further nodes'
-        logs, in the order of the nodes: only declared metrics are taken from them.
+        read, or the log has been closed, it is read again.
         """
+        run, log = self.result(limit)
+        if run.status is not RunStatus.OK or not self.declared:
+            return run
+        return with_declared(run, self.declared, [log], self.window_in_steps)
+
+    def result(self, limit: int | None = None) -> tuple[Run, NodeLog]:
+        """Do as ``finish``, and give the numbers of declared metrics apart."""
         if self._closed or (limit is not None and self.position > limit):
             self.close()
-            return replace(self).finish(limit, others=others)
+            return replace(self).result(limit)
         try:
             run = self._finished(limit)
         finally:
             self.close()
-        if run.status is not RunStatus.OK or not self.declared:
-            return run
-        seen = self.steps
-        logs = [self._numbers(None), *(other.numbers() for other in others)]
-        return with_declared(run, self.declared, logs, (seen.warmup, seen.window))
-
-    def numbers(self) -> NodeLog:
-        """Read the rest for the numbers of declared metrics alone."""
-        reading = replace(self) if self._closed else self
-        try:
-            return reading._numbers(reading._finished(None).reason)  # noqa: SLF001 - its own
-        finally:
-            reading.close()
-
-    def _numbers(self, problem: str | None) -> NodeLog:
         found = () if self._scan is None else self._scan.numbers
         numbers = {each.declared.metric.name: each for each in found}
-        return NodeLog(path=str(self.path), numbers=numbers, problem=problem)
+        problem = None if run.status is RunStatus.OK else run.reason
+        return run, NodeLog(path=str(self.path), numbers=numbers, problem=problem)
 
     def close(self) -> None:
         """Close the log; nothing more is read of it."""
@@ -310,7 +302,7 @@ class LogReading:
                 self._steps_done = True
                 self._read_on(region, stop)
             elif scan is not None:
-                scan.end(self._window_in_steps)
+                scan.end(self.window_in_steps)
             if self._enough:
                 break
 
@@ -346,11 +338,12 @@ class LogReading:
         following = (each[0] for each in records(region, self.log_format) if each[0] >= begin)
         if (start := next(following, None)) is not None:
             scan.leave_window(start)
-        scan.end(self._window_in_steps)
+        scan.end(self.window_in_steps)
         self._enough = scan.is_done
 
     @property
-    def _window_in_steps(self) -> tuple[int, int]:
+    def window_in_steps(self) -> tuple[int, int]:
+        """The last step before the measured ones, and the last of them."""
         seen = self._collector.seen
         return seen.warmup, seen.window
 

@@ -22,8 +22,8 @@ from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.whole_run import (
     FirstStep,
+    logs_of,
     metrics_of_runs,
-    readings_of,
     with_derived,
 )
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
@@ -264,11 +264,14 @@ class LaunchMeasurer:
         places = self.fleet.places(leases, log)
         logs = [place.log for place in places]
         head_only = spec.start_on is StartOn.HEAD
-        readings = readings_of(
-            system, case, self.cluster.estimator, run=number, logs=logs[:1] if head_only else logs
-        )
         watch = RunWatch(
-            readings,
+            logs_of(
+                system,
+                case,
+                self.cluster.estimator,
+                run=number,
+                logs=logs[:1] if head_only else logs,
+            ),
             folders=[path.parent for path in logs],
             work_of_step=case.work_of_step(system.unit),
             first_step_limit_s=spec.first_step_limit_s,
@@ -289,7 +292,7 @@ class LaunchMeasurer:
                 ),
             )
             # What was printed after a node had failed does not count: others may train on alone.
-            read = watch.finish(outcome.log_size_at_failure)
+            read = watch.finish([outcome.log_size_at_failure])
         finally:
             watch.close()
         if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.launch.plan import node_log
-from pytest_dlperf.logs.declared import WhichNode
+from pytest_dlperf.logs.formats import WhichNode
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.tree import work_folder
 from pytest_dlperf.measure.ending import with_last_line
-from pytest_dlperf.measure.whole_run import metrics_of_runs, readings_of, with_derived
+from pytest_dlperf.measure.whole_run import logs_of, metrics_of_runs, with_derived
 from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
@@ -81,10 +81,10 @@ class LogMeasurer:
             log = readable(logs[0])
             return Run(run=run, status=RunStatus.INVALID, reason=reason, log=log)
         path = Path(logs[0])
-        main, *others = readings_of(
+        of_nodes = logs_of(
             system, case, self.cluster.estimator, run=run, logs=self._node_logs(path, case, system)
         )
-        read = with_derived(main.finish(others=others), system, case, self.cluster)
+        read = with_derived(of_nodes.finish(), system, case, self.cluster)
         return with_last_line(read, path)
 
     def _node_logs(self, main: Path, case: Case, system: System) -> list[Path]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.builtin import FIRST_STEP_TIME, MFU, PER_DEVICE, mfu_percent
+from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Source
@@ -36,11 +37,11 @@ def metrics_of_runs(system: System) -> tuple[Metric, ...]:
     return tuple(metric for metric in system.metrics if metric.source is not Source.RATIO)
 
 
-def readings_of(
+def logs_of(
     system: System, case: Case, estimator: Estimator, *, run: int, logs: Sequence[Path]
-) -> list[LogReading]:
+) -> RunLogs:
     """Prepare to read the logs of a run, node 0's first."""
-    return [
+    return RunLogs(
         LogReading(
             path,
             number=run,
@@ -55,7 +56,7 @@ def readings_of(
             nodes=len(logs),
         )
         for node, path in enumerate(logs)
-    ]
+    )
 
 
 def with_derived(
