@@ -424,9 +424,9 @@ def test_missing_steps_inside_the_window(tmp_path: Path) -> None:
                 "INFO:utils.utility:[Pass 0, train batch 0]  loss 53.1, lr 0.1, batch_cost 1 sec, "
                 "reader_cost 0.00002 sec, ips 94.25099 images/sec"
             ),
-            "the later PaddleCV print format (batch_cost, ips)",
+            "PaddleCV's later print format (batch_cost, ips)",
         ),
-        ("Pass 1, trainbatch 72, loss 6.9, acc1 0.0, time 0.92 sec", "PaddleCV log of 2019"),
+        ("Pass 1, trainbatch 72, loss 6.9, acc1 0.0, time 0.92 sec", "PaddleCV of 2019"),
         ("epoch:0 train step:20 loss: 6.9 lr: 0.1 elapse: 0.436s", "PaddleClas"),
         (
             (
@@ -459,7 +459,7 @@ def test_missing_steps_inside_the_window(tmp_path: Path) -> None:
         ),
         (
             "INFO:root:Epoch[0] Batch [20-40]\tSpeed: 224.07 samples/sec\tacc=0.0\tlossvalue=9.1",
-            "insightface (Speedometer)",
+            "insightface with MXNet (Speedometer)",
         ),
         ("INFO:root:Epoch[0] Batch[19]\tSpeed: 1934.81 samples/sec", "GluonCV"),
         ("Iter:40 Rank:312.50 it/sec Total:2500.00 it/sec [0][loss]:44.12 ", "partial_fc"),
@@ -501,7 +501,7 @@ def test_missing_steps_inside_the_window(tmp_path: Path) -> None:
             " iteration      100/  320000 | elapsed time per iteration (ms): 512.0 |",
             "DeepSpeed",
         ),
-        ("DLL 2021-01-01 10:00:00.1 - PARAMETER precision : fp16", "dllogger log of another"),
+        ("DLL 2021-01-01 10:00:00.1 - PARAMETER precision : fp16", "another trainer, by dllogger"),
     ],
 )
 def test_a_log_of_another_system_is_called_by_its_name(

@@ -91,6 +91,6 @@ def test_the_later_print_format_is_not_taken_for_the_first() -> None:
         estimator=Estimator.PUBLISHED,
     ).finish()
     assert run.reason == (
-        "this is a log in the later PaddleCV print format (batch_cost, ips), not one of format "
+        "this is a log of PaddleCV's later print format (batch_cost, ips), not one of format "
         "paddle_resnet"
     )

@@ -10,51 +10,77 @@ from pytest_dlperf.logs.contract import BrokenContractError
 if TYPE_CHECKING:
     from pytest_dlperf.logs.facts import Fact
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.reader import Record, Region
+    from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.model.case import Case
 
-_LINE_END: Final = re.compile(rb"[\r\n]")
+REACH: Final = 16 * 1024 * 1024
+"""Bytes of a log in which every fact is looked for, as far as the log is read."""
+
+_LINE_END: Final = re.compile(rb"[\r\n\0]")
 
 
 class FactCheck:
-    """Compares what a log says about its run with what the case declares."""
+    """Compares what a log says about its run with what the case declares.
+
+    A fact counts wherever it stands: in the header, among the steps, or behind them. There, only
+    one that has not been seen before counts: what a log says twice is of another program.
+    """
 
     def __init__(self, log_format: LogFormat, case: Case) -> None:
         """Check the format's facts against the case."""
-        self._facts = log_format.facts
-        self._whole_lines = log_format.whole_lines
+        self._facts = [fact for fact in log_format.facts if fact.declared(case) is not None]
         self._devices = log_format.devices
         self._case = case
         self._named_devices: set[bytes] = set()
+        self._stand: set[str] = set()
+        self._broken: dict[str, tuple[int, Fact, str]] = {}
+        self.position = 0
+        """Up to which byte of the log facts have been looked for."""
 
-    def contradiction(self, region: Region, first: Record | None) -> BrokenContractError | None:
-        """Find the first thing that the log says otherwise than the case, up to its first step."""
-        end = region.end if first is None else self._header_end(region, first)
-        broken: tuple[int, Fact, str] | None = None
-        for fact in self._facts:
-            known = fact.declared(self._case)
-            if known is None:
-                continue
-            declared = str(known)
-            for match in fact.pattern.finditer(region.buffer, 0, end):
-                found = match[1].decode(errors="replace")
-                if found != declared and (broken is None or match.start(1) < broken[0]):
-                    broken = match.start(1), fact, found
-        if broken is None:
+    def look(self, region: Region, end: int) -> None:
+        """Look for facts in a region, up to the end of the line of ``end``."""
+        line = _LINE_END.search(region.buffer, end, region.end)
+        end = region.end if line is None else line.start()
+        self._look(region, min(end, REACH - region.offset), self._facts)
+
+    def look_behind(self, region: Region) -> None:
+        """Look for those facts that the log has not said before its last step that counts."""
+        fresh = [fact for fact in self._facts if fact.name not in self._stand]
+        self._look(region, region.end, fresh)
+
+    def _look(self, region: Region, end: int, facts: list[Fact]) -> None:
+        begin = max(self.position - region.offset, 0)
+        if not region.terminated:
+            # What stands on a line that has not ended may be the begin of another number.
+            end = min(end, region.buffer.rfind(b"\n", 0, region.end) + 1)
+        if begin >= end:
+            return
+        for fact in facts:
+            for match in fact.pattern.finditer(region.buffer, begin, end):
+                self._stand.add(fact.name)
+                text = match[1].decode(errors="replace")
+                if fact.name not in self._broken and not fact.agrees(text, self._case):
+                    self._broken[fact.name] = region.offset + match.start(1), fact, text
+        self.position = region.offset + end
+
+    @property
+    def contradiction(self) -> BrokenContractError | None:
+        """The first thing that the log says otherwise than the case."""
+        replaced = {fact.replaces for fact in self._facts if fact.name in self._stand}
+        broken = [found for name, found in self._broken.items() if name not in replaced]
+        if not broken:
             return None
-        at, fact, found = broken
+        at, fact, found = min(broken, key=lambda each: each[0])
         return BrokenContractError(
             f"the log says {fact.name} {found[:40]}; the case {self._case.id} "
-            f"has {fact.declared(self._case)}",
-            offset=region.offset + at,
+            f"has {fact.said_by(self._case)}",
+            offset=at,
         )
 
-    def _header_end(self, region: Region, first: Record) -> int:
-        if not self._whole_lines:
-            return first[0]
-        # What a user's format says of a run may stand on the line of each step.
-        line = _LINE_END.search(region.buffer, first[1], region.end)
-        return region.end if line is None else line.start()
+    def settle(self) -> None:
+        """Raise what contradicts the case."""
+        if self._broken and (contradiction := self.contradiction) is not None:
+            raise contradiction
 
     def note_devices(self, region: Region, end: int) -> None:
         """Collect the devices that the log names up to ``end``."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.logs.expressions import compiled
 
@@ -34,6 +34,24 @@ CASE_FACTS: Final[Mapping[str, Callable[[Case], object]]] = MappingProxyType(
 """What a log can be held to, by name, and how a case says it."""
 
 
+_LONGEST: Final = 16
+
+_SPELLINGS: Final[Mapping[str, object]] = MappingProxyType(
+    {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "on": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "off": False,
+        "none": False,
+    }
+)
+"""How logs say whether an option is there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
     """Something a log says about the run, which the case has declared.
@@ -45,6 +63,47 @@ class Fact:
     name: str
     pattern: re.Pattern[bytes]
     declared: Callable[[Case], object]
+    values: Mapping[str, object] = field(default_factory=dict)
+    """What printed values mean to a case, where it has another word; one of several, in a set."""
+    option: str | None = None
+    """Which option of the case it tells of, if any; compared where a case of the system has it."""
+    replaces: str | None = None
+    """The fact that does not count where this one stands."""
+
+    def agrees(self, text: str, case: Case) -> bool:
+        """Say whether a printed value is what the case says."""
+        declared = self.declared(case)
+        meant = self.values.get(text, text)
+        if self.option is not None and meant is text:
+            meant = _SPELLINGS.get(text.casefold(), text)
+        if isinstance(meant, frozenset):
+            return declared in meant
+        if isinstance(declared, int) and isinstance(meant, str):
+            return _number(meant) == declared
+        return meant == declared or str(meant).casefold() == str(declared).casefold()
+
+    def said_by(self, case: Case) -> str:
+        """Word what the case says, for a message."""
+        declared = self.declared(case)
+        if self.option is None:
+            return str(declared)
+        return f"{'the' if declared else 'no'} option {self.option}"
+
+
+def _number(text: str) -> int | None:
+    digits = text.replace(",", "")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < _LONGEST else None
+
+
+def option_fact(name: str, pattern: re.Pattern[bytes], option: str, **more: Any) -> Fact:
+    """Make the fact that a run has an option, or has not."""
+    return Fact(
+        name=name,
+        pattern=pattern,
+        declared=lambda case: option in case.options,
+        option=option,
+        **more,
+    )
 
 
 def declared_fact(name: str, expression: str) -> Fact:

@@ -73,6 +73,12 @@ class LogFile(io.FileIO):
             self.close()
             raise _no_regular_file(path)
 
+    @property
+    def size(self) -> int:
+        """How many bytes of it count by now."""
+        size = os.fstat(self.fileno()).st_size
+        return size if self.limit is None else min(size, self.limit)
+
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read what fits into ``buffer`` and counts; return how much that was."""
         if self.limit is None:

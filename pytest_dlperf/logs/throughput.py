@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.logs.behind import check_behind
 from pytest_dlperf.logs.builtin import STEP_TIMES
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.fact_check import FactCheck
@@ -108,7 +109,6 @@ class LogReading:
         """The step of the log's first record; ``None`` before it is there."""
         self._steps_done = False
         self._facts = FactCheck(self.log_format, self.case)
-        self._contradiction: BrokenContractError | None = None
         self._in_header = True
         self._enough = False
         self._file: LogFile | None = None
@@ -279,7 +279,10 @@ class LogReading:
         if not self._enough:
             self._take(reader.rest())
         if self._in_header:
-            raise _no_steps(file, self.log_format, self._contradiction, empty=not reader.position)
+            raise _no_steps(
+                file, self.log_format, self._facts.contradiction, empty=not reader.position
+            )
+        check_behind(file, self._facts)
         estimate = self._collector.estimate()
         sample = self.case.worth_of_sample(self.unit)
         estimate = replace(estimate, throughput=estimate.throughput * sample)
@@ -311,22 +314,28 @@ class LogReading:
         facts = self._facts
         if self._in_header:
             first = next(iter(records(region, self.log_format)), None)
-            self._contradiction = self._contradiction or facts.contradiction(region, first)
+            facts.look(region, region.end if first is None else first[1])
             self._in_header = first is None
             if first is not None:
                 self.first_step = first_step(self.log_format, first[2])
-        if self._contradiction is not None:
-            if self._in_header:
-                # Without a step, the log may well be another system's.
-                return None
-            raise self._contradiction
+        if not self._in_header:
+            facts.settle()
+        elif facts.contradiction is not None:
+            # Without a step, the log may well be another system's.
+            return None
         try:
             stop = self._collector.feed(region, self._scan)
         except BrokenContractError as error:
-            # What the log says of its devices up to there explains more.
-            facts.note_devices(region, max((error.offset or 0) - region.offset, 0))
+            # What the log says of its run up to there explains more.
+            end = max((error.offset or 0) - region.offset, 0)
+            facts.note_devices(region, end)
+            facts.look(region, end)
+            facts.settle()
             raise
-        facts.note_devices(region, region.end if stop is None else stop)
+        end = region.end if stop is None else stop
+        facts.note_devices(region, end)
+        facts.look(region, end)
+        facts.settle()
         return stop
 
     def _read_on(self, region: Region, begin: int) -> None:
