@@ -1,0 +1,574 @@
+"""What happens to logs, and what is true of one to which it happened."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from fuzz_training import NEVER, Line, make_case, make_log, printed, taking_turns, train
+
+from pytest_dlperf.model.case import Case, Topology
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fuzz_training import Log, Trainer
+
+MPIRUN: Final = ("[1,0]<stdout>:", "Fri Dec 18 20:01:23 2020[1,0]<stdout>:", "[1,3]<stderr>:")
+BAR: Final = "Iteration:   8%|▊         | 263/3443 [01:07<13:15,  4.00it/s]\r"
+NOISE: Final = (
+    "node1:101:2020 [0] NCCL INFO Channel 00/02 : 0 1 2 3",
+    "W0910 12:00:00.123456 20011 device_context.cc:252] Please NOTE: device: 0, CUDA 70",
+    "2026-11-20 08:32:15.768056: W tensorflow/stream_executor/dso_loader.cc:59] none",
+    "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0",
+    "!!! The CPU_NUM is not specified, you should set CPU_NUM",
+    "Warning: Permanently added '[127.0.0.2]:2222' (ED25519) to the list of known hosts.",
+    "",
+    "x" * 700,
+    "saving the checkpoint took 12.5 s",
+)
+STACK: Final = (
+    "terminate called without an active exception",
+    "Traceback (most recent call last):",
+    '  File "train.py", line 12, in <module>',
+    "AttributeError: 'NoneType' object has no attribute 'close'",
+    "srun: error: node2: task 1: Exited with exit code 143",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A log after something has happened to it."""
+
+    log: Log
+    content: bytes
+    throughput: float | None
+    """The only right number; ``None`` where none is."""
+    harmless: bool = False
+    """Whether a reader has to see through what happened."""
+
+
+class Unfit(Exception):  # noqa: N818 - no error: this cannot happen to that log
+    """It cannot happen to this log."""
+
+
+def _content(lines: Sequence[Line], end: str = "\n") -> bytes:
+    return "".join(line.text + end for line in lines).encode()
+
+
+def _harmless(log: Log, content: bytes) -> Mutant:
+    return Mutant(log=log, content=content, throughput=log.throughput, harmless=not log.refusable)
+
+
+def _harmful(log: Log, lines: Sequence[Line] | bytes, throughput: float | None = None) -> Mutant:
+    content = lines if isinstance(lines, bytes) else _content(lines)
+    return Mutant(log=log, content=content, throughput=throughput or log.throughput)
+
+
+def _wrong(log: Log, lines: Sequence[Line]) -> Mutant:
+    return Mutant(log=log, content=_content(lines), throughput=None)
+
+
+def _records(log: Log) -> list[int]:
+    return [at for at, line in enumerate(log.lines) if line.step]
+
+
+def _near(log: Log, choose: random.Random) -> int:
+    """Choose a record, rather one that matters."""
+    after, last = log.span
+    interval = log.training.interval
+    places = _records(log)
+    chosen = choose.random()
+    if chosen < 0.6:  # noqa: PLR2004 - of ten mutants six
+        inside = [at for at in places if after <= log.lines[at].step <= last]
+        places = inside or places
+    elif chosen < 0.8:  # noqa: PLR2004 - and two
+        ends = [
+            at
+            for at in places
+            if min(abs(log.lines[at].step - end) for end in (after, last)) <= interval
+        ]
+        places = ends or places
+    return choose.choice(places)
+
+
+# What changes nothing
+
+
+def sound(log: Log, choose: random.Random) -> Mutant:
+    """Nothing happens."""
+    del choose
+    return _harmless(log, _content(log.lines))
+
+
+def noise(log: Log, choose: random.Random) -> Mutant:
+    """Libraries print."""
+    lines: list[Line] = []
+    share = choose.choice((0.05, 0.5, 0.9))
+    for line in log.lines:
+        while choose.random() < share:
+            lines.append(Line(choose.choice(NOISE)))
+        lines.append(line)
+    return _harmless(log, _content(lines))
+
+
+def chatter(log: Log, choose: random.Random) -> Mutant:
+    """Other trainers' steps stand between ours."""
+    other = _another(log, choose)
+    mine = log.trainer.log_format
+    strange = [
+        line
+        for line in make_log(other, choose).lines
+        if line.step
+        and mine.record.search(line.text.encode()) is None
+        and not any(fact.pattern.search(line.text.encode()) for fact in mine.facts)
+    ]
+    if not strange:
+        raise Unfit
+    lines: list[Line] = []
+    for line in log.lines:
+        if choose.random() < 0.3:  # noqa: PLR2004 - some
+            lines.append(Line(choose.choice(strange).text))
+        lines.append(line)
+    return _harmless(log, _content(lines))
+
+
+def validation(log: Log, choose: random.Random) -> Mutant:
+    """The trainer validates now and then."""
+    if not log.trainer.validation:
+        raise Unfit
+    lines: list[Line] = []
+    for line in log.lines:
+        if choose.random() < 0.2:  # noqa: PLR2004 - some
+            lines.append(Line(choose.choice(log.trainer.validation)))
+        lines.append(line)
+    return _harmless(log, _content(lines))
+
+
+def stack_behind(log: Log, choose: random.Random) -> Mutant:
+    """The run ends with an error behind the window."""
+    ends = [at for at, line in enumerate(log.lines) if line.step <= log.span[1] and line.step]
+    keep = choose.randrange(max(ends) + 1, len(log.lines) + 1)
+    if log.trainer.ranks(log.case) > 1:
+        keep = len(log.lines)
+    return _harmless(log, _content([*log.lines[:keep], *map(Line, STACK)]))
+
+
+def colours(log: Log, choose: random.Random) -> Mutant:
+    """Lines are coloured."""
+    colour = choose.choice(("\x1b[32m", "\x1b[1;34m", "\x1b[38;2;180;0;0m"))
+    return _harmless(
+        log, "".join(f"{colour}{line.text}\x1b[0m\n" for line in log.lines).encode()
+    )
+
+
+def line_ends_of_windows(log: Log, choose: random.Random) -> Mutant:
+    """Lines end with a carriage return as well."""
+    del choose
+    return _harmless(log, _content(log.lines, "\r\n"))
+
+
+def mpirun(log: Log, choose: random.Random) -> Mutant:
+    """What starts the ranks marks each line."""
+    tag = choose.choice(MPIRUN)
+    return _harmless(log, "".join(f"{tag}{line.text}\n" for line in log.lines).encode())
+
+
+def holes(log: Log, choose: random.Random) -> Mutant:
+    """The file was rotated while it was written: zeros stand between lines."""
+    content = b"".join(
+        line.text.encode() + b"\n" + bytes(choose.choice((0, 0, 0, 1, 512, 5000)))
+        for line in log.lines
+    )
+    return _harmless(log, content)
+
+
+def bars(log: Log, choose: random.Random) -> Mutant:
+    """Progress bars stand on the lines."""
+    del choose
+    return _harmless(log, "".join(f"{BAR * 2}{line.text}\n" for line in log.lines).encode())
+
+
+def other_characters(log: Log, choose: random.Random) -> Mutant:
+    """Lines that are not Unicode stand between."""
+    content = b"".join(
+        (b"\xff\xfe\x80 n\xf6ise\n" if choose.random() < 0.3 else b"")  # noqa: PLR2004 - some
+        + line.text.encode()
+        + b"\n"
+        for line in log.lines
+    )
+    return _harmless(log, content)
+
+
+def open_end(log: Log, choose: random.Random) -> Mutant:
+    """Another line has begun."""
+    return _harmless(log, _content(log.lines) + choose.choice(NOISE)[:20].encode())
+
+
+def blocks(log: Log, choose: random.Random) -> Mutant:
+    """Ranks print through buffers, which are full at different times."""
+    ranks = log.trainer.ranks(log.case)
+    if ranks == 1:
+        raise Unfit
+    outputs = [[line for line in log.lines if line.rank == rank] for rank in range(ranks)]
+    choose.shuffle(outputs)
+    return _harmless(log, _content(list(taking_turns(outputs, choose.choice((7, 40, 1000))))))
+
+
+# What may leave the number as it was, or take it away
+
+
+def cut(log: Log, choose: random.Random) -> Mutant:
+    """The log ends early."""
+    content = _content(log.lines)
+    return _harmful(log, content[: choose.randrange(len(content))])
+
+
+def lost_bytes(log: Log, choose: random.Random) -> Mutant:
+    """A part of the log is not there."""
+    content = _content(log.lines)
+    begin = choose.randrange(len(content))
+    return _harmful(log, content[:begin] + content[begin + choose.choice((3, 40, 200, 2000)) :])
+
+
+def lost_lines(log: Log, choose: random.Random) -> Mutant:
+    """Some lines are not there."""
+    lost = {_near(log, choose) for _ in range(choose.choice((1, 1, 2, 5)))}
+    return _harmful(log, [line for at, line in enumerate(log.lines) if at not in lost])
+
+
+def lost_stretch(log: Log, choose: random.Random) -> Mutant:
+    """Some lines in a row are not there."""
+    begin = _near(log, choose)
+    return _harmful(log, log.lines[:begin] + log.lines[begin + choose.choice((2, 5, 20)) :])
+
+
+def lost_steps(log: Log, choose: random.Random) -> Mutant:
+    """No rank's records of some steps are there."""
+    first = log.lines[_near(log, choose)].step
+    stop = first + choose.choice((1, 2, 5, 20)) * log.training.interval
+    return _harmful(log, [line for line in log.lines if not first <= line.step < stop])
+
+
+def lost_epoch_ends(log: Log, choose: random.Random) -> Mutant:
+    """The last records of one epoch, or of all, are not there."""
+    length = log.training.epoch_length
+    if length == NEVER or length >= len(log.training.seconds):
+        raise Unfit
+    lost = choose.randrange(1, max(length // 2, 2))
+    epoch = choose.choice((None, choose.randrange(len(log.training.seconds) // length + 1)))
+    return _harmful(
+        log,
+        [
+            line
+            for line in log.lines
+            if not line.step
+            or (line.step - 1) % length < length - lost
+            or epoch not in (None, (line.step - 1) // length)
+        ],
+    )
+
+
+def lost_head(log: Log, choose: random.Random) -> Mutant:
+    """The log's begin is not there."""
+    return _harmful(log, log.lines[choose.randrange(1, len(log.lines)) :])
+
+
+def thinned(log: Log, choose: random.Random) -> Mutant:
+    """From some step on, only every other record is there."""
+    begin = log.lines[_near(log, choose)].step
+    interval = 2 * log.training.interval
+    stop = begin + choose.choice((10, 50, NEVER)) * interval
+    return _harmful(
+        log,
+        [
+            line
+            for line in log.lines
+            if not begin <= line.step < stop or (line.step - begin) % interval == 0
+        ],
+    )
+
+
+def doubled_lines(log: Log, choose: random.Random) -> Mutant:
+    """Some lines stand there twice, or all."""
+    share = choose.choice((0.02, 0.2, 1.0))
+    lines = [each for line in log.lines for each in [line] * (1 + (choose.random() < share))]
+    return _harmful(log, lines)
+
+
+def doubled_stretch(log: Log, choose: random.Random) -> Mutant:
+    """Some lines in a row stand there twice."""
+    begin = _near(log, choose)
+    end = begin + choose.choice((2, 5, 20))
+    return _harmful(log, log.lines[:end] + log.lines[begin:])
+
+
+def swapped(log: Log, choose: random.Random) -> Mutant:
+    """Two lines have changed places."""
+    lines = list(log.lines)
+    one = _near(log, choose)
+    other = min(max(one + choose.choice((-1, 1, 2, 7)), 0), len(lines) - 1)
+    lines[one], lines[other] = lines[other], lines[one]
+    return _harmful(log, lines)
+
+
+def moved(log: Log, choose: random.Random) -> Mutant:
+    """Some lines in a row stand elsewhere."""
+    begin = _near(log, choose)
+    end = begin + choose.choice((1, 5, 20))
+    stretch, lines = log.lines[begin:end], log.lines[:begin] + log.lines[end:]
+    at = choose.randrange(len(lines) + 1)
+    return _harmful(log, lines[:at] + stretch + lines[at:])
+
+
+def glued(log: Log, choose: random.Random) -> Mutant:
+    """Lines have no end."""
+    share = choose.choice((0.02, 0.3, 1.0))
+    head = _records(log)[0]
+    content = "".join(
+        line.text + ("" if at >= head and choose.random() < share else "\n")
+        for at, line in enumerate(log.lines)
+    )
+    return _harmful(log, content.encode())
+
+
+def interleaved(log: Log, choose: random.Random) -> Mutant:
+    """Another process prints within a record."""
+    lines = list(log.lines)
+    for _ in range(choose.choice((1, 1, 5))):
+        at = _near(log, choose)
+        text = lines[at].text
+        place = choose.randrange(len(text))
+        strange = choose.choice((*NOISE, choose.choice(log.lines).text))
+        strange = choose.choice(("", "\n")) + strange + choose.choice(("", "\n"))
+        lines[at] = replace(lines[at], text=text[:place] + strange + text[place:])
+    return _harmful(log, lines)
+
+
+def lost_character(log: Log, choose: random.Random) -> Mutant:
+    """A record has lost a character, of its time for the most part."""
+    at = _near(log, choose)
+    line = log.lines[at]
+    place = choose.randrange(len(line.text))
+    if choose.random() < 0.7:  # noqa: PLR2004 - for the most part
+        place = line.text.index(line.time) + choose.randrange(len(line.time))
+    return _without(log, at, place)
+
+
+def lost_point(log: Log, choose: random.Random) -> Mutant:
+    """A time has lost its decimal point."""
+    at = _near(log, choose)
+    line = log.lines[at]
+    point = max(line.time.rfind("."), line.time.rfind(","))
+    if point < 0:
+        raise Unfit
+    return _without(log, at, line.text.index(line.time) + point)
+
+
+def _without(log: Log, at: int, place: int) -> Mutant:
+    line = log.lines[at]
+    begin = line.text.index(line.time)
+    inside = 0 <= place - begin < len(line.time)
+    throughput: float | None = log.throughput
+    if inside:
+        time = line.time[: place - begin] + line.time[place - begin + 1 :]
+        if log.trainer.shape.fullmatch(time):
+            # Nobody can tell it from one that was printed so.
+            throughput = log.says(line, time)
+    lines = list(log.lines)
+    lines[at] = replace(line, text=line.text[:place] + line.text[place + 1 :])
+    return _harmful(log, lines, throughput)
+
+
+def lost_digit_of_step(log: Log, choose: random.Random) -> Mutant:
+    """A step's number has lost a digit."""
+    at = _near(log, choose)
+    line = log.lines[at]
+    found = re.search(rf"(?<![0-9.]){line.number}(?![0-9.])", line.text)
+    if found is None:
+        raise Unfit
+    place = choose.randrange(found.start(), found.end())
+    lines = list(log.lines)
+    lines[at] = replace(line, text=line.text[:place] + line.text[place + 1 :])
+    return _harmful(log, lines)
+
+
+def flipped_bytes(log: Log, choose: random.Random) -> Mutant:
+    """Bytes have become others, which are no digits."""
+    content = bytearray(_content(log.lines))
+    for _ in range(choose.choice((1, 3, 20))):
+        content[choose.randrange(len(content))] = choose.choice(b"\0\r\n xX-:.,[]\xff")
+    return _harmful(log, bytes(content))
+
+
+# What there is no right number for, or another one
+
+
+def appended(log: Log, choose: random.Random) -> Mutant:
+    """A second run, of another speed, was appended to the first."""
+    second = _again(log, choose, choose.choice((0.5, 0.7, 1.6, 3.0)))
+    keep = len(log.lines)
+    if choose.random() < 0.5:  # noqa: PLR2004 - the first died
+        keep = choose.randrange(1, keep)
+    return _harmful(log, log.lines[:keep] + second.lines, second.throughput)
+
+
+def resumed(log: Log, choose: random.Random) -> Mutant:
+    """The run died and went on from a checkpoint, some steps back."""
+    interval = log.training.interval
+    died = log.lines[_near(log, choose)].step
+    back = died - interval * choose.randrange(1, 8)
+    if back < 1:
+        raise Unfit
+    before = [line for line in log.lines if line.step <= died]
+    head = log.lines[: _records(log)[0]]
+    after = [line for line in log.lines if line.step >= back]
+    return _harmful(log, [*before, *map(Line, STACK), *head, *after])
+
+
+def two_printers(log: Log, choose: random.Random) -> Mutant:
+    """Both nodes print into one file."""
+    second = _again(log, choose, 1.0001)
+    return _harmful(log, list(taking_turns([log.lines, second.lines], choose.choice((1, 5, 63)))))
+
+
+def slow_rank(log: Log, choose: random.Random) -> Mutant:
+    """One rank says that it takes ten times as long as the others."""
+    ranks = log.trainer.ranks(log.case)
+    if ranks == 1:
+        raise Unfit
+    slow = choose.randrange(ranks)
+    second = _again(log, choose, 10.0)
+    outputs = [
+        [line for line in (second if rank == slow else log).lines if line.rank == rank]
+        for rank in range(ranks)
+    ]
+    lines = list(taking_turns(outputs, choose.choice((1, 5, 63))))
+    return _harmful(log, lines, second.throughput)
+
+
+def lost_rank(log: Log, choose: random.Random) -> Mutant:
+    """One rank prints nothing, or stops at some step."""
+    ranks = log.trainer.ranks(log.case)
+    if ranks == 1:
+        raise Unfit
+    lost, step = choose.randrange(ranks), choose.choice((0, log.lines[_near(log, choose)].step))
+    return _harmful(log, [line for line in log.lines if line.rank != lost or line.step < step])
+
+
+def wrong_batch(log: Log, choose: random.Random) -> Mutant:
+    """The log is filed under a case of another batch."""
+    batch = choose.choice([b for b in (32, 64, 96, 128, 256) if b != log.case.batch_per_replica])
+    name = log.case.id.replace(f"-b{log.case.batch_per_replica}-", f"-b{batch}-")
+    return _misfiled(log, "batch", name)
+
+
+def wrong_precision(log: Log, choose: random.Random) -> Mutant:
+    """The log is filed under a case of another precision."""
+    others = [each for each in log.trainer.precisions if each != log.case.precision]
+    if not others:
+        raise Unfit
+    name = log.case.id.replace(f"-{log.case.precision}-", f"-{choose.choice(others)}-")
+    return _misfiled(log, "precision", name)
+
+
+def wrong_topology(log: Log, choose: random.Random) -> Mutant:
+    """The log is filed under a case of another topology."""
+    mine = log.case.topology
+    what = "world"
+    if log.trainer.ranks(log.case) > 1:
+        what = choose.choice(("world", "devices"))
+    others = [
+        text
+        for text in ("1n1g", "1n2g", "2n2g", "1n4g", "1n8g", "4n8g")
+        if (other := Topology.parse(text)).world_size != mine.world_size
+        and (what == "world" or other.devices_per_node != mine.devices_per_node)
+    ]
+    name = log.case.id.replace(f"-{mine}", f"-{choose.choice(others)}")
+    return _misfiled(log, what, name)
+
+
+def _misfiled(log: Log, what: str, name: str) -> Mutant:
+    tells = log.trainer.tells
+    if log.trainer.ranks(log.case) > 1:
+        tells |= {"devices"}
+    if what not in tells or name == log.case.id:
+        raise Unfit
+    return _wrong(replace(log, case=Case.from_id(name)), log.lines)
+
+
+def other_trainer(log: Log, choose: random.Random) -> Mutant:
+    """The log is another trainer's."""
+    other = make_log(_another(log, choose), choose)
+    if any(log.trainer.log_format.record.search(line.text.encode()) for line in other.lines):
+        raise Unfit
+    return _wrong(log, other.lines)
+
+
+def _another(log: Log, choose: random.Random) -> Trainer:
+    return choose.choice([each for each in TRAINERS if each.name != log.trainer.name])
+
+
+def _again(log: Log, choose: random.Random, factor: float) -> Log:
+    """Train once more, at another speed."""
+    old = log.training
+    training = replace(
+        old, seconds=[each * factor * choose.uniform(0.995, 1.005) for each in old.seconds]
+    )
+    return replace(
+        log,
+        training=training,
+        lines=printed(log.trainer, training, choose),
+        throughput=log.throughput / factor,
+    )
+
+
+TRAINERS: list[Trainer] = []
+"""All there are, for those that need others."""
+DAMAGES: Final[Mapping[str, Callable[[Log, random.Random], Mutant]]] = {
+    each.__name__.replace("_", "-"): each
+    for each in (
+        sound,
+        noise,
+        chatter,
+        validation,
+        stack_behind,
+        colours,
+        line_ends_of_windows,
+        mpirun,
+        holes,
+        bars,
+        other_characters,
+        open_end,
+        blocks,
+        cut,
+        lost_bytes,
+        lost_lines,
+        lost_stretch,
+        lost_steps,
+        lost_epoch_ends,
+        lost_head,
+        thinned,
+        doubled_lines,
+        doubled_stretch,
+        swapped,
+        moved,
+        glued,
+        interleaved,
+        lost_character,
+        lost_point,
+        lost_digit_of_step,
+        flipped_bytes,
+        appended,
+        resumed,
+        two_printers,
+        slow_rank,
+        lost_rank,
+        wrong_batch,
+        wrong_precision,
+        wrong_topology,
+        other_trainer,
+    )
+}
