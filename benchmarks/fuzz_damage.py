@@ -1,74 +1,30 @@
-"""What happens to logs, and what is true of one to which it happened."""
+"""What happens to a log that may take its number away, or change what is right."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from fuzz_training import NEVER, Line, make_case, make_log, printed, taking_turns, train
+from fuzz_disturbances import NOISE, STACK, Mutant, Unfit, another, content_of
+from fuzz_training import NEVER, Line, happens, make_log, printed, taking_turns
 
 from pytest_dlperf.model.case import Case, Topology
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from fuzz_training import Log, Trainer
-
-MPIRUN: Final = ("[1,0]<stdout>:", "Fri Dec 18 20:01:23 2020[1,0]<stdout>:", "[1,3]<stderr>:")
-BAR: Final = "Iteration:   8%|▊         | 263/3443 [01:07<13:15,  4.00it/s]\r"
-NOISE: Final = (
-    "node1:101:2020 [0] NCCL INFO Channel 00/02 : 0 1 2 3",
-    "W0910 12:00:00.123456 20011 device_context.cc:252] Please NOTE: device: 0, CUDA 70",
-    "2026-11-20 08:32:15.768056: W tensorflow/stream_executor/dso_loader.cc:59] none",
-    "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0",
-    "!!! The CPU_NUM is not specified, you should set CPU_NUM",
-    "Warning: Permanently added '[127.0.0.2]:2222' (ED25519) to the list of known hosts.",
-    "",
-    "x" * 700,
-    "saving the checkpoint took 12.5 s",
-)
-STACK: Final = (
-    "terminate called without an active exception",
-    "Traceback (most recent call last):",
-    '  File "train.py", line 12, in <module>',
-    "AttributeError: 'NoneType' object has no attribute 'close'",
-    "srun: error: node2: task 1: Exited with exit code 143",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mutant:
-    """A log after something has happened to it."""
-
-    log: Log
-    content: bytes
-    throughput: float | None
-    """The only right number; ``None`` where none is."""
-    harmless: bool = False
-    """Whether a reader has to see through what happened."""
-
-
-class Unfit(Exception):  # noqa: N818 - no error: this cannot happen to that log
-    """It cannot happen to this log."""
-
-
-def _content(lines: Sequence[Line], end: str = "\n") -> bytes:
-    return "".join(line.text + end for line in lines).encode()
-
-
-def _harmless(log: Log, content: bytes) -> Mutant:
-    return Mutant(log=log, content=content, throughput=log.throughput, harmless=not log.refusable)
+    from fuzz_training import Log
 
 
 def _harmful(log: Log, lines: Sequence[Line] | bytes, throughput: float | None = None) -> Mutant:
-    content = lines if isinstance(lines, bytes) else _content(lines)
+    content = lines if isinstance(lines, bytes) else content_of(lines)
     return Mutant(log=log, content=content, throughput=throughput or log.throughput)
 
 
 def _wrong(log: Log, lines: Sequence[Line]) -> Mutant:
-    return Mutant(log=log, content=_content(lines), throughput=None)
+    return Mutant(log=log, content=content_of(lines), throughput=None)
 
 
 def _records(log: Log) -> list[int]:
@@ -76,15 +32,14 @@ def _records(log: Log) -> list[int]:
 
 
 def _near(log: Log, choose: random.Random) -> int:
-    """Choose a record, rather one that matters."""
+    """Choose a record, and often one that matters."""
     after, last = log.span
     interval = log.training.interval
     places = _records(log)
-    chosen = choose.random()
-    if chosen < 0.6:  # noqa: PLR2004 - of ten mutants six
+    if happens(choose, 0.6):
         inside = [at for at in places if after <= log.lines[at].step <= last]
         places = inside or places
-    elif chosen < 0.8:  # noqa: PLR2004 - and two
+    elif happens(choose, 0.5):
         ends = [
             at
             for at in places
@@ -94,141 +49,18 @@ def _near(log: Log, choose: random.Random) -> int:
     return choose.choice(places)
 
 
-# What changes nothing
-
-
-def sound(log: Log, choose: random.Random) -> Mutant:
-    """Nothing happens."""
-    del choose
-    return _harmless(log, _content(log.lines))
-
-
-def noise(log: Log, choose: random.Random) -> Mutant:
-    """Libraries print."""
-    lines: list[Line] = []
-    share = choose.choice((0.05, 0.5, 0.9))
-    for line in log.lines:
-        while choose.random() < share:
-            lines.append(Line(choose.choice(NOISE)))
-        lines.append(line)
-    return _harmless(log, _content(lines))
-
-
-def chatter(log: Log, choose: random.Random) -> Mutant:
-    """Other trainers' steps stand between ours."""
-    other = _another(log, choose)
-    mine = log.trainer.log_format
-    strange = [
-        line
-        for line in make_log(other, choose).lines
-        if line.step
-        and mine.record.search(line.text.encode()) is None
-        and not any(fact.pattern.search(line.text.encode()) for fact in mine.facts)
-    ]
-    if not strange:
-        raise Unfit
-    lines: list[Line] = []
-    for line in log.lines:
-        if choose.random() < 0.3:  # noqa: PLR2004 - some
-            lines.append(Line(choose.choice(strange).text))
-        lines.append(line)
-    return _harmless(log, _content(lines))
-
-
-def validation(log: Log, choose: random.Random) -> Mutant:
-    """The trainer validates now and then."""
-    if not log.trainer.validation:
-        raise Unfit
-    lines: list[Line] = []
-    for line in log.lines:
-        if choose.random() < 0.2:  # noqa: PLR2004 - some
-            lines.append(Line(choose.choice(log.trainer.validation)))
-        lines.append(line)
-    return _harmless(log, _content(lines))
-
-
-def stack_behind(log: Log, choose: random.Random) -> Mutant:
-    """The run ends with an error behind the window."""
-    ends = [at for at, line in enumerate(log.lines) if line.step <= log.span[1] and line.step]
-    keep = choose.randrange(max(ends) + 1, len(log.lines) + 1)
-    if log.trainer.ranks(log.case) > 1:
-        keep = len(log.lines)
-    return _harmless(log, _content([*log.lines[:keep], *map(Line, STACK)]))
-
-
-def colours(log: Log, choose: random.Random) -> Mutant:
-    """Lines are coloured."""
-    colour = choose.choice(("\x1b[32m", "\x1b[1;34m", "\x1b[38;2;180;0;0m"))
-    return _harmless(
-        log, "".join(f"{colour}{line.text}\x1b[0m\n" for line in log.lines).encode()
-    )
-
-
-def line_ends_of_windows(log: Log, choose: random.Random) -> Mutant:
-    """Lines end with a carriage return as well."""
-    del choose
-    return _harmless(log, _content(log.lines, "\r\n"))
-
-
-def mpirun(log: Log, choose: random.Random) -> Mutant:
-    """What starts the ranks marks each line."""
-    tag = choose.choice(MPIRUN)
-    return _harmless(log, "".join(f"{tag}{line.text}\n" for line in log.lines).encode())
-
-
-def holes(log: Log, choose: random.Random) -> Mutant:
-    """The file was rotated while it was written: zeros stand between lines."""
-    content = b"".join(
-        line.text.encode() + b"\n" + bytes(choose.choice((0, 0, 0, 1, 512, 5000)))
-        for line in log.lines
-    )
-    return _harmless(log, content)
-
-
-def bars(log: Log, choose: random.Random) -> Mutant:
-    """Progress bars stand on the lines."""
-    del choose
-    return _harmless(log, "".join(f"{BAR * 2}{line.text}\n" for line in log.lines).encode())
-
-
-def other_characters(log: Log, choose: random.Random) -> Mutant:
-    """Lines that are not Unicode stand between."""
-    content = b"".join(
-        (b"\xff\xfe\x80 n\xf6ise\n" if choose.random() < 0.3 else b"")  # noqa: PLR2004 - some
-        + line.text.encode()
-        + b"\n"
-        for line in log.lines
-    )
-    return _harmless(log, content)
-
-
-def open_end(log: Log, choose: random.Random) -> Mutant:
-    """Another line has begun."""
-    return _harmless(log, _content(log.lines) + choose.choice(NOISE)[:20].encode())
-
-
-def blocks(log: Log, choose: random.Random) -> Mutant:
-    """Ranks print through buffers, which are full at different times."""
-    ranks = log.trainer.ranks(log.case)
-    if ranks == 1:
-        raise Unfit
-    outputs = [[line for line in log.lines if line.rank == rank] for rank in range(ranks)]
-    choose.shuffle(outputs)
-    return _harmless(log, _content(list(taking_turns(outputs, choose.choice((7, 40, 1000))))))
-
-
 # What may leave the number as it was, or take it away
 
 
 def cut(log: Log, choose: random.Random) -> Mutant:
     """The log ends early."""
-    content = _content(log.lines)
+    content = content_of(log.lines)
     return _harmful(log, content[: choose.randrange(len(content))])
 
 
 def lost_bytes(log: Log, choose: random.Random) -> Mutant:
     """A part of the log is not there."""
-    content = _content(log.lines)
+    content = content_of(log.lines)
     begin = choose.randrange(len(content))
     return _harmful(log, content[:begin] + content[begin + choose.choice((3, 40, 200, 2000)) :])
 
@@ -352,7 +184,7 @@ def lost_character(log: Log, choose: random.Random) -> Mutant:
     at = _near(log, choose)
     line = log.lines[at]
     place = choose.randrange(len(line.text))
-    if choose.random() < 0.7:  # noqa: PLR2004 - for the most part
+    if happens(choose, 0.7):
         place = line.text.index(line.time) + choose.randrange(len(line.time))
     return _without(log, at, place)
 
@@ -397,7 +229,7 @@ def lost_digit_of_step(log: Log, choose: random.Random) -> Mutant:
 
 def flipped_bytes(log: Log, choose: random.Random) -> Mutant:
     """Bytes have become others, which are no digits."""
-    content = bytearray(_content(log.lines))
+    content = bytearray(content_of(log.lines))
     for _ in range(choose.choice((1, 3, 20))):
         content[choose.randrange(len(content))] = choose.choice(b"\0\r\n xX-:.,[]\xff")
     return _harmful(log, bytes(content))
@@ -410,7 +242,7 @@ def appended(log: Log, choose: random.Random) -> Mutant:
     """A second run, of another speed, was appended to the first."""
     second = _again(log, choose, choose.choice((0.5, 0.7, 1.6, 3.0)))
     keep = len(log.lines)
-    if choose.random() < 0.5:  # noqa: PLR2004 - the first died
+    if happens(choose, 0.5):
         keep = choose.randrange(1, keep)
     return _harmful(log, log.lines[:keep] + second.lines, second.throughput)
 
@@ -501,14 +333,10 @@ def _misfiled(log: Log, what: str, name: str) -> Mutant:
 
 def other_trainer(log: Log, choose: random.Random) -> Mutant:
     """The log is another trainer's."""
-    other = make_log(_another(log, choose), choose)
+    other = make_log(another(log, choose), choose)
     if any(log.trainer.log_format.record.search(line.text.encode()) for line in other.lines):
         raise Unfit
     return _wrong(log, other.lines)
-
-
-def _another(log: Log, choose: random.Random) -> Trainer:
-    return choose.choice([each for each in TRAINERS if each.name != log.trainer.name])
 
 
 def _again(log: Log, choose: random.Random, factor: float) -> Log:
@@ -525,50 +353,32 @@ def _again(log: Log, choose: random.Random, factor: float) -> Log:
     )
 
 
-TRAINERS: list[Trainer] = []
-"""All there are, for those that need others."""
-DAMAGES: Final[Mapping[str, Callable[[Log, random.Random], Mutant]]] = {
-    each.__name__.replace("_", "-"): each
-    for each in (
-        sound,
-        noise,
-        chatter,
-        validation,
-        stack_behind,
-        colours,
-        line_ends_of_windows,
-        mpirun,
-        holes,
-        bars,
-        other_characters,
-        open_end,
-        blocks,
-        cut,
-        lost_bytes,
-        lost_lines,
-        lost_stretch,
-        lost_steps,
-        lost_epoch_ends,
-        lost_head,
-        thinned,
-        doubled_lines,
-        doubled_stretch,
-        swapped,
-        moved,
-        glued,
-        interleaved,
-        lost_character,
-        lost_point,
-        lost_digit_of_step,
-        flipped_bytes,
-        appended,
-        resumed,
-        two_printers,
-        slow_rank,
-        lost_rank,
-        wrong_batch,
-        wrong_precision,
-        wrong_topology,
-        other_trainer,
-    )
-}
+HARMFUL: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
+    cut,
+    lost_bytes,
+    lost_lines,
+    lost_stretch,
+    lost_steps,
+    lost_epoch_ends,
+    lost_head,
+    thinned,
+    doubled_lines,
+    doubled_stretch,
+    swapped,
+    moved,
+    glued,
+    interleaved,
+    lost_character,
+    lost_point,
+    lost_digit_of_step,
+    flipped_bytes,
+    appended,
+    resumed,
+    two_printers,
+    slow_rank,
+    lost_rank,
+    wrong_batch,
+    wrong_precision,
+    wrong_topology,
+    other_trainer,
+)

@@ -27,8 +27,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fuzz_damage import DAMAGES, TRAINERS, Mutant, Unfit
+from fuzz_damage import HARMFUL
 from fuzz_declared import DECLARED
+from fuzz_disturbances import HARMLESS, TRAINERS, Mutant, Unfit
 from fuzz_shipped import SHIPPED
 from fuzz_training import make_log
 
@@ -47,6 +48,7 @@ TOLERANCE: Final = 0.03
 LONGEST_S: Final = 20.0
 """Seconds after which a reader hangs."""
 TRAINERS += (*SHIPPED, *DECLARED)
+DAMAGES: Final = {each.__name__.replace("_", "-"): each for each in (*HARMLESS, *HARMFUL)}
 _BY_NAME: Final = {trainer.name: trainer for trainer in TRAINERS}
 _PIECEWISE: Final = 0.15
 
@@ -242,27 +244,27 @@ def judge_in_parallel(every: Iterable[str], jobs: int) -> Iterator[Tally]:
 
     with tempfile.TemporaryDirectory(prefix="fuzz_logs_", dir=_memory()) as folder:
         idle = [Worker(folder, number) for number in range(jobs)]
-        busy: dict[Connection, Worker] = {}
+        busy: list[Worker] = []
         while True:
             while idle and (chunk := following()):
                 worker = idle.pop()
                 worker.give(chunk)
-                busy[worker.connection] = worker
+                busy.append(worker)
             if not busy:
                 break
-            for connection in wait([*busy], timeout=1):
-                worker = busy.pop(connection)  # type: ignore[index] # what was waited for
-                yield connection.recv()  # type: ignore[union-attr] # as above
-                idle.append(worker)
-            for connection, worker in [*busy.items()]:
-                if worker.hangs and not connection.poll():
-                    del busy[connection]
-                    yield _hung(worker.chunk[worker.at.value])
-                    left += filter(
-                        None, (worker.chunk[: worker.at.value], worker.chunk[worker.at.value + 1 :])
-                    )
+            wait([worker.connection for worker in busy], timeout=1)
+            for worker in busy:
+                if worker.connection.poll():
+                    yield worker.connection.recv()
+                elif worker.hangs:
+                    at = worker.at.value
+                    yield _hung(worker.chunk[at])
+                    left += filter(None, (worker.chunk[:at], worker.chunk[at + 1 :]))
                     worker.replace()
-                    idle.append(worker)
+                else:
+                    continue
+                idle.append(worker)
+            busy = [worker for worker in busy if worker not in idle]
         for worker in idle:
             worker.stop()
 
@@ -299,7 +301,9 @@ def show(token: str, keep: Path | None) -> None:
     """Make one mutant and read it."""
     made = mutant(token)
     log = made.log
-    print(f"{log.case} {log.window} {log.estimator.value}, steps {log.span[0] + 1} to {log.span[1]}")
+    print(
+        f"{log.case} {log.window} {log.estimator.value}, steps {log.span[0] + 1} to {log.span[1]}"
+    )
     training = log.training
     print(
         f"{len(training.seconds)} steps, one of {training.interval} printed, epochs of "

@@ -23,8 +23,10 @@ def _batch(training: Training) -> int:
 def _paddle_line(step: Step) -> tuple[str, str]:
     time = f"{step.seconds:2.4f}"
     return (
-        f"{_comma_stamp(step)}-INFO: [Pass {step.epoch}, train batch {step.printed}] \tloss "
-        f"6.92724, acc1 0.00000, acc5 0.00000, lr 0.00100, elapse {time} sec",
+        (
+            f"{_comma_stamp(step)}-INFO: [Pass {step.epoch}, train batch {step.printed}] \tloss "
+            f"6.92724, acc1 0.00000, acc5 0.00000, lr 0.00100, elapse {time} sec"
+        ),
         time,
     )
 
@@ -55,8 +57,10 @@ def _dllogger_line(step: Step) -> tuple[str, str]:
     time = str(step.now)
     rate = step.training.case.global_batch / step.mean
     return (
-        f"DLL {time} - Epoch: {step.epoch} Iteration: {step.printed}  train.loss : 6.67351  "
-        f"train.total_ips : {rate:.2f} img/s",
+        (
+            f"DLL {time} - Epoch: {step.epoch} Iteration: {step.printed}  train.loss : 6.67351  "
+            f"train.total_ips : {rate:.2f} img/s"
+        ),
         time,
     )
 
@@ -66,11 +70,13 @@ def _dllogger_head(training: Training, rank: int) -> list[str]:
     case = training.case
     return [
         "=> creating model '('resnet50', 'classic', 1000)'",
-        f"DLL {training.start} - PARAMETER data : /imagenet  data_backend : dali-cpu  arch : "
-        f"resnet50  workers : 5  batch_size : {_batch(training)}  optimizer_batch_size : -1  lr : "
-        f"0.1  print_freq : {training.interval}  fp16 : False  static_loss_scale : 128.0  prof : "
-        f"100  amp : {case.precision == 'amp'}  training_only : True  distributed : True  gpu : 0  "
-        f"world_size : {case.topology.world_size} ",
+        (
+            f"DLL {training.start} - PARAMETER data : /imagenet  data_backend : dali-cpu  arch : "
+            f"resnet50  workers : 5  batch_size : {_batch(training)}  optimizer_batch_size : -1  "
+            f"lr : 0.1  print_freq : {training.interval}  fp16 : False  static_loss_scale : 128.0  "
+            f"prof : 100  amp : {case.precision == 'amp'}  training_only : True  gpu : 0  "
+            f"world_size : {case.topology.world_size} "
+        ),
         "RUNNING EPOCHS FROM 0 TO 1",
     ]
 
@@ -79,9 +85,11 @@ def _pytorch_line(step: Step) -> tuple[str, str]:
     total = step.epoch_length
     time = f"{step.seconds:6.3f}"
     return (
-        f"Epoch: [{step.epoch}][{step.printed:{len(str(total))}d}/{total}]\tTime {time} "
-        f"({step.seconds * 1.1:6.3f})\tData  0.107 ( 0.094)\tLoss 5.3901e+00 (1.1786e+01)\t"
-        "Acc@1   0.78 (  1.95)\tAcc@5  16.41 ( 11.77)",
+        (
+            f"Epoch: [{step.epoch}][{step.printed:{len(str(total))}d}/{total}]\tTime {time} "
+            f"({step.seconds * 1.1:6.3f})\tData  0.107 ( 0.094)\tLoss 5.3901e+00 (1.1786e+01)\t"
+            "Acc@1   0.78 (  1.95)\tAcc@5  16.41 ( 11.77)"
+        ),
         time.strip(),
     )
 
@@ -90,8 +98,10 @@ def _plsc_line(step: Step) -> tuple[str, str]:
     training = step.training
     rate = f"{training.case.global_batch / (step.mean * (1 - training.waits)):.2f}"
     return (
-        f"INFO {_comma_stamp(step)} entry.py:1027] Pass:{step.epoch} batch:{step.printed} "
-        f"lr:0.10000000 loss:44.003868 qps:{rate}",
+        (
+            f"INFO {_comma_stamp(step)} entry.py:1027] Pass:{step.epoch} batch:{step.printed} "
+            f"lr:0.10000000 loss:44.003868 qps:{rate}"
+        ),
         rate,
     )
 
@@ -99,7 +109,7 @@ def _plsc_line(step: Step) -> tuple[str, str]:
 def _plsc_head(training: Training, rank: int) -> list[str]:
     stamp = f"INFO {training.start:%Y-%m-%d %H:%M:%S},491 entry.py"
     world, batch = training.case.topology.world_size, _batch(training)
-    changed = batch % 3 == 1 # the program sets it, after its default has been printed
+    changed = batch % 3 == 1  # the program sets it, after its default has been printed
     return [
         f"{stamp}:154] =====================================",
         f"{stamp}:157] \ttrain_batch_size: {128 if changed else batch}",
@@ -114,9 +124,11 @@ def _plsc_head(training: Training, rank: int) -> list[str]:
 def _bert_line(step: Step) -> tuple[str, str]:
     time = f"{step.now:%m%d %H:%M:%S.%f}"
     return (
-        f"I{time} 140555885927296 model_training_utils.py:505] Train Step: {step.printed}/"
-        f"{len(step.training.seconds)}  / loss = 5.302196025848389  masked_lm_accuracy = 0.000000"
-        "  lm_example_loss = 4.608097",
+        (
+            f"I{time} 140555885927296 model_training_utils.py:505] Train Step: {step.printed}/"
+            f"{len(step.training.seconds)}  / loss = 5.302196025848389  masked_lm_accuracy = 0.0"
+            "  lm_example_loss = 4.608097"
+        ),
         time,
     )
 
@@ -134,9 +146,11 @@ def _dlperf_line(step: Step) -> tuple[str, str]:
 def _dlperf_head(training: Training, rank: int) -> list[str]:
     topology = training.case.topology
     return [
-        f"dlperf run rank={rank} world_size={topology.world_size} nodes={topology.nodes} "
-        f"devices_per_node={topology.devices_per_node} batch_per_device={_batch(training)} "
-        f"precision={training.case.precision}"
+        (
+            f"dlperf run rank={rank} world_size={topology.world_size} nodes={topology.nodes} "
+            f"devices_per_node={topology.devices_per_node} batch_per_device={_batch(training)} "
+            f"precision={training.case.precision}"
+        )
     ]
 
 
@@ -153,8 +167,10 @@ SHIPPED: Final = (
         shape=SECONDS_4,
         head=_paddle_head,
         validation=(
-            "2020-09-10 08:27:41,009-INFO: [Pass 0, test  batch 0] \tloss 6.90000, acc1 0.00000, "
-            "acc5 0.00000, elapse 0.0457 sec",
+            (
+                "2020-09-10 08:27:41,009-INFO: [Pass 0, test  batch 0] \tloss 6.90000, acc1 0.00, "
+                "acc5 0.00000, elapse 0.0457 sec"
+            ),
             "2020-09-10 08:27:41,009-INFO: [End pass 0]\ttrain_loss 2.61537, test_loss 2.1",
         ),
         tells=frozenset({"batch", "world", "precision"}),
@@ -169,10 +185,14 @@ SHIPPED: Final = (
         shape=re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?"),
         head=_dllogger_head,
         validation=(
-            "DLL 2020-09-15 14:29:18 - Epoch: 0  train.loss : 7.28801  train.total_ips : 364.26 "
-            "img/s",
-            "DLL 2020-09-15 14:29:18 - Epoch: 0 Iteration: 150 Validation Iteration: 3  val.loss "
-            ": 1.0",
+            (
+                "DLL 2020-09-15 14:29:18 - Epoch: 0  train.loss : 7.28801  train.total_ips : 364.2 "
+                "img/s"
+            ),
+            (
+                "DLL 2020-09-15 14:29:18 - Epoch: 0 Iteration: 150 Validation Iteration: 3  "
+                "val.loss : 1.0"
+            ),
         ),
         tells=frozenset({"batch", "world", "precision"}),
         precisions=("fp32", "amp"),

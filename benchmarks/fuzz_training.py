@@ -178,13 +178,18 @@ class Log:
         return (self.training.case.global_batch if kind is Kind.DURATION else 1) * weight / total
 
 
+def happens(choose: random.Random, part: float) -> bool:
+    """Say whether something happens that does in this part of all cases."""
+    return choose.random() < part
+
+
 def make_log(trainer: Trainer, choose: random.Random) -> Log:
     """Train, and print the log."""
     case = make_case(trainer, choose)
     interval = choose.choice(trainer.intervals)
     published = trainer.log_format.published
     estimator = Estimator.STEADY
-    if published is not None and case.topology.devices_per_node == 1 and choose.random() < 0.2:
+    if published is not None and case.topology.devices_per_node == 1 and happens(choose, 0.2):
         estimator = Estimator.PUBLISHED
         interval = published.print_interval or 1
     window = Window(
@@ -256,17 +261,19 @@ def train(
         for k in range(1, steps + 1)
     ]
     seconds[0] *= 4
-    if interval == 1 and choose.random() < 0.3:
+    if interval == 1 and happens(choose, 0.3):
         for _ in range(choose.randrange(1, 5)):
             seconds[choose.randrange(after, last)] *= choose.uniform(2, 5)
     start = datetime(2020, 9, 15, 14, 29, 18, 553769)  # noqa: DTZ001 - logs tell no zone
     start += timedelta(seconds=choose.randrange(86400 * 365))
-    if choose.random() < 0.2:
+    if happens(choose, 0.2):
         # Midnight passes in the window, of some day or of the year's last.
-        midnight = datetime(2021, 1, 1) if choose.random() < 0.3 else start.replace(hour=0, minute=0)  # noqa: DTZ001 - as above
+        midnight = start.replace(hour=0, minute=0, second=0)
+        if happens(choose, 0.3):
+            midnight = midnight.replace(year=2021, month=1, day=1)
         start = midnight - timedelta(seconds=sum(seconds[: choose.randrange(after, last)]))
     epoch_length = NEVER
-    if trainer.epochs and choose.random() < 0.5:
+    if trainer.epochs and happens(choose, 0.5):
         epoch_length = choose.randrange(4, steps + 3)
         if interval > 1:
             epoch_length = max(epoch_length // interval, 1) * interval
