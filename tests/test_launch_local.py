@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import inspect
 import json
 import os
 import shutil
@@ -21,8 +22,9 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import launchers, supervisor, supervisor_client
+from pytest_dlperf.launch import launchers, relay, scratch, supervisor, supervisor_client
 from pytest_dlperf.launch import run as run_module
+from pytest_dlperf.launch.channel import supervisor_source
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
@@ -339,7 +341,7 @@ time.sleep(600)
     agent = f"""
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {child!r}], start_new_session=True)
-while not os.fstat(1).st_size:
+while not os.stat({str(tmp_path / "run_1.log")!r}).st_size:
     time.sleep(0.02)
 child.returncode = 0  # it is left alone on purpose
 """
@@ -383,20 +385,26 @@ time.sleep(600)
 
 
 def test_the_supervisor_runs_on_an_old_python() -> None:
-    source = Path(supervisor.__file__).read_text(encoding="utf-8")
-    tree = ast.parse(source, feature_version=(3, 6))
+    sources = [
+        supervisor_source().decode("ascii"),
+        inspect.getsource(relay),
+        inspect.getsource(scratch),
+    ]
+    trees = [ast.parse(source, feature_version=(3, 6)) for source in sources]
     imported = {
         name.name if isinstance(node, ast.Import) else node.module
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in node.names
     }
     known_to_3_6 = (
-        "contextlib ctypes enum errno fcntl json os re select signal socket subprocess sys time "
-        "typing"
+        "contextlib ctypes enum errno fcntl json os re select signal socket stat struct subprocess "
+        "sys termios time types typing"
     )
+    sent_along = {relay.__name__, scratch.__name__}
     # What is imported for type checking only needs not be there.
-    assert imported - {"collections.abc"} == set(known_to_3_6.split())
+    assert imported - {"collections.abc"} - sent_along == set(known_to_3_6.split())
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -812,13 +820,13 @@ def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_p
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # The kernel alone sets when a folder was last changed: the supervisor's clock runs ahead.
-        source = Path(supervisor.__file__).read_text(encoding="utf-8")
-        ahead = tmp_path / "supervisor.py"
+        source = Path(scratch.__file__).read_text(encoding="utf-8")
+        ahead = tmp_path / "scratch.py"
         ahead.write_text(source.replace("_STALE_S = 60.0", "_STALE_S = -1.0"), encoding="utf-8")
         with pytest.MonkeyPatch.context() as patch:
             assert run(nodes(tmp_path / "first", python(""))).succeeded
             assert new.exists()
-            patch.setattr(supervisor, "__file__", str(ahead))
+            patch.setattr(scratch, "__file__", str(ahead))
             assert run(nodes(tmp_path / "second", python(""))).succeeded
         assert (old.exists(), new.exists(), taken.exists()) == (False, False, True)
     finally:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.files.locks import make_folder
-from pytest_dlperf.launch import supervisor
+from pytest_dlperf.launch import relay, scratch, supervisor
 from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
 
@@ -29,6 +29,11 @@ HEARTBEAT_TIMEOUT_S: Final = 5.0
 LAST_WORDS_BYTES: Final = 2048
 
 
+def supervisor_source() -> bytes:
+    """Give the supervisor as it is sent to a node."""
+    return source_of(supervisor, relay, scratch)
+
+
 @final
 class Channel:
     """Takes orders to a supervisor and brings its reports; its program's output goes to a log."""
@@ -42,7 +47,7 @@ class Channel:
         """Why it is out of reach."""
         self._log = log
         self._received = b""
-        source = source_of(supervisor.__file__)
+        source = supervisor_source()
         timeout_s = HEARTBEAT_TIMEOUT_S if launcher.remote else 0.0
         program = sent_program(launcher.python, source, str(timeout_s))
         self._command = launcher.command(host, program)

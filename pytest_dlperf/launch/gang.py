@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import supervisor, supervisor_client
+from pytest_dlperf.launch.channel import supervisor_source
 from pytest_dlperf.launch.plan import scratch_directory
 from pytest_dlperf.launch.remote_call import start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, sweep_orders
@@ -229,7 +230,7 @@ class Gang:
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:
-                sweep = start_remote(self._launcher, host, supervisor.__file__, orders, "0")
+                sweep = start_remote(self._launcher, host, supervisor_source(), orders, "0")
             except OSError as error:
                 self.problems.append(_not_swept(host.name, error.strerror or str(error)))
             else:

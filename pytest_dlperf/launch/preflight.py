@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.launch import probe
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
-from pytest_dlperf.launch.remote_call import start_remote
+from pytest_dlperf.launch.remote_call import source_of, start_remote
 from pytest_dlperf.model.measurement import Fingerprint
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def look_at_hosts(
         for host in hosts:
             host_lock = lock_name(lock_scope(lock, host, launcher), "")
             order = json.dumps({**asdict(needed), "lock": host_lock}).encode("ascii")
-            call = start_remote(launcher, host, probe.__file__, order)
+            call = start_remote(launcher, host, source_of(probe), order)
             stack.callback(call.end)
             calls.append(call)
         # All at once, last of all: each may take a moment until it is gone.

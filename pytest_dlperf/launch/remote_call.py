@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
@@ -55,9 +56,26 @@ def sent_program(python: str, source: bytes, *arguments: str) -> list[str]:
     return [python, "-I", "-S", "-c", _BOOTSTRAP, str(len(source)), *arguments]
 
 
+# Stands before a program for each module of ours that it imports.
+_MODULE: Final = """\
+def _define(name, source):
+    import sys, types
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
+_define({name!r}, {source!r})
+"""
+
+
+def source_of(program: ModuleType, *needed: ModuleType) -> bytes:
+    """Give the source of a module that is sent to other hosts, with those of ours it imports."""
+    modules = [
+        _MODULE.format(name=each.__name__, source=_read(str(each.__file__))) for each in needed
+    ]
+    return "".join(modules).encode("ascii") + _read(str(program.__file__))
+
+
 @cache
-def source_of(file: str) -> bytes:
-    """Read the source of a module that is sent to other hosts."""
+def _read(file: str) -> bytes:
     return Path(file).read_bytes()
 
 
@@ -131,13 +149,13 @@ class RemoteCall:
 
 
 def start_remote(
-    launcher: Launcher, host: Host, file: str, orders: bytes, *arguments: str
+    launcher: Launcher, host: Host, source: bytes, orders: bytes, *arguments: str
 ) -> RemoteCall:
-    """Send the module ``file`` to a host, to run there with ``orders`` as its standard input.
+    """Send a program to a host, to run there with ``orders`` as its standard input.
 
     It ends, with its process group, as soon as this process ends or stops waiting for it.
     """
-    source = _WATCHED.format(orders=orders).encode("ascii") + source_of(file)
+    source = _WATCHED.format(orders=orders).encode("ascii") + source
     program = sent_program(launcher.python, source, *arguments)
     command = launcher.command(host, program, alongside=True)
     # Files instead of pipes: many are waited for one after another, and none may block.

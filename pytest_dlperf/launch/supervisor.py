@@ -12,19 +12,18 @@ says that somebody is there. The end of the input is the end of whoever gives th
 ``kill``: the next run may begin at once. So does silence, where a network lies between that could
 be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when one comes after that; those that
 were ignored when it started stay so. Reports are JSON objects, one on each line of standard output.
-What the program prints goes to the supervisor's standard error.
+What the program prints goes through a pipe to the supervisor's standard error, and reports say when
+it came.
 
-It is sent to the node that it runs on, and imports the standard library only. It has to run on
-Python 3.6, so that the Python of a cluster's node is enough.
+It is sent to the node that it runs on, with the two modules it needs, and imports the standard
+library else. It has to run on Python 3.6, so that the Python of a cluster's node is enough.
 """
 
 import contextlib
 import enum
 import errno
-import fcntl
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -32,6 +31,9 @@ import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+from pytest_dlperf.launch.relay import Relay
+from pytest_dlperf.launch.scratch import made_scratch, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,8 +52,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
-_SCRATCH = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
-_STALE_S = 60.0
+_DRAIN_LIMIT_S = 2.0
+"""Whoever reads the output may take so long to have what was printed before an end."""
 
 
 def kill_marked(prefix: str) -> "list[int]":
@@ -91,7 +93,9 @@ class Supervisor:
         self._stage = Stage.SERVING
         self._has_children = False
         self._program = None  # type: subprocess.Popen[bytes] | None
+        self._relay = None  # type: Relay | None
         self._exit_code = None  # type: int | None
+        self._untold_end = None  # type: tuple[int, float] | None
         self._grace_s = 0.0
         self._sweep = None  # type: str | None
         self._scratch = None  # type: str | None
@@ -117,6 +121,7 @@ class Supervisor:
         if self._sweep is not None:
             left.update(kill_marked(self._sweep))
         self._unlock()
+        self._drain()
         # The run is over here; what it has written may take long to remove.
         _report(clean=not left, left=sorted(left))
         self._release()
@@ -153,14 +158,57 @@ class Supervisor:
             if left_s <= 0:
                 return
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
-            ready = select.select(sources, [], [], min(left_s, HEARTBEAT_INTERVAL_S))[0]
+            ready = self._select(sources, min(left_s, HEARTBEAT_INTERVAL_S))
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if 0 in ready:
                 self._take_orders()
             self._reap()
+            self._tell_end()
             if self._timeout_s:
                 self._check_heartbeat()
+
+    def _select(self, sources: "list[int]", limit_s: float) -> "list[int]":
+        """Wait for something to do; what the program has printed is passed on meanwhile."""
+        relay = self._relay
+        if relay is None:
+            return select.select(sources, [], [], limit_s)[0]
+        output = relay.sources
+        limit_s = min(limit_s, relay.wait_s)
+        ready, takers, _ = select.select(sources + output, relay.targets, [], limit_s)
+        if takers:
+            relay.pass_on()
+        if any(source in ready for source in output):
+            relay.take()
+        self._tell_arrivals(hurry=False)
+        return ready
+
+    def _tell_arrivals(self, *, hurry: bool) -> None:
+        """Report when output came, unless that would wait for whoever reads the reports."""
+        relay = self._relay
+        while relay is not None and relay.has_news(hurry=hurry):
+            if not select.select([], [1], [], 0)[1]:
+                return
+            _report(arrivals=relay.news(), anchor=relay.anchor.decode("latin-1"))
+
+    def _tell_end(self, limit_s: float = _DRAIN_LIMIT_S) -> None:
+        """Report the end of the program once all that it has printed was passed on."""
+        if self._untold_end is None or self._relay is None:
+            return
+        mark, since = self._untold_end
+        if self._relay.has_passed(mark) or time.monotonic() - since >= limit_s:
+            self._untold_end = None
+            self._tell_arrivals(hurry=True)
+            _report(ended=self._exit_code)
+
+    def _drain(self) -> None:
+        """Pass on what was printed until now by whatever the program has started."""
+        relay = self._relay
+        if relay is not None:
+            mark = relay.mark()
+            self._wait(lambda: relay.has_passed(mark), time.monotonic() + _DRAIN_LIMIT_S)
+            self._tell_arrivals(hurry=True)
+            self._tell_end(0.0)
 
     def _check_heartbeat(self) -> None:
         now = time.monotonic()
@@ -220,7 +268,7 @@ class Supervisor:
             holder.bind(("", 0))
             scratch = os.fsdecode(_as_bytes(order["scratch"]))
             if not order["taken_over"]:
-                self._scratch_lock = _made_scratch(scratch)
+                self._scratch_lock = made_scratch(scratch)
             self._scratch = scratch
         except OSError as error:
             _report(cannot_prepare=str(error))
@@ -230,7 +278,9 @@ class Supervisor:
 
     def _release(self) -> None:
         if self._scratch is not None:
-            _remove(self._scratch)
+            kept = remove(self._scratch)
+            if kept is not None:
+                _report(kept=kept)
             self._scratch = None
         if self._scratch_lock is not None:
             os.close(self._scratch_lock)
@@ -274,13 +324,15 @@ class Supervisor:
         if order["needs_folder"] and not is_there:
             _report(cannot_start=None)
             return
+        relay = Relay(2)
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
                 [_as_bytes(argument) for argument in order["arguments"]],
                 cwd=place if is_there else None,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=2,
+                stdout=relay.entrance,
+                stderr=relay.entrance,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here
             )
@@ -288,7 +340,9 @@ class Supervisor:
             _report(cannot_start=os.strerror(error.errno or 0))
         else:
             self._has_children = True
+            self._relay = relay
             _report(started=self._program.pid)
+        relay.close_entrance()
 
     def _reap(self) -> None:
         while self._has_children:
@@ -302,7 +356,8 @@ class Supervisor:
             if self._program is not None and child == self._program.pid:
                 exited = os.WIFEXITED(status)
                 self._exit_code = os.WEXITSTATUS(status) if exited else -os.WTERMSIG(status)
-                _report(ended=self._exit_code)
+                mark = 0 if self._relay is None else self._relay.mark()
+                self._untold_end = mark, time.monotonic()
 
     def _signal_program(self, number: int) -> None:
         """Signal the program's process group, whose number is its own until it is reaped."""
@@ -318,61 +373,6 @@ class Supervisor:
     def _on_signal(self, number: int, _frame: object) -> None:
         _report(signal=signal.Signals(number).name)
         self._advance(Stage.ENDING if self._stage is Stage.SERVING else Stage.KILLING)
-
-
-def _made_scratch(folder: str) -> int:
-    """Make a run's folder on this host, locked while this process lives, which the lock is of.
-
-    What runs have left whose supervisors are gone is removed first.
-    """
-    parent, name = os.path.split(folder)
-    with contextlib.suppress(OSError):
-        for other in os.listdir(parent):  # noqa: PTH208 - importing pathlib takes long
-            if _SCRATCH.match(other) and other != name:
-                _remove_stale(os.path.join(parent, other))  # noqa: PTH118 - as above
-    os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
-
-
-def _remove_stale(folder: str) -> None:
-    """Remove a scratch folder of this user's that nobody has locked."""
-    with contextlib.suppress(OSError):
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            status = os.fstat(lock)
-            # One that was made a moment ago may not be locked yet.
-            if status.st_uid == os.getuid() and time.time() - status.st_ctime > _STALE_S:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(folder)
-        finally:
-            os.close(lock)
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder of ours with all that is in it, unless something is mounted there."""
-    mounted = _mounted_below(folder)
-    if mounted:
-        _report(kept="{} is left: {} is mounted there".format(folder, ", ".join(mounted)))
-        return
-    # The system's own tools know folders of any depth, and folders that may not be written.
-    nothing = subprocess.DEVNULL
-    for command in (["chmod", "-R", "u+rwx", "--", folder], ["rm", "-rf", "--", folder]):
-        with contextlib.suppress(OSError):
-            subprocess.call(command, stdin=nothing, stdout=nothing, stderr=nothing)  # noqa: S603
-
-
-def _mounted_below(folder: str) -> "list[str]":
-    """List what is mounted at or below a folder: its files lie elsewhere, and must stay."""
-    points = []
-    with contextlib.suppress(OSError), open(_PROC + "/self/mountinfo", "rb") as file:  # noqa: PTH123
-        for line in file:
-            # Blanks, backslashes and the like are written as octal numbers.
-            written = line.split()[4].decode("unicode_escape")
-            points.append(os.fsdecode(written.encode("latin-1")))
-    real = os.path.realpath(folder)
-    return [point for point in points if point == real or point.startswith(real + "/")]
 
 
 def _die_with_parent() -> None:

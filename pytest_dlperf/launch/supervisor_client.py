@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pytest_dlperf.launch import channel, supervisor
 from pytest_dlperf.launch.channel import Channel
 from pytest_dlperf.launch.launchers import lock_name
+from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class SupervisorClient:
         self._left: list[int] = []
         self._signal: str | None = None
         self._channel = Channel(launcher, place.host, place.log, again=again)
+        self._arrivals = ArrivalsWriter(place.log)
 
     # ------------------------------------------------------------------ what is known of it
 
@@ -253,6 +255,8 @@ class SupervisorClient:
         self._problem = report.get("cannot_prepare", report.get("cannot_start", self._problem))
         self._left = report.get("left", self._left)
         self._signal = report.get("signal", self._signal)
+        if "arrivals" in report:
+            self._arrivals.add(report["arrivals"], report["anchor"])
         if "deserted" in report:
             self._channel.lost = (
                 f"its supervisor heard nothing for {channel.HEARTBEAT_TIMEOUT_S:g} s, as when the "

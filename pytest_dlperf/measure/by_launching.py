@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch, full_disk
+from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
 from pytest_dlperf.measure.ending import with_ending
@@ -357,7 +358,10 @@ class _Launch:
 
 
 def _set_aside(log: Path, why: str) -> Path | None:
-    """Rename what an earlier run of the same name has left; return where its log is now."""
+    """Rename what an earlier run of the same name has left; return where its log is now.
+
+    Its arrivals stay beside it.
+    """
     kept_log = None
     for left in (log, run_dir(log)):
         number = 1
@@ -365,6 +369,9 @@ def _set_aside(log: Path, why: str) -> Path | None:
             kept = left.with_name(f"{left.name}.{why}{number}")
             if not kept.exists():
                 left.rename(kept)
-                kept_log = kept if left == log else kept_log
+                if left == log:
+                    kept_log = kept
+                    with suppress(FileNotFoundError):
+                        arrivals_of(log).rename(arrivals_of(kept))
             number += 1
     return kept_log

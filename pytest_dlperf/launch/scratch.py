@@ -1,0 +1,70 @@
+"""The scratch folder of a run on a host: made, locked, and removed with all that is in it.
+
+It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
+on Python 3.6.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import subprocess
+import time
+
+_SCRATCH = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
+_STALE_S = 60.0
+
+
+def made_scratch(folder: str) -> int:
+    """Make a run's folder on this host, locked while this process lives, which the lock is of.
+
+    What runs have left whose supervisors are gone is removed first.
+    """
+    parent, name = os.path.split(folder)
+    with contextlib.suppress(OSError):
+        for other in os.listdir(parent):  # noqa: PTH208 - importing pathlib takes long
+            if _SCRATCH.match(other) and other != name:
+                _remove_stale(os.path.join(parent, other))  # noqa: PTH118 - as above
+    os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+def _remove_stale(folder: str) -> None:
+    """Remove a scratch folder of this user's that nobody has locked."""
+    with contextlib.suppress(OSError):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(lock)
+            # One that was made a moment ago may not be locked yet.
+            if status.st_uid == os.getuid() and time.time() - status.st_ctime > _STALE_S:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(folder)
+        finally:
+            os.close(lock)
+
+
+def remove(folder: str) -> "str | None":
+    """Remove a folder of ours with all that is in it; where something is mounted there, say so."""
+    mounted = _mounted_below(folder)
+    if mounted:
+        return "{} is left: {} is mounted there".format(folder, ", ".join(mounted))
+    # The system's own tools know folders of any depth, and folders that may not be written.
+    nothing = subprocess.DEVNULL
+    for command in (["chmod", "-R", "u+rwx", "--", folder], ["rm", "-rf", "--", folder]):
+        with contextlib.suppress(OSError):
+            subprocess.call(command, stdin=nothing, stdout=nothing, stderr=nothing)  # noqa: S603
+    return None
+
+
+def _mounted_below(folder: str) -> "list[str]":
+    """List what is mounted at or below a folder: its files lie elsewhere, and must stay."""
+    points = []
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123
+        for line in file:
+            # Blanks, backslashes and the like are written as octal numbers.
+            written = line.split()[4].decode("unicode_escape")
+            points.append(os.fsdecode(written.encode("latin-1")))
+    real = os.path.realpath(folder)
+    return [point for point in points if point == real or point.startswith(real + "/")]

@@ -1,0 +1,162 @@
+"""When the bytes of a log came, by the clock of the node that printed them.
+
+The supervisor of a launched run sees output first and keeps its times; ``<log>.arrivals`` beside
+the log has them. Its first line is a JSON object with the first bytes of the output, since a
+launcher such as ssh may have put a warning in front of them. Each further line is of output that
+came at once: how many bytes, how many microseconds after that of the line before, and within how
+many, where it was not at a moment. The clock is monotonic, and each node has its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from array import array
+from bisect import bisect_right
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SUFFIX: Final = ".arrivals"
+ANCHOR_REACH: Final = 64 * 1024
+"""What a launcher prints before the program does has at most so many bytes."""
+
+_NANOSECONDS: Final = 1000
+_BLOCK: Final = 64 * 1024
+
+
+def arrivals_of(log: Path | str) -> Path:
+    """Name the file beside a log that says when its bytes came."""
+    return Path(f"{os.fspath(log)}{SUFFIX}")
+
+
+class Burst(NamedTuple):
+    """Output that came at once: bytes ``begin`` to ``end`` of the log.
+
+    It came from ``earliest`` to ``latest``, and the output before it by ``previous``, all in
+    nanoseconds; of the first output nothing came before.
+    """
+
+    begin: int
+    end: int
+    earliest: int
+    latest: int
+    previous: int | None
+
+
+@final
+class ArrivalsWriter:
+    """Writes what a supervisor reports of a log's arrivals; a full disk only ends that."""
+
+    def __init__(self, log: Path) -> None:
+        """Write beside ``log``; what lies there is of another run."""
+        self._path = arrivals_of(log)
+        self._broken = False
+        self._end = self._time = 0
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def add(self, arrivals: Sequence[Sequence[int]], anchor: str) -> None:
+        """Write more: the bytes until then, the time and the span in microseconds, of each."""
+        lines = []
+        if not self._end:
+            lines.append(json.dumps({"anchor": anchor}))
+        for end, moment, span in arrivals:
+            fields = (end - self._end, moment - self._time, *([span] if span else []))
+            lines.append(" ".join(map(str, fields)))
+            self._end, self._time = end, moment
+        if not self._broken:
+            try:
+                with self._path.open("ab") as file:
+                    file.write(("\n".join(lines) + "\n").encode("ascii"))
+            except OSError:
+                self._broken = True
+
+
+@final
+class Arrivals:
+    """What is known of a log's arrivals, which may still grow; without a file, nothing."""
+
+    def __init__(self, log: Path | str) -> None:
+        """Begin without a look at the file."""
+        self._log = log
+        self._path = arrivals_of(log)
+        self._position = 0
+        self._rest = b""
+        self._anchor: bytes | None = None
+        self._shift: int | None = None
+        self._broken = False
+        self._ends = array("q")
+        self._times = array("q")
+        self._spans = array("q")
+
+    @property
+    def known(self) -> int:
+        """How many bytes of the log have an arrival that is known."""
+        if self._shift is None or not self._ends:
+            return 0
+        return self._shift + self._ends[-1]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything is known."""
+        return self.known > 0
+
+    def refresh(self) -> None:
+        """Read what is new."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                while not self._broken and (block := file.read(_BLOCK)):
+                    self._position += len(block)
+                    *lines, self._rest = (self._rest + block).split(b"\n")
+                    try:
+                        self._take(lines)
+                    except (ValueError, TypeError, KeyError):
+                        self._broken = True  # what follows would have no place
+            if self._shift is None and self._anchor is not None:
+                self._find_anchor(self._anchor)
+        except OSError:
+            return
+
+    def _take(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            if self._anchor is None:
+                self._anchor = json.loads(line)["anchor"].encode("latin-1")
+                continue
+            count, passed, *spans = map(int, line.split(b" "))
+            span = spans[0] if spans else 0
+            if count <= 0 or span < 0 or (self._ends and passed < span):
+                raise ValueError(line)
+            self._ends.append(count + (self._ends[-1] if self._ends else 0))
+            self._times.append(passed + (self._times[-1] if self._times else 0))
+            self._spans.append(span)
+
+    def _find_anchor(self, anchor: bytes) -> None:
+        with open(self._log, "rb") as file:  # noqa: PTH123 - the path may be text
+            begin = file.read(ANCHOR_REACH + len(anchor))
+        found = begin.find(anchor)
+        if found >= 0 and anchor:
+            self._shift = found
+
+    def burst(self, offset: int) -> Burst | None:
+        """Give the output that a byte of the log came with; ``None`` where it is not known."""
+        if self._shift is None or not self._shift <= offset < self.known:
+            return None
+        index = bisect_right(self._ends, offset - self._shift)
+        moment = self._times[index]
+        return Burst(
+            begin=self._shift + (self._ends[index - 1] if index else 0),
+            end=self._shift + self._ends[index],
+            earliest=(moment - self._spans[index]) * _NANOSECONDS,
+            latest=moment * _NANOSECONDS,
+            previous=self._times[index - 1] * _NANOSECONDS if index else None,
+        )
+
+    def at(self, offset: int) -> int | None:
+        """Give the nanoseconds of the node's clock at which a byte of the log had come."""
+        found = self.burst(offset)
+        return None if found is None else found.latest
