@@ -17,10 +17,11 @@ SHORT = Window(warmup_steps=10, measured_steps=40)
 
 def measured(log: str, topology: str, batch: int, window: Window, estimator: Estimator) -> Run:
     name = next(name for name in BUILTIN_FORMATS if log.startswith(name))
+    precision = "amp" if log == "dllogger_1n8g_b128.log" else "fp32"
     return LogReading(
         DATA / log,
         number=1,
-        case=make.case(topology, batch=batch),
+        case=make.case(topology, batch=batch, precision=precision),
         log_format=BUILTIN_FORMATS[name],
         window=window,
         estimator=estimator,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -275,6 +275,8 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
     if cases is None or not {"unit", "log", "window"} <= parts.keys():
         return None
     log_name, log_format = parts.pop("log")
+    options = frozenset(option for case in cases for option in case.options)
+    log_format = replace(log_format, options=options)
     parts["cases"] = cases
     entries = parts.get("metrics", {})
     has_flops = any(case.flops_per_sample is not None for case in cases)

@@ -28,12 +28,18 @@ class FactCheck:
 
     def __init__(self, log_format: LogFormat, case: Case) -> None:
         """Check the format's facts against the case."""
-        self._facts = [fact for fact in log_format.facts if fact.declared(case) is not None]
+        options = {*log_format.options, *case.options}
+        self._facts = [
+            fact
+            for fact in log_format.facts
+            if fact.declared(case) is not None and (fact.option is None or fact.option in options)
+        ]
         self._devices = log_format.devices
         self._case = case
         self._named_devices: set[bytes] = set()
         self._stand: set[str] = set()
-        self._broken: dict[str, tuple[int, Fact, str]] = {}
+        self._broken: list[tuple[int, Fact, str]] = []
+        self._agreed: set[tuple[int, bytes]] = set()
         self.position = 0
         """Up to which byte of the log facts have been looked for."""
 
@@ -57,17 +63,21 @@ class FactCheck:
             return
         for fact in facts:
             for match in fact.pattern.finditer(region.buffer, begin, end):
+                if (id(fact), match[1]) in self._agreed:
+                    continue
                 self._stand.add(fact.name)
                 text = match[1].decode(errors="replace")
-                if fact.name not in self._broken and not fact.agrees(text, self._case):
-                    self._broken[fact.name] = region.offset + match.start(1), fact, text
+                if not fact.agrees(text, self._case):
+                    self._broken.append((region.offset + match.start(1), fact, text))
+                    break
+                self._agreed.add((id(fact), match[1]))
         self.position = region.offset + end
 
     @property
     def contradiction(self) -> BrokenContractError | None:
         """The first thing that the log says otherwise than the case."""
         replaced = {fact.replaces for fact in self._facts if fact.name in self._stand}
-        broken = [found for name, found in self._broken.items() if name not in replaced]
+        broken = [found for found in self._broken if found[1].name not in replaced]
         if not broken:
             return None
         at, fact, found = min(broken, key=lambda each: each[0])

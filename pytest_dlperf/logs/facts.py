@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.expressions import compiled
 
@@ -93,17 +93,6 @@ class Fact:
 def _number(text: str) -> int | None:
     digits = text.replace(",", "")
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < _LONGEST else None
-
-
-def option_fact(name: str, pattern: re.Pattern[bytes], option: str, **more: Any) -> Fact:
-    """Make the fact that a run has an option, or has not."""
-    return Fact(
-        name=name,
-        pattern=pattern,
-        declared=lambda case: option in case.options,
-        option=option,
-        **more,
-    )
 
 
 def declared_fact(name: str, expression: str) -> Fact:

@@ -105,9 +105,8 @@ class LogFormat:
     ``settling_steps`` shift the window of ``steady``: so many steps are left out before the
     warm-up begins, as the original benchmark did.
 
-    ``facts`` stand before the first step, with ``whole_lines`` also on its line, and are looked for
-    until then; ``devices`` is a pattern
-    whose distinct matches, anywhere up to the last record needed, are the node's devices.
+    ``facts`` count wherever they stand. ``devices`` is a pattern whose distinct matches, anywhere
+    up to the last record needed, are the node's devices.
     """
 
     name: str
@@ -126,6 +125,8 @@ class LogFormat:
     whole_lines: bool = False
     """Whether records are matched line by line, and on lines that have ended only."""
     facts: tuple[Fact, ...] = ()
+    options: frozenset[str] = frozenset()
+    """The options that cases of the system have: facts of others tell nothing of a case."""
     devices: re.Pattern[bytes] | None = None
     published: Published | None = None
     timing: Timing = field(init=False)

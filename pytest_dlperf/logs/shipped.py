@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.logs.facts import CASE_FACTS, Fact
 from pytest_dlperf.logs.formats import JoinedRecords, LogFormat, Published, Ranks, Rule
@@ -28,8 +28,37 @@ def _batch_per_node(case: Case) -> int | None:
     return case.batch_per(case.topology.nodes)
 
 
-def _fact(name: str, pattern: bytes, declared: Callable[[Case], object]) -> Fact:
-    return Fact(name=name, pattern=re.compile(pattern), declared=declared)
+_FULL: Final = frozenset({"fp32", "tf32"})
+_HALF: Final = frozenset({"amp", "fp16"})
+
+
+def _precision(case: Case) -> str | None:
+    """Say the precision if it is one that these trainers have a switch for."""
+    return case.precision if case.precision in _FULL | _HALF else None
+
+
+def _arcface(case: Case) -> str | None:
+    """Say which loss ArcFace takes: with several devices, its classes are spread over them."""
+    if not case.model.startswith("arcface"):
+        return None
+    return "arcface" if case.topology.world_size == 1 else "dist_arcface"
+
+
+def _dali(case: Case) -> bool:
+    return "dali" in case.options
+
+
+def _scales_statically(case: Case) -> bool | None:
+    return "static_loss_scale" in case.options if case.precision in _HALF else None
+
+
+def _switch(yes: object, no: object) -> dict[str, object]:
+    """Say what a switch means to a case; some programs print it as a number."""
+    return {"True": yes, "true": yes, "1": yes, "False": no, "false": no, "0": no}
+
+
+def _fact(name: str, pattern: bytes, declared: Callable[[Case], object], **more: Any) -> Fact:
+    return Fact(name=name, pattern=re.compile(pattern), declared=declared, **more)
 
 
 # All repetitions are bounded: a line may be long and full of begins of records, and each of them
@@ -41,6 +70,7 @@ _STEP = rb"[0-9]{1,15}"
 _NUMBER = rb"[-+.0-9a-zA-Z]{1,40}"
 _COLOUR = rb"(?:\x1b\[[0-9;]{0,20}m){0,4}"
 _COUNT = rb"([0-9]{1,15})\b"
+_SWITCH = rb"([Tt]rue|[Ff]alse|[01])\b"
 
 _PADDLE_RESNET: Final = LogFormat(
     # PaddlePaddle/models release/1.8, PaddleCV/image_classification, utils/utility.py. What
@@ -57,21 +87,39 @@ _PADDLE_RESNET: Final = LogFormat(
         # The blank in front tells it from test_batch_size.
         _fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
         _fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _WORLD_SIZE),
+        _fact("use_fp16", rb" use_fp16 : " + _SWITCH, _precision, values=_switch(_HALF, _FULL)),
+        _fact(
+            "use_dali",
+            rb" use_dali : " + _SWITCH,
+            _dali,
+            values=_switch(yes=True, no=False),
+            option="dali",
+        ),
+        _fact(
+            "use_dynamic_loss_scaling",
+            rb" use_dynamic_loss_scaling : " + _SWITCH,
+            _scales_statically,
+            values=_switch(yes=False, no=True),
+            option="static_loss_scale",
+        ),
     ),
     # PaddlePaddle/resnet50v1.5/extract_paddle_logs.py
     published=Published(rule=Rule.MEAN_SPEED, glued=JoinedRecords.LAST),
 )
 
 # All parameters stand on one line, which can be longer than other records, but never holds two.
-_PARAMETERS = rb" - PARAMETER (?:[^-\n\r\0]|-(?! PARAMETER )){0,8000}"
+_SAME_LINE = rb"(?:[^-\n\r\0]|-(?! PARAMETER )){0,8000}"
+_PARAMETERS = rb" - PARAMETER " + _SAME_LINE
 
 _DLLOGGER: Final = LogFormat(
     # NVIDIA/DeepLearningExamples, PyTorch/Classification/ConvNets with dllogger. A stamp of a
-    # whole second comes without a fraction.
+    # whole second comes without a fraction. MXNet's trainer differs in the name of its speed,
+    # which every rank prints.
     name="dllogger",
     record=re.compile(
         rb"DLL %b(?P<timestamp>[0-9][-0-9:. ]{18,25})"
         rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) {1,9}train\."
+        rb"(?!(?:loss : [^ \n\r\0]{1,40} {1,9}train\.)?ips )"
         % (_COLOUR, _COLOUR, _COLOUR, _STEP, _STEP)
     ),
     first_step=1,
@@ -82,6 +130,39 @@ _DLLOGGER: Final = LogFormat(
     facts=(
         _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
         _fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _WORLD_SIZE),
+        _fact(
+            "fp16",
+            _PARAMETERS + rb" fp16 : " + _SWITCH,
+            _precision,
+            values=_switch(frozenset({"fp16"}), _FULL | _HALF),
+        ),
+        _fact(
+            "amp",
+            _PARAMETERS + rb" amp : " + _SWITCH,
+            _precision,
+            values=_switch(_HALF, _FULL | {"fp16"}),
+        ),
+        _fact(
+            "amp",
+            rb" - PARAMETER (?!%b fp16 : (?:True|1)\b)%b amp : (False|0)\b"
+            % (_SAME_LINE, _SAME_LINE),
+            _precision,
+            values=_switch(None, _FULL),
+        ),
+        _fact(
+            "dynamic_loss_scale",
+            _PARAMETERS + rb" dynamic_loss_scale : " + _SWITCH,
+            _scales_statically,
+            values=_switch(yes=False, no=True),
+            option="static_loss_scale",
+        ),
+        _fact(
+            "data_backend",
+            _PARAMETERS + rb" data_backend : (dali|pytorch|syntetic)\b",
+            _dali,
+            values={"dali": True, "pytorch": False, "syntetic": False},
+            option="dali",
+        ),
     ),
     # NVIDIADeepLearningExamples/PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
     published=Published(rule=Rule.ELAPSED, only_steps_above=5, print_interval=1),
@@ -118,7 +199,20 @@ _PLSC: Final = LogFormat(
     settling_steps=1,
     facts=(
         _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
+        _fact(
+            "Set train batch size to",
+            rb"Set train batch size to " + _COUNT,
+            _BATCH_PER_REPLICA,
+            replaces="train_batch_size",
+        ),
         _fact("num_trainers", rb"num_trainers: " + _COUNT, _WORLD_SIZE),
+        _fact("loss_type", rb"\tloss_type: ([a-z_]{1,40})\b", _arcface),
+        _fact(
+            "Set loss_type to",
+            rb"Set loss_type to ([a-z_]{1,40})\b",
+            _arcface,
+            replaces="loss_type",
+        ),
     ),
     # The extraction script of the arcface benchmark: means over the lines of all ranks.
     published=Published(

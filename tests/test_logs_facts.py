@@ -1,0 +1,328 @@
+"""What a log says of its run counts wherever it stands, and only where the case says it too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+
+DATA = Path(__file__).parent / "data" / "logs"
+SHORT = Window(warmup_steps=10, measured_steps=40)
+CORES = "***** Number of cores used :  {}\n"
+
+
+def real(  # noqa: PLR0913 - a log and everything that it is judged by
+    tmp_path: Path,
+    log: str,
+    of: str,
+    *,
+    estimator: Estimator = Estimator.STEADY,
+    options: frozenset[str] = frozenset(),
+    change: tuple[bytes, bytes] = (b"", b""),
+) -> Run:
+    """Measure a real log, or what it would be with one change, as that of a case."""
+    name = next(name for name in BUILTIN_FORMATS if log.startswith(name))
+    content = (DATA / log).read_bytes()
+    assert change[0] in content
+    return make.measured(
+        tmp_path,
+        content.replace(*change),
+        replace(BUILTIN_FORMATS[name], options=options),
+        of=Case.from_id(of),
+        window=make.PLSC_WINDOW if name == "plsc" else SHORT,
+        estimator=estimator,
+    )
+
+
+def said(run: Run) -> str | None:
+    """Give what a log is refused for, without the case."""
+    if run.status is RunStatus.OK:
+        return None
+    assert run.reason is not None
+    return run.reason.removeprefix("the log says ").partition("; the case")[0]
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize("noise", [0, 100, 40_000])
+def test_a_fact_at_the_end_of_the_log(tmp_path: Path, estimator: Estimator, noise: int) -> None:
+    more = "node1:1:1 [0] NCCL INFO Launch mode Parallel, and a good deal more text\n" * noise
+    log = make.tf_models_bert([0.5] * 150) + more + CORES.format(1)
+    for buffer_size in (64, 1 << 18):
+        run = make.measured(
+            tmp_path,
+            log,
+            "tf_models_bert",
+            of=make.case("4n8g"),
+            estimator=estimator,
+            buffer_size=buffer_size,
+        )
+        assert said(run) == "Number of cores used 1"
+    sound = make.measured(tmp_path, log, "tf_models_bert", estimator=estimator)
+    assert sound.metrics["throughput"] == 256
+
+
+def test_the_real_log_of_one_device_is_none_of_32(tmp_path: Path) -> None:
+    log = "tf_models_bert_1n1g_b8.log"
+    for estimator in Estimator:
+        run = real(tmp_path, log, "f-m-fp32-b8-4n8g", estimator=estimator)
+        assert said(run) == "Number of cores used 1"
+        assert run.reason is not None
+        assert run.reason.endswith("has 32 (line 159)")
+        assert real(tmp_path, log, "f-m-fp32-b8-1n1g", estimator=estimator).reason is None
+
+
+def test_a_fact_between_steps(tmp_path: Path) -> None:
+    lines = make.tf_models_bert([0.5] * 150).splitlines(keepends=True)
+    lines.insert(60, CORES.format(1))
+    run = make.measured(tmp_path, "".join(lines), "tf_models_bert", of=make.case("4n8g"))
+    assert said(run) == "Number of cores used 1"
+
+
+def test_what_a_later_program_says_is_not_of_the_run(tmp_path: Path) -> None:
+    """An evaluation prints its own arguments behind the training's."""
+    header = make.paddle_resnet_header(batch_per_node=128, trainers=1)
+    evaluation = make.paddle_resnet_header(batch_per_node=16, trainers=1)
+    log = header + make.paddle_resnet([0.5] * 150)
+    assert said(make.measured(tmp_path, log + evaluation, "paddle_resnet")) is None
+    alone = make.paddle_resnet([0.5] * 150) + evaluation
+    assert said(make.measured(tmp_path, alone, "paddle_resnet")) == "batch_size (of a node) 16"
+
+
+def test_half_a_number_at_the_end_is_none(tmp_path: Path) -> None:
+    log = make.tf_models_bert([0.5] * 150) + CORES.format(32)[:-2]
+    run = make.measured(tmp_path, log, "tf_models_bert", of=make.case("4n8g"))
+    assert said(run) is None
+
+
+def test_the_end_of_a_log_is_where_it_is_cut(tmp_path: Path) -> None:
+    log = make.tf_models_bert([0.5] * 150)
+    of = make.case("4n8g")
+    content = log + CORES.format(1)
+    run = make.measured(tmp_path, content, "tf_models_bert", of=of, limit=len(log))
+    assert said(run) is None
+    assert said(make.measured(tmp_path, content, "tf_models_bert", of=of)) is not None
+
+
+@pytest.mark.parametrize(
+    ("log", "of", "expected"),
+    [
+        ("dllogger_1n1g_b128.log", "f-m-fp32-b128-1n1g", None),
+        ("dllogger_1n1g_b128.log", "f-m-tf32-b128-1n1g", None),
+        ("dllogger_1n1g_b128.log", "f-m-bf16-b128-1n1g", None),
+        ("dllogger_1n1g_b128.log", "f-m-amp-b128-1n1g", "amp False"),
+        ("dllogger_1n1g_b128.log", "f-m-fp16-b128-1n1g", "amp False"),
+        ("dllogger_1n8g_b128.log", "f-m-amp-b128-1n8g", None),
+        ("dllogger_1n8g_b128.log", "f-m-fp16-b128-1n8g", None),
+        ("dllogger_1n8g_b128.log", "f-m-fp32-b128-1n8g", "amp True"),
+        ("paddle_resnet_1n1g_b8.log", "f-m-fp32-b8-1n1g", None),
+        ("paddle_resnet_1n1g_b8.log", "f-m-fp16-b8-1n1g", "use_fp16 False"),
+        ("paddle_resnet_1n1g_b8.log", "f-m-amp-b8-1n1g", "use_fp16 False"),
+        ("paddle_resnet_1n1g_b8.log", "f-m-fp32-b8-dali-1n1g", "use_dali False"),
+    ],
+)
+@pytest.mark.parametrize("estimator", Estimator)
+def test_the_precision_and_the_options_of_real_logs(
+    tmp_path: Path, log: str, of: str, expected: str | None, estimator: Estimator
+) -> None:
+    assert said(real(tmp_path, log, of, estimator=estimator)) == expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "of", "expected"),
+    [
+        ("1", "f-m-fp16-b8-1n1g", None),
+        ("True", "f-m-amp-b8-1n1g", None),
+        ("1", "f-m-fp32-b8-1n1g", "use_fp16 1"),
+        ("0", "f-m-fp16-b8-1n1g", "use_fp16 0"),
+        ("0", "f-m-fp32-b8-1n1g", None),
+        ("None", "f-m-fp16-b8-1n1g", None),
+    ],
+)
+def test_a_switch_may_be_printed_as_a_number(
+    tmp_path: Path, printed: str, of: str, expected: str | None
+) -> None:
+    change = (b" use_fp16 : False", b" use_fp16 : " + printed.encode())
+    assert said(real(tmp_path, "paddle_resnet_1n1g_b8.log", of, change=change)) == expected
+
+
+def test_half_precision_without_amp(tmp_path: Path) -> None:
+    change = (b" fp16 : False", b" fp16 : True")
+    found = {
+        precision: said(
+            real(tmp_path, "dllogger_1n1g_b128.log", f"f-m-{precision}-b128-1n1g", change=change)
+        )
+        for precision in ("fp16", "amp", "fp32")
+    }
+    assert found == {"fp16": None, "amp": "fp16 True", "fp32": "fp16 True"}
+
+
+@pytest.mark.parametrize(
+    ("change", "option", "missing", "there"),
+    [
+        ((b" use_dali : False", b" use_dali : 1"), "dali", "use_dali 1", None),
+        ((b" use_dali : False", b" use_dali : 0"), "dali", None, "use_dali 0"),
+    ],
+)
+def test_options_count_where_a_case_of_the_system_has_them(
+    tmp_path: Path, change: tuple[bytes, bytes], option: str, missing: str | None, there: str | None
+) -> None:
+    log = "paddle_resnet_1n1g_b8.log"
+    plain, with_option = "f-m-fp32-b8-1n1g", f"f-m-fp32-b8-{option}-1n1g"
+    options = frozenset({option})
+    assert said(real(tmp_path, log, plain, change=change, options=options)) == missing
+    assert said(real(tmp_path, log, with_option, change=change, options=options)) == there
+    # Where no case is told apart by it, it may be as it likes.
+    assert said(real(tmp_path, log, plain, change=change)) is None
+
+
+def test_an_option_is_worded(tmp_path: Path) -> None:
+    run = real(tmp_path, "paddle_resnet_1n1g_b8.log", "f-m-fp32-b8-dali-1n1g")
+    assert run.reason is not None
+    assert "the case f-m-fp32-b8-dali-1n1g has the option dali (line " in run.reason
+
+
+def test_the_scaling_of_the_loss(tmp_path: Path) -> None:
+    log = "dllogger_1n8g_b128.log"
+    options = frozenset({"static_loss_scale"})
+    dynamic = (b" dynamic_loss_scale : False", b" dynamic_loss_scale : True")
+    plain, static = "f-m-amp-b128-1n8g", "f-m-amp-b128-static_loss_scale-1n8g"
+    assert said(real(tmp_path, log, static, options=options)) is None
+    assert said(real(tmp_path, log, plain, options=options)) == "dynamic_loss_scale False"
+    assert said(real(tmp_path, log, plain, options=options, change=dynamic)) is None
+    found = said(real(tmp_path, log, static, options=options, change=dynamic))
+    assert found == "dynamic_loss_scale True"
+    # In full precision no loss is scaled, whatever the trainer prints.
+    full = "dllogger_1n1g_b128.log"
+    assert said(real(tmp_path, full, "f-m-fp32-b128-1n1g", options=options)) is None
+
+
+SET_BATCH = "INFO 2026-11-20 08:30:45,235 entry.py:319] Set train batch size to {}.\n"
+
+
+@pytest.mark.parametrize(
+    ("default", "then", "of", "expected"),
+    [
+        (128, [], 128, None),
+        (128, [], 64, "train_batch_size 128"),
+        (128, [64], 64, None),
+        (128, [64], 128, "Set train batch size to 64"),
+        (64, [128], 128, None),
+        (64, [128], 64, "Set train batch size to 128"),
+    ],
+)
+def test_the_batch_that_a_program_sets_counts_before_the_default(
+    tmp_path: Path, default: int, then: list[int], of: int, expected: str | None
+) -> None:
+    header = make.plsc_header(batch=default, world_size=4)
+    header += "".join(map(SET_BATCH.format, then))
+    log = header * 4 + make.plsc([[5000.0] * 17] * 4)
+    for buffer_size in (64, 1 << 18):
+        run = make.measured(
+            tmp_path,
+            log,
+            "plsc",
+            of=make.case("1n4g", batch=of),
+            window=make.PLSC_WINDOW,
+            buffer_size=buffer_size,
+        )
+        assert said(run) == expected
+
+
+@pytest.mark.parametrize(
+    ("of", "printed", "expected"),
+    [
+        ("paddle-arcface_r50-fp32-b128-1n4g", b"dist_arcface", None),
+        ("paddle-arcface_r50-fp32-b128-1n4g", b"arcface", "Set loss_type to arcface"),
+        ("paddle-arcface_r50-fp32-b128-1n4g", b"softmax", "Set loss_type to softmax"),
+        ("paddle-r50-fp32-b128-1n4g", b"softmax", None),
+    ],
+)
+def test_the_loss_that_a_program_sets(
+    tmp_path: Path, of: str, printed: bytes, expected: str | None
+) -> None:
+    change = (b"Set loss_type to dist_arcface.", b"Set loss_type to " + printed + b".")
+    assert said(real(tmp_path, "plsc_1n4g_b128.log", of, change=change)) == expected
+
+
+def test_one_device_takes_the_plain_loss(tmp_path: Path) -> None:
+    header = (
+        make.plsc_header(batch=128, world_size=1)
+        + "INFO 2020-11-20 08:30:45,491 entry.py:157] \tloss_type: dist_arcface\n"
+    )
+    for loss, expected in (("arcface", None), ("dist_arcface", "Set loss_type to dist_arcface")):
+        chosen = f"INFO 2020-11-20 08:30:45,491 entry.py:349] Set loss_type to {loss}.\n"
+        run = make.measured(
+            tmp_path,
+            header + chosen + make.plsc([[5000.0] * 17]),
+            "plsc",
+            of=Case.from_id("paddle-arcface_r50-fp32-b128-1n1g"),
+            window=make.PLSC_WINDOW,
+        )
+        assert said(run) == expected
+
+
+def test_a_growing_log_is_broken_with_its_first_step(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    header = make.dllogger_header(batch=64, world_size=1)
+    path.write_text(header, encoding="utf-8")
+    reading = LogReading(
+        path,
+        number=1,
+        case=make.case(),
+        log_format=BUILTIN_FORMATS["dllogger"],
+        window=make.WINDOW,
+        estimator=Estimator.STEADY,
+    )
+    reading.advance()
+    states = [reading.state]
+    with path.open("a", encoding="utf-8") as log:
+        log.write(make.dllogger([0.5]))
+    reading.advance()
+    # Without a step, it may be another trainer's.
+    assert [*states, reading.state] == [LogState.GROWING, LogState.BROKEN]
+    assert reading.reason is not None
+    assert reading.reason.startswith("the log says batch_size 64; ")
+    reading.close()
+
+
+MXNET = (
+    "DLL 2021-06-16 08:09:2{k}.357000 - Epoch: 0 Iteration: {k}  train.loss : 6.95 "
+    "train.ips : 3998.9 train.lr : 0.069 \n"
+)
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_a_dllogger_log_of_mxnet_is_another_trainers(tmp_path: Path, estimator: Estimator) -> None:
+    for line in (MXNET, MXNET.replace("train.loss : 6.95 ", "")):
+        log = "".join(line.format(k=k) for k in range(10)) * 20
+        run = make.measured(tmp_path, log, "dllogger", estimator=estimator)
+        assert run.reason == (
+            "this is a log of NVIDIA's MXNet ResNet-50 (dllogger), not one of format dllogger"
+        )
+
+
+@pytest.mark.parametrize("log", ["dllogger_1n1g_b128.log", "dllogger_1n8g_b128.log"])
+def test_a_trainer_that_dies_before_its_first_step_is_no_other(tmp_path: Path, log: str) -> None:
+    text = (DATA / log).read_text(encoding="utf-8")
+    header = text.partition(" - Epoch: ")[0].rpartition("DLL ")[0]
+    topology = log.split("_")[1]
+    precision = "fp32" if topology == "1n1g" else "amp"
+    died = header + "Traceback (most recent call last):\nRuntimeError: CUDA out of memory.\n"
+    of = make.case(topology, precision=precision)
+    run = make.measured(tmp_path, died, "dllogger", of=of)
+    assert run.reason == "the log holds no step of format dllogger"
+    # What it says of its run is told, where it is another's.
+    run = make.measured(
+        tmp_path, died, "dllogger", of=make.case(topology, precision="fp16", batch=8)
+    )
+    assert said(run) in {"batch_size 128", "amp False"}
+    run = make.measured(tmp_path, died, "paddle_resnet")
+    assert run.reason is not None
+    assert "a log of NVIDIA's PyTorch image classification" in run.reason
