@@ -18,6 +18,7 @@ import random
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -222,7 +223,9 @@ def compare(path: Path, records: int, repeats: int) -> None:
     def reader(name: str, last: int) -> list[str]:
         return [sys.executable, "-S", __file__, "--read", name, str(path), "--last", str(last)]
 
-    here = str(Path(__file__).resolve().parents[1])
+    here = os.pathsep.join(
+        (str(Path(__file__).resolve().parents[1]), sysconfig.get_path("platlib"))
+    )
     grep = ["grep", "-c", "Iteration: ", str(path)]
     floors = {
         f"grep -c ({locale})": median_cost(grep, repeats, LC_ALL=locale)

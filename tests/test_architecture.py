@@ -139,4 +139,4 @@ def test_start_up_imports_nothing_heavy(arguments: list[str], allowed: set[str])
     )
     imported = set(done.stdout.rpartition("IMPORTED")[2].split())
     assert "pytest_dlperf" in imported
-    assert imported & {"numpy", "yaml", "filelock", "torch", "matplotlib"} <= allowed
+    assert imported & {"numpy", "yaml", "filelock", "re2", "torch", "matplotlib"} <= allowed

@@ -16,7 +16,6 @@ from log_makers import case
 
 from pytest_dlperf.logs.builtin import builtin_metrics
 from pytest_dlperf.logs.declared import DeclaredMetric, Over, declared_metric, worth
-from pytest_dlperf.logs.expressions import literal_of
 from pytest_dlperf.logs.formats import WhichNode, custom_format
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
@@ -161,7 +160,7 @@ def test_steps_count_on_through_epochs(tmp_path: Path) -> None:
         for k in range(12)
     )
     for statistic, expected in ((Statistic.MIN, 3), (Statistic.MAX, 8)):
-        of_steps = memory(declared.record.pattern.decode(), statistic=statistic)
+        of_steps = memory(declared.record.pattern, statistic=statistic)
         assert number(tmp_path, log, of_steps, log_format=of_epochs) == expected
 
 
@@ -609,35 +608,6 @@ def test_published_lines_are_no_steps(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------- expressions
-
-
-@pytest.mark.parametrize(
-    ("expression", "literal"),
-    [
-        (r" max allocated: (?P<value>[0-9.]+) ", " max allocated: "),
-        (r"loss=(?P<value>[0-9.]+)", "loss="),
-        (r"(?P<value>[0-9.]+) img/s", " img/s"),
-        (r"a\.b\[c\]+ (?P<value>.)", "a.b[c"),
-        (r"aa?bbb?cc*dd{0,2}e: (?P<value>.)", "e: "),
-        (r"[]a]xyz[^]b]z(?P<value>.)", "xyz"),
-        (r"memory(?:[)]|\)) (?P<value>.)", ""),
-        (r"(?i:loss) (?P<value>.)", ""),
-        (r"\d+\t(?P<value>.)", ""),
-    ],
-)
-def test_the_text_that_every_match_has_is_found(expression: str, literal: str) -> None:
-    assert literal_of(expression).decode() == literal
-
-
-@given(st.from_regex(r"(ab|a\.|\[x\]|y[ab]|[^]a]|\\|b?|c{2}|(d)e|f+| : ){1,6}", fullmatch=True))
-def test_no_match_lacks_that_text(expression: str) -> None:
-    try:
-        pattern = re.compile(expression)
-    except re.error:
-        return
-    for text in ("ab: [x]ya", expression, "cc : deff", "cdeab.[x]yay"):
-        for match in pattern.finditer(text):
-            assert literal_of(expression).decode() in match[0]
 
 
 @pytest.mark.parametrize(

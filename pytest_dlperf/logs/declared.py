@@ -7,12 +7,10 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.expressions import compiled, literal_of, may_be, stays_in_line
+from pytest_dlperf.logs.expressions import Expression, compiled, may_be
 from pytest_dlperf.logs.formats import WhichNode
 
 if TYPE_CHECKING:
-    import re
-
     from pytest_dlperf.model.metric import Metric
 
 _GROUPS: Final = ("value", "step", "rank", "unit")
@@ -59,15 +57,11 @@ class Over(str, Enum):
 class DeclaredMetric:
     """A metric whose numbers the log prints, and how to find them.
 
-    ``record`` has the group ``value``, and may have ``step``, ``rank`` and ``unit``. It is matched
-    within single lines. ``literal`` stands in each of its matches, unless it is empty.
+    ``record`` has the group ``value``, and may have ``step``, ``rank`` and ``unit``.
     """
 
     metric: Metric
-    record: re.Pattern[bytes]
-    literal: bytes
-    stays_in_line: bool
-    """Whether a match cannot go on in the next line, also where it is looked for in many."""
+    record: Expression
     printed_in: str
     """The unit of the printed numbers, where they do not say it themselves."""
     node: WhichNode
@@ -149,8 +143,6 @@ def declared_metric(
     return DeclaredMetric(
         metric=metric,
         record=pattern,
-        literal=literal_of(record),
-        stays_in_line=stays_in_line(record),
         printed_in=printed_in,
         node=node,
         over=over,

@@ -1,24 +1,204 @@
-"""Regular expressions that users declare for lines of a log: checked, and searched for fast."""
+"""Regular expressions that users declare for lines of a log: matched in linear time.
+
+They run on RE2, which never backtracks: no expression and no log can make a reader hang. An
+expression has to mean the same in Python's syntax, by which it is checked, and in RE2's.
+"""
 
 from __future__ import annotations
 
 import re
 import string
 import warnings
-from typing import Final
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pytest_dlperf.logs.contract import BrokenContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 _META: Final = frozenset(".^$*+?{}[]()|")
 _REPEATS: Final = frozenset("*+?{")
-_LINE_BOUND: Final = re.compile(r"(?:[^\\\[(\n]|\\[dwb]|\\[^\w\s]|\[(?!\^)|\((?!\?)|\(\?(?:P<|:))*")
 _FLAGS: Final = re.compile(r"\(\?[aiLmsux-]")
 
+_Span: TypeAlias = "tuple[int, int]"
+_ABSENT: Final = (-1, -1)
 
-def compiled(expression: str) -> re.Pattern[bytes]:
-    """Compile an expression that is matched within single lines; ``^`` and ``$`` are their ends.
+_TOKENS: Final = re.compile(
+    r"\\[1-9][0-9]*|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
+    r"|\(\?(?:P[=<]|<?[=!]|[(#>:]|[a-zA-Z-]+)?"
+    r"|\{[0-9]*,?[0-9]*\}[+?]?|[*+?][+?]?|.",
+    re.DOTALL,
+)
+_AROUND: Final = "the text itself; what stands around a group need not belong to it"
+_TWICE: Final = "what may stand there a second time"
+_REFUSED: Final = tuple(
+    (re.compile(token), name, remedy)
+    for token, name, remedy in (
+        (r"\(\?<?[=!]", "look-around", _AROUND),
+        (r"\\[1-9]|\(\?P=", "a reference to a group", _TWICE),
+        (r"\(\?\(", "a condition", "alternatives: (?:…|…)"),
+        (r"\(\?>", "an atomic group", "(?:…)"),
+        (r"(?:[*+?]|\{.*\})\+", "a possessive repetition", "it without the last +"),
+        (r"\(\?#", "a comment", "it into the file, behind a #"),
+        (r"\(\?[a-z]*[aLux]", "a flag", "the expression without it; known are i, m and s"),
+        (r"\\A", r"\A", "^, the begin of a line"),
+        (r"\\Z", r"\Z", "$, the end of a line"),
+        (r"\{,.*", "a repetition without a least number", "{0,…}"),
+    )
+)
+_PLAIN: Final = re.compile(
+    r"\\[dDwWbsStnrfv]|\\[^\w\s]|\[(?:[^\\\[]|\\[dDwWsStnrfv]|\\[^\w\s])*\]"
+    r"|\(\?P<|\(\?:|[*+?]\??|[^\\\[{]"
+)
+_SHORT: Final = 500
+"""Characters up to which RE2 takes any expression of plain parts."""
+
+
+_MOST_ON_A_LINE: Final = 1000
+"""Matches of a line to go through: each may look at the rest of a line that may be long."""
+
+
+class Match:
+    """Where an expression stands in a text."""
+
+    __slots__ = ("_index", "_spans", "string")
+
+    def __init__(
+        self, text: bytes | bytearray, spans: list[_Span], index: Mapping[str, int]
+    ) -> None:
+        """Take the spans of all, and of each group."""
+        self.string = text
+        self._spans = spans
+        self._index = index
+
+    def __getitem__(self, group: int | str) -> bytes | Any:
+        """Return what a group took; ``None`` where it took no part."""
+        span = self._spans[self._index[group] if isinstance(group, str) else group]
+        return None if span == _ABSENT else bytes(self.string[slice(*span)])
+
+    def group(self, *groups: int | str) -> tuple[bytes | Any, ...]:
+        """Return what several groups took."""
+        return tuple(map(self.__getitem__, groups))
+
+    def start(self, group: int | str = 0) -> int:
+        """Return where a group begins."""
+        return self.span(group)[0]
+
+    def end(self, group: int | str = 0) -> int:
+        """Return where a group ends."""
+        return self.span(group)[1]
+
+    def span(self, group: int | str = 0) -> _Span:
+        """Return where a group begins and ends; -1 where it took no part."""
+        return self._spans[self._index[group] if isinstance(group, str) else group]
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression over bytes that matches within single lines; ``^`` and ``$`` are their ends.
+
+    Lines end with a line feed. Nothing heavy is imported before the first search.
+    """
+
+    pattern: str
+    groupindex: Mapping[str, int] = field(compare=False)
+    groups: int = field(compare=False)
+
+    @cached_property
+    def literal(self) -> bytes:
+        """A text that stands in each match; to look for it is several times as fast.
+
+        Empty where none is easily seen.
+        """
+        return literal_of(self.pattern)
+
+    def search(
+        self, text: bytes | bytearray, begin: int = 0, end: int | None = None
+    ) -> Match | None:
+        """Find the first match."""
+        return next(self.finditer(text, begin, end), None)
+
+    def finditer(
+        self, text: bytes | bytearray, begin: int = 0, end: int | None = None
+    ) -> Iterator[Match]:
+        """Find all matches, one behind the other."""
+        for spans in self._all(text, begin, len(text) if end is None else end):
+            yield Match(text, spans, self.groupindex)
+
+    def findall(self, text: bytes, most: int) -> list[tuple[bytes, ...]]:
+        """Return what the groups of each match took, and nothing where one took no part.
+
+        It ends with more matches than ``most``.
+        """
+        return [
+            tuple([text[begin:end] if begin >= 0 else b"" for begin, end in spans[1:]])
+            for spans in islice(self._all(text, 0, len(text)), most + 1)
+        ]
+
+    def _all(self, text: bytes | bytearray, begin: int, end: int) -> Iterator[list[_Span]]:
+        match = self._engine
+        count, since = 0, begin
+        while begin <= end:
+            spans = match(text, begin, end)
+            start, stop = spans[0]
+            if start < 0:
+                return
+            yield spans
+            begin = stop + (start == stop)
+            count += 1
+            if count == _MOST_ON_A_LINE:
+                if text.find(b"\n", since, begin) < 0:
+                    raise BrokenContractError(
+                        f"a line matches '{self.pattern}' more than {count} times"
+                    )
+                count, since = 0, begin
+
+    def check(self) -> None:
+        """Compile it now; ``ValueError`` where RE2 refuses it."""
+        self._engine  # noqa: B018 - made when asked for
+
+    @cached_property
+    def _engine(self) -> Callable[[bytes | bytearray, int, int], list[_Span]]:
+        return _engine(self.pattern)
+
+
+def _engine(pattern: str) -> Callable[[bytes | bytearray, int, int], list[_Span]]:
+    """Compile for RE2: what it returns gives the spans of all and of each group, from a place on.
+
+    Raises:
+        ValueError: RE2 refuses it.
+    """
+    # The module that the package re2 wraps: its matches take half the time.
+    from re2 import _re2
+
+    options = _re2.RE2.Options()
+    # Logs are bytes, whatever is broken in them.
+    options.encoding = _re2.RE2.Options.Encoding.LATIN1
+    options.never_nl = True
+    options.log_errors = False
+    engine = _re2.RE2(b"(?m)" + pattern.encode(), options)
+    if not engine.ok():
+        said = engine.error().decode(errors="replace")
+        raise ValueError(f"{pattern!r} is no expression that can be searched for: {said}")
+    return partial(engine.Match, _re2.RE2.Anchor.UNANCHORED)
+
+
+def compiled(expression: str) -> Expression:
+    """Check an expression that is matched within single lines; ``^`` and ``$`` are their ends.
 
     Raises:
         ValueError: It cannot be used; the message says why and begins with the expression.
     """
+    tokens = _TOKENS.findall(expression)
+    for token in tokens:
+        for refused, name, remedy in _REFUSED:
+            if refused.fullmatch(token):
+                raise ValueError(
+                    f"{expression!r}: {name} ({token}) cannot be used here; write {remedy}"
+                )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -33,9 +213,11 @@ def compiled(expression: str) -> re.Pattern[bytes]:
         raise ValueError(
             f"{expression!r} matches the empty text; it must name some text of a record"
         )
-    if re.search(r"(?<!\\)(?:\\\\)*\\A", expression):
-        raise ValueError(f"{expression!r}: write ^ for the begin of a line, not \\A")
-    return pattern
+    found = Expression(expression, pattern.groupindex, pattern.groups)
+    if len(expression) > _SHORT or not all(map(_PLAIN.fullmatch, tokens)):
+        # RE2 has the last word; where its answer is clear, it is not even imported.
+        found.check()
+    return found
 
 
 def literal_of(expression: str) -> bytes:
@@ -83,11 +265,6 @@ def may_be(expression: str, group: str, text: bytes) -> bool:
     except re.error:
         return True
     return alone.fullmatch(text) is not None
-
-
-def stays_in_line(expression: str) -> bool:
-    """Say whether no match can hold a line's end, as far as it is easily seen."""
-    return _LINE_BOUND.fullmatch(expression) is not None
 
 
 def _after_class(expression: str, position: int) -> int:

@@ -63,7 +63,7 @@ class FactCheck:
             return
         for fact in facts:
             for match in fact.pattern.finditer(region.buffer, begin, end):
-                if (id(fact), match[1]) in self._agreed:
+                if match[1] is None or (id(fact), match[1]) in self._agreed:
                     continue
                 self._stand.add(fact.name)
                 text = match[1].decode(errors="replace")

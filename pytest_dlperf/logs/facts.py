@@ -7,7 +7,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.expressions import compiled
+from pytest_dlperf.logs.expressions import Expression, compiled
 
 if TYPE_CHECKING:
     import re
@@ -61,7 +61,7 @@ class Fact:
     """
 
     name: str
-    pattern: re.Pattern[bytes]
+    pattern: re.Pattern[bytes] | Expression
     declared: Callable[[Case], object]
     values: Mapping[str, object] = field(default_factory=dict)
     """What printed values mean to a case, where it has another word; one of several, in a set."""

@@ -14,7 +14,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.expressions import compiled
+from pytest_dlperf.logs.expressions import Expression, compiled
 from pytest_dlperf.logs.facts import Fact, declared_fact
 from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, Kind, RateScope, Timing
 
@@ -110,7 +110,7 @@ class LogFormat:
     """
 
     name: str
-    record: re.Pattern[bytes]
+    record: re.Pattern[bytes] | Expression
     stamp_in_front: re.Pattern[bytes] | None = None
     first_step: int | None
     ranks: Ranks
@@ -122,8 +122,6 @@ class LogFormat:
     """Whether a later stamp of the same day is also the greater text."""
     even_epochs: bool = False
     """Whether all epochs of a run have as many steps."""
-    whole_lines: bool = False
-    """Whether records are matched line by line, and on lines that have ended only."""
     facts: tuple[Fact, ...] = ()
     options: frozenset[str] = frozenset()
     """The options that cases of the system have: facts of others tell nothing of a case."""
@@ -159,6 +157,11 @@ class LogFormat:
         if self.covers is None:
             covers = Covers.SINCE_LAST if timing.kind is Kind.RATE else Covers.LAST_STEP
             object.__setattr__(self, "covers", covers)
+
+    @property
+    def whole_lines(self) -> bool:
+        """Whether records are matched line by line, and on lines that have ended only."""
+        return isinstance(self.record, Expression)
 
     @property
     def labels_ranks(self) -> bool:
@@ -213,6 +216,5 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
         first_step=first_step,
         ranks=who,
         rate_scope=scope,
-        whole_lines=True,
         facts=declared,
     )

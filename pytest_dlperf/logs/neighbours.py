@@ -7,7 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.known_trainers import TRAINERS
-from pytest_dlperf.logs.reader import records, regions
+from pytest_dlperf.logs.reader import regions
+from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:

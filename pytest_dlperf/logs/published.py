@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
-from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import LOOK_AHEAD, Gaps, RankCount, StepNumbers, StepsSeen
 from pytest_dlperf.model import statistics

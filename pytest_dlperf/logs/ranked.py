@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, whole_number
-from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.expressions import Expression
+from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import slowest, step_times
 from pytest_dlperf.logs.steps import (
     NEVER,
@@ -153,10 +154,7 @@ class RankSteps:
         self._record = log_format.record
         self._restarts = "epoch" in index
         self._in_columns = (
-            log_format.stamps_sort
-            and self._restarts
-            and log_format.stamp_in_front is None
-            and not log_format.whole_lines
+            log_format.stamps_sort and self._restarts and log_format.stamp_in_front is None
         )
         self._step_column = index["step"] - 1
         self._epoch_column = index.get("epoch", 1) - 1
@@ -235,9 +233,15 @@ class RankSteps:
         values = self._values
         span = self._span
         begun = self.has_begun
-        if not (self._in_columns and isinstance(values, _Stamps)) or self.complete:
+        record = self._record
+        if (
+            isinstance(record, Expression)
+            or not isinstance(values, _Stamps)
+            or self.complete
+            or not self._in_columns
+        ):
             return False
-        rows = self._record.findall(region.buffer, 0, region.end)
+        rows = record.findall(region.buffer, 0, region.end)
         if not rows:
             return True
         columns = tuple(zip(*rows, strict=True))

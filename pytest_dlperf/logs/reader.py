@@ -1,4 +1,4 @@
-"""Read a log fast: its bytes in pieces of whole lines, and the records in them.
+"""Read a log fast: its bytes in pieces of whole lines.
 
 One buffer is filled again and again; nothing of the file is kept but what a caller takes from it.
 """
@@ -11,34 +11,19 @@ import io
 import os
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from _typeshed import WriteableBuffer
-
-    from pytest_dlperf.logs.formats import LogFormat
 
 BUFFER_SIZE: Final = 256 * 1024
 """Bytes read at once: large enough that calls do not count, small enough for a core's cache."""
 
 LONGEST_LINE: Final = 1024 * 1024
 """Bytes after which a line that does not end is cut; bounds the memory that any log can take."""
-
-STAMP_REACH: Final = 200
-"""Bytes in front of a record in which its stamp is looked for."""
-
-Record: TypeAlias = tuple[int, int, bytes, bytes, bytes, bytes]
-"""Start and end in the region, then step, epoch, rank and time as they are printed.
-
-Epoch and rank repeat the step where the format has none.
-"""
-
-LINE_ENDS: Final = bytes.maketrans(b"\r\0", b"\n\n")
-"""Makes each line's end a newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,70 +154,6 @@ def _last_line_end(buffer: bytearray, filled: int) -> int:
         buffer.rfind(b"\n", 0, filled) + 1
         or max(buffer.rfind(b"\r", 0, filled), buffer.rfind(b"\0", 0, filled)) + 1
     )
-
-
-def records(region: Region, log_format: LogFormat) -> Iterator[Record]:
-    """Find the records of steps in a region, in the order in which they stand."""
-    if log_format.whole_lines:
-        return _records_in_lines(region, log_format)
-    if log_format.stamp_in_front is not None:
-        return _records_behind_stamps(region, log_format, log_format.stamp_in_front)
-    return _records(region, log_format)
-
-
-def _groups(log_format: LogFormat) -> tuple[str, str, str, str]:
-    index = log_format.record.groupindex
-    return (
-        "step",
-        "epoch" if "epoch" in index else "step",
-        "rank" if "rank" in index else "step",
-        log_format.timing.value if log_format.timing.value in index else "step",
-    )
-
-
-def _records(region: Region, log_format: LogFormat) -> Iterator[Record]:
-    index = log_format.record.groupindex
-    step, epoch, rank, time = (index[name] for name in _groups(log_format))
-    for match in log_format.record.finditer(region.buffer, 0, region.end):
-        yield (*match.span(), *match.group(step, epoch, rank, time))  # type: ignore[misc]
-
-
-def _records_behind_stamps(
-    region: Region, log_format: LogFormat, stamp: re.Pattern[bytes]
-) -> Iterator[Record]:
-    """Find records whose stamp stands in front, at the beginning of the line."""
-    buffer = region.buffer
-    for start, end, step, epoch, rank, _ in _records(region, log_format):
-        found = stamp.search(buffer, max(0, start - STAMP_REACH), start)
-        if found is not None:
-            yield start, end, step, epoch, rank, found["timestamp"]
-
-
-def _records_in_lines(region: Region, log_format: LogFormat) -> Iterator[Record]:
-    """Find records of a pattern that may be anything: each line is given to it alone."""
-    pattern = log_format.record
-    names = _groups(log_format)
-    text = region.buffer[: region.end].translate(LINE_ENDS)
-    end = region.end if region.terminated else text.rfind(b"\n") + 1
-    position = 0
-    # The search over all lines only says which line is the next worth a look.
-    while candidate := pattern.search(text, position, end):
-        begin = max(position, text.rfind(b"\n", position, candidate.start()) + 1)
-        stop = text.find(b"\n", candidate.start(), end)
-        if stop < 0:
-            stop = end
-        for match in pattern.finditer(bytes(text[begin:stop])):
-            step, epoch, rank, time = match.group(*names)
-            if step is not None and time is not None:
-                yield (
-                    begin + match.start(),
-                    begin + match.end(),
-                    step,
-                    epoch or b"",
-                    rank or b"",
-                    time,
-                )
-        position = stop + 1
 
 
 def readable(path: str) -> str:

@@ -123,7 +123,7 @@ def _ordered(reduce: Callable[[Sequence[float]], float], values: Sequence[float]
 def _looked_for(
     declared: DeclaredMetric, lacking: Sequence[NodeLog], window: tuple[int, int]
 ) -> str:
-    pattern = declared.record.pattern.decode(errors="backslashreplace")
+    pattern = declared.record.pattern
     log = lacking[0]
     where = readable(log.path)
     if len(lacking) > 1:

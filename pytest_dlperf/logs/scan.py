@@ -16,16 +16,15 @@ from operator import contains, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.logs.declared import Over
-from pytest_dlperf.logs.reader import LINE_ENDS
+from pytest_dlperf.logs.lines import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_dlperf.logs.declared import DeclaredMetric
+    from pytest_dlperf.logs.expressions import Match
     from pytest_dlperf.logs.reader import Region
 
-_UNKNOWN: Final = -2
-_NONE: Final = -1
 _LONGEST_STEP: Final = 15
 _THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
 _EXPONENT: Final = re.compile(rb"[eE][-+]?[0-9]+(?![0-9A-Za-z])")
@@ -38,9 +37,7 @@ class Numbers:
 
     __slots__ = (
         "_group",
-        "_hit",
         "_rank",
-        "_region",
         "_unit",
         "declared",
         "fault",
@@ -64,8 +61,6 @@ class Numbers:
         """Who printed them, where the expression says so."""
         self.fault: tuple[str, int] | None = None
         """The first text that is no proper number, and why; and its place."""
-        self._region = -1
-        self._hit = _UNKNOWN
 
     def take(self, line: bytes, offset: int, step: int) -> bool:
         """Take all numbers of a line that begins at ``offset``; say whether there was one."""
@@ -93,7 +88,7 @@ class Numbers:
                 self._add(match, offset, step)
         return found
 
-    def take_lines(self, lines: _Lines, window: tuple[int, int]) -> list[int]:
+    def take_lines(self, lines: _Measured, window: tuple[int, int]) -> list[int]:
         """Take all numbers of the lines of measured steps; return which have none."""
         values = self._one_each(lines)
         if values is not None:
@@ -107,7 +102,7 @@ class Numbers:
             return [at for at, line in places if not self.take_stepped(*line, shifts[at], window)]
         return [at for at, line in places if not self.take(*line, lines.steps[at])]
 
-    def _one_each(self, lines: _Lines) -> array[float] | None:
+    def _one_each(self, lines: _Measured) -> array[float] | None:
         """Give the numbers of the lines where each has a proper one; else they need a closer look.
 
         It takes a fifth of the time of one line after the other.
@@ -116,14 +111,10 @@ class Numbers:
         stepped = self.declared.has_step
         if record.groups > 1 + stepped or lines.may_have_commas:
             return None
-        if self.declared.stays_in_line:
-            found = record.findall(lines.joined)
-        else:
-            each = list(map(record.findall, lines.texts))
-            found = [rows[0] for rows in each if len(rows) == 1]
+        found = record.findall(lines.joined, len(lines.texts))
         if len(found) != len(lines.texts):
             return None
-        texts = [row[self._group - 1] for row in found] if stepped else found
+        texts = [row[self._group - 1] for row in found]
         try:
             if stepped and lines.printed != [int(row[2 - self._group]) for row in found]:
                 return None
@@ -140,7 +131,7 @@ class Numbers:
         worth = self.declared.worth(None)
         return values if worth == 1 else array("d", [worth * value for value in values])
 
-    def _add(self, match: re.Match[bytes], offset: int, step: int) -> None:
+    def _add(self, match: Match, offset: int, step: int) -> None:
         text = match[self._group]
         at = match.end(self._group)
         try:
@@ -183,64 +174,13 @@ class Numbers:
     def _refuse(self, reason: str, offset: int) -> None:
         self.fault = self.fault or (reason, offset)
 
-    def take_between(self, view: _View, begin: int, end: int, step: int) -> None:
+    def take_between(self, lines: Lines, begin: int, end: int, step: int) -> None:
         """Take all numbers between two places of a region, which lie at lines' ends."""
-        for start, stop in self.lines(view, begin, end):
-            self.take(bytes(view.buffer[start:stop]), view.offset + start, step)
-
-    def lines(self, view: _View, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Find the lines between two places of a region that may hold a number."""
-        if self._region != view.offset:
-            self._region, self._hit = view.offset, _UNKNOWN
-        while begin < end:
-            if self._hit != _NONE and self._hit < begin:
-                self._hit = self._next(view, begin)
-            if not begin <= self._hit < end:
-                return
-            line = view.line_begin(begin, self._hit), view.line_end(self._hit)
-            yield line
-            begin = line[1] + 1
-
-    def _next(self, view: _View, begin: int) -> int:
-        if self.declared.literal:
-            return view.buffer.find(self.declared.literal, begin, view.end)
-        match = self.declared.record.search(view.text, begin, view.end)
-        return _NONE if match is None else match.start()
+        for start, stop in lines.having(self.declared.record, begin, end):
+            self.take(lines.said(start, stop), lines.offset + start, step)
 
 
-class _View:
-    """A region, and where its lines begin and end."""
-
-    def __init__(self, region: Region) -> None:
-        self.buffer = buffer = region.buffer
-        self.offset = region.offset
-        self._others = [each for each in (b"\r", b"\0") if buffer.find(each, 0, region.end) >= 0]
-        # Only lines that have ended: a number may still be growing.
-        self.end = region.end if region.terminated else self.line_begin(0, region.end)
-
-    @cached_property
-    def text(self) -> bytes:
-        """The region with each line's end as a newline."""
-        return bytes(self.buffer[: self.end]).translate(LINE_ENDS)
-
-    def line_begin(self, least: int, position: int) -> int:
-        """Find where the line begins on which a byte stands, at ``least`` or behind it."""
-        begin = self.buffer.rfind(b"\n", least, position) + 1 or least
-        for other in self._others:
-            begin = self.buffer.rfind(other, begin, position) + 1 or begin
-        return begin
-
-    def line_end(self, position: int) -> int:
-        """Find where the line ends on which a byte stands."""
-        end = self.buffer.find(b"\n", position, self.end)
-        end = self.end if end < 0 else end
-        for other in self._others:
-            found = self.buffer.find(other, position, end)
-            end = end if found < 0 else found
-        return end
-
-
-class _Lines:
+class _Measured:
     """The lines of measured steps in one region."""
 
     def __init__(self) -> None:
@@ -312,7 +252,7 @@ class MetricScan:
         self._records: list[_Record] = []
         self._shifts: list[tuple[int, int]] = []
         self._early: list[tuple[Numbers, bytes, int]] = []
-        self._view: _View | None = None
+        self._view: Lines | None = None
         self._has_left = False
 
     @property
@@ -328,7 +268,7 @@ class MetricScan:
 
     def begin(self, region: Region) -> None:
         """Go on in the next region."""
-        self._view = _View(region)
+        self._view = Lines(region)
 
     def at_record(self, start: int, end: int, *, step: int, shift: int, inside: bool) -> None:
         """Note the record of a step, its place in the region, and whether the step is measured.
@@ -367,12 +307,12 @@ class MetricScan:
                 numbers.take_stepped(line, at, shift, window)
 
     @property
-    def _seen(self) -> _View:
+    def _seen(self) -> Lines:
         if self._view is None:
             raise AssertionError("a region comes first")
         return self._view
 
-    def _search_window(self, view: _View, window: tuple[int, int]) -> None:
+    def _search_window(self, view: Lines, window: tuple[int, int]) -> None:
         """Search the lines of records, and behind them for what those lines do not have."""
         lines = self._lines(view)
         for numbers in self._open:
@@ -399,13 +339,13 @@ class MetricScan:
             numbers.take_between(view, *place, step)
             return
         self._early += (
-            (numbers, bytes(view.buffer[begin:end]), view.offset + begin)
-            for begin, end in numbers.lines(view, *place)
+            (numbers, view.said(begin, end), view.offset + begin)
+            for begin, end in view.having(numbers.declared.record, *place)
         )
 
-    def _lines(self, view: _View) -> _Lines:
+    def _lines(self, view: Lines) -> _Measured:
         """Collect the lines of records that count, and what stands between them."""
-        lines = _Lines()
+        lines = _Measured()
         position = 0
         lines.before = 0, view.end
         stretches: list[tuple[int, int]] | None = None
@@ -421,7 +361,7 @@ class MetricScan:
             position = stop + 1
             stretches = lines.behind if record.inside else lines.between
             if record.inside:
-                lines.texts.append(bytes(view.buffer[begin:stop]))
+                lines.texts.append(view.said(begin, stop))
                 lines.offsets.append(view.offset + begin)
                 lines.steps.append(record.step)
                 lines.shifts.append(record.shift)

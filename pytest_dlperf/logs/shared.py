@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.clock import Clock, parse
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, whole_number
-from pytest_dlperf.logs.reader import records
+from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import slowest, step_times
 from pytest_dlperf.logs.steps import (
     LOOK_AHEAD,

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.logs.behind import check_behind
 from pytest_dlperf.logs.builtin import STEP_TIMES
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
+from pytest_dlperf.logs.expressions import Expression
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.ranked import RankedSteps
-from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number, records
+from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number
+from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.shared import SharedSteps
@@ -392,9 +394,10 @@ def _no_steps(
         return BrokenContractError(f"this is {neighbour}, not one of format {log_format.name}")
     if contradiction is not None:
         return contradiction
-    if log_format.whole_lines:
-        pattern = log_format.record.pattern.decode()
-        return BrokenContractError(f"no line of the log matches the record's pattern '{pattern}'")
+    if isinstance(log_format.record, Expression):
+        return BrokenContractError(
+            f"no line of the log matches the record's pattern '{log_format.record.pattern}'"
+        )
     return BrokenContractError(f"the log holds no step of format {log_format.name}")
 
 

@@ -1,0 +1,88 @@
+"""The lines of a region: where they begin and end, which hold a text, and what they say.
+
+Escape sequences of terminals, such as colours, are no part of what a line says.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.logs.expressions import Expression
+    from pytest_dlperf.logs.reader import Region
+
+LINE_ENDS: Final = bytes.maketrans(b"\r\0", b"\n\n")
+"""Makes each line's end a newline."""
+_ESCAPE: Final = b"\x1b"
+_SEQUENCE: Final = re.compile(rb"\x1b\[[0-9;:?]{0,40}[A-Za-z]")
+
+
+class Lines:
+    """The lines of a region that have ended; positions are those of its buffer."""
+
+    def __init__(self, region: Region) -> None:
+        """Look which bytes end lines."""
+        self.buffer = buffer = region.buffer
+        self.offset = region.offset
+        self._others = [each for each in (b"\r", b"\0") if buffer.find(each, 0, region.end) >= 0]
+        self._is_coloured = buffer.find(_ESCAPE, 0, region.end) >= 0
+        # Only lines that have ended: a number may still be growing.
+        self.end = region.end if region.terminated else self.line_begin(0, region.end)
+
+    @cached_property
+    def _text(self) -> bytes:
+        """The region with each line's end as a newline."""
+        text = bytes(self.buffer[: self.end])
+        return text.translate(LINE_ENDS) if self._others else text
+
+    def line_begin(self, least: int, position: int) -> int:
+        """Find where the line begins on which a byte stands, at ``least`` or behind it."""
+        begin = self.buffer.rfind(b"\n", least, position) + 1 or least
+        for other in self._others:
+            begin = self.buffer.rfind(other, begin, position) + 1 or begin
+        return begin
+
+    def line_end(self, position: int) -> int:
+        """Find where the line ends on which a byte stands."""
+        end = self.buffer.find(b"\n", position, self.end)
+        end = self.end if end < 0 else end
+        for other in self._others:
+            found = self.buffer.find(other, position, end)
+            end = end if found < 0 else found
+        return end
+
+    def said(self, begin: int, end: int) -> bytes:
+        """Return what a line says; it may be shorter than the line."""
+        line = bytes(self.buffer[begin:end])
+        return _SEQUENCE.sub(b"", line) if self._is_coloured and _ESCAPE in line else line
+
+    def having(self, expression: Expression, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Find the lines between two places at lines' ends that may match an expression."""
+        while begin < end:
+            found = self._next(expression, begin, end)
+            if found < 0:
+                return
+            line = self.line_begin(begin, found), self.line_end(found)
+            yield line
+            begin = line[1] + 1
+
+    def _next(self, expression: Expression, begin: int, end: int) -> int:
+        """Find a byte of the next line that may match; -1 without one."""
+        if self._is_coloured:
+            return self._next_coloured(expression, begin, end)
+        if expression.literal:
+            return self.buffer.find(expression.literal, begin, end)
+        match = expression.search(self._text, begin, end)
+        return -1 if match is None else match.start()
+
+    def _next_coloured(self, expression: Expression, begin: int, end: int) -> int:
+        while begin < end:
+            stop = self.line_end(begin)
+            if stop > begin and expression.literal in self.said(begin, stop):
+                return begin
+            begin = stop + 1
+        return -1
