@@ -199,7 +199,7 @@ time.sleep(600)
     outcome = run(nodes(tmp_path, python(code)), time_limit_s=4)
     assert outcome.stopped.stop is Stop.TIME_LIMIT
     assert outcome.exit_codes == (3,)
-    assert outcome.log_size_at_failure == len("ready\n")
+    assert outcome.log_sizes_at_failure == (len("ready\n"),)
     assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
 
 
@@ -230,7 +230,7 @@ def test_a_node_may_end_by_itself_after_another_has_failed(
     assert (tmp_path / "run_1.log").read_text() == "own words\n"
 
 
-def test_what_node_0_prints_after_another_has_failed_can_be_told_from_what_it_had_printed(
+def test_what_a_node_prints_after_another_has_failed_can_be_told_from_what_it_had_printed(
     tmp_path: Path,
 ) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
@@ -246,6 +246,7 @@ print("after")
 """
     second = f"""
 import pathlib, time
+print("last words")
 while not pathlib.Path({str(before)!r}).exists():
     time.sleep(0.02)
 pathlib.Path({str(after)!r}).touch()
@@ -254,17 +255,20 @@ raise SystemExit(5)
     outcome = run(nodes(tmp_path, python(first), python(second)))
     assert outcome.exit_codes == (0, 5)
     assert (tmp_path / "run_1.log").read_text() == "before\nafter\n"
-    assert outcome.log_size_at_failure == len("before\n")
+    assert outcome.log_sizes_at_failure == (len("before\n"), len("last words\n"))
+    record = json.loads((tmp_path / "run_1" / "command.json").read_text(encoding="utf-8"))
+    sizes = tuple(node["log_size_at_failure"] for node in record["nodes"])
+    assert sizes == outcome.log_sizes_at_failure
 
 
 def test_the_log_s_size_is_kept_when_all_nodes_are_found_ended_at_once(tmp_path: Path) -> None:
     outcome = run(nodes(tmp_path, python("print('x'); raise SystemExit(5)")))
-    assert outcome.log_size_at_failure == len("x\n")
+    assert outcome.log_sizes_at_failure == (len("x\n"),)
 
 
 def test_a_run_that_ended_well_has_no_log_size_at_failure(tmp_path: Path) -> None:
     outcome = run(nodes(tmp_path, python("print('x')"), python("")))
-    assert outcome.log_size_at_failure is None
+    assert outcome.log_sizes_at_failure == ()
 
 
 def test_what_a_successful_agent_leaves_behind_is_ended(folder: Path) -> None:
@@ -363,7 +367,7 @@ def test_a_supervisor_that_is_killed_is_told_and_nothing_with_a_marker_is_left(
     thread.join()
     assert outcome.exit_codes == (None,)
     assert outcome.error == "host localhost: its supervisor was killed"
-    assert outcome.log_size_at_failure == 0
+    assert outcome.log_sizes_at_failure == (0,)
     assert_tree_was_ended(folder)
 
 
@@ -764,7 +768,7 @@ def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path: Path, log
     code = python(f"open({str(started)!r}, 'w')")
     outcome = run(nodes(tmp_path, code, code))
     assert outcome.error == f"the log {tmp_path / log} is not empty: another run has written it"
-    assert (outcome.exit_codes, outcome.log_size_at_failure) == ((None, None), None)
+    assert (outcome.exit_codes, outcome.log_sizes_at_failure) == ((None, None), ())
     assert not started.exists()
     assert (tmp_path / log).read_text() == "another\n"
     assert (tmp_path / "run_1" / "command.json").read_text() == "another"

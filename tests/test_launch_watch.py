@@ -209,19 +209,59 @@ def test_other_nodes_that_show_their_ranks_are_waited_for(watched: Watching) -> 
 
 
 @pytest.mark.parametrize("content", [None, "", "a node that is quiet\n"])
-def test_nodes_that_show_no_step_are_not_waited_for(watched: Watching, content: str | None) -> None:
+def test_where_one_process_prints_quiet_nodes_are_not_waited_for(
+    watched: Watching, content: str | None
+) -> None:
+    run = watched("2n1g", "tf_models_bert")
+    if content is not None:
+        run.write(content, node=1)
+    run.write(make.tf_models_bert([0.5] * 11))
+    assert run.look() is Stop.COMPLETE
+    measured = run.watch.finish()
+    assert measured.metrics == run.measured().metrics
+    assert measured.reason == (None if content else "nothing was printed on node 1")
+
+
+@pytest.mark.parametrize("content", [None, "", "a node that is quiet\n"])
+def test_where_every_rank_prints_a_node_without_a_step_is_none_of_the_run(
+    watched: Watching, content: str | None
+) -> None:
     run = watched("2n1g")
     if content is not None:
         run.write(content, node=1)
     run.step(*range(1, 12))
+    assert run.look() is None
+    assert run.look(LIMIT - 1) is None
+    assert run.look(1) is Stop.COMPLETE
+    measured = run.watch.finish()
+    assert measured.status is RunStatus.INVALID
+    assert measured.reason is not None
+    assert str(run.logs[1]) in measured.reason
+    assert ("is not there" if content is None else "shows no step") in measured.reason
+
+
+def test_where_one_process_prints_a_node_whose_log_is_broken_is_told(watched: Watching) -> None:
+    run = watched("2n1g", "tf_models_bert")
+    lines = make.tf_models_bert([0.5] * 11).splitlines(keepends=True)
+    run.write(lines[3] + lines[1], node=1)
+    run.write("".join(lines))
     assert run.look() is Stop.COMPLETE
+    measured = run.watch.finish()
+    assert measured.metrics == run.measured().metrics
+    assert measured.reason is not None
+    assert "log of node 1" in measured.reason
+    assert "step 2 follows step 4" in measured.reason
 
 
-def test_nodes_whose_logs_are_broken_are_not_waited_for(watched: Watching) -> None:
+def test_where_every_rank_prints_each_node_s_log_has_to_be_whole(watched: Watching) -> None:
     run = watched("2n1g")
-    run.step(3, 2, rank=1, node=1)
     run.step(*range(1, 12))
-    assert run.look() is Stop.COMPLETE
+    run.step(3, 2, rank=1, node=1)
+    assert run.look() is Stop.BROKEN
+    assert str(run.logs[1]) in run.reason
+    measured = run.watch.finish()
+    assert (measured.status, measured.log) == (RunStatus.INVALID, str(run.logs[1]))
+    assert measured.reason == "steps are out of order: step 2 follows step 3 (line 2)"
 
 
 def test_a_node_that_lags_is_waited_for_as_long_as_for_any_step(watched: Watching) -> None:
@@ -342,13 +382,20 @@ def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched: W
     )
 
 
-def test_a_rank_of_another_node_need_not_show_a_step(watched: Watching) -> None:
+def test_a_rank_of_another_node_that_never_shows_hangs(watched: Watching) -> None:
     run = watched("2n2g")
-    for step in range(1, 10):
+    run.look()
+    for step in range(1, 4):
         for rank in (0, 1):
             run.step(step, rank=rank)
         run.step(step, rank=2, node=1)
         assert run.look(LIMIT - 1) is None
+    run.step(4)
+    assert run.look(LIMIT - 1) is Stop.HUNG
+    assert run.reason == (
+        "not every rank has shown a first step within 900 s; last steps: rank 0: 4, rank 1: 3, "
+        "node 1 rank 2: 3"
+    )
 
 
 def test_another_node_that_stops_hangs(watched: Watching) -> None:

@@ -19,11 +19,12 @@ from pytest_dlperf.files.shapes import (
     Record,
     Shape,
     Text,
+    one_of,
 )
 from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
 from pytest_dlperf.logs.builtin import MFU
 from pytest_dlperf.logs.facts import CASE_FACTS
-from pytest_dlperf.logs.formats import LogFormat, custom_format
+from pytest_dlperf.logs.formats import LogFormat, WhichNode, custom_format
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import check_unit
 
@@ -62,6 +63,8 @@ class System:
     unit: str
     log_name: str
     log_format: LogFormat
+    log_node: WhichNode = WhichNode.FIRST
+    """The nodes whose logs show the steps of a run."""
     window: Window
     cases: tuple[Case, ...]
     repeats: int = DEFAULT_REPEATS
@@ -211,7 +214,7 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
         Key(
             "log",
             Record(
-                lambda name, format: (name, format),  # noqa: A006 - the key's name
+                dict[str, Any],
                 Key(
                     "name",
                     Text("the first part of a file name").parsed(_log_name),
@@ -224,6 +227,7 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
                     "The format of its logs, or a record that it consists of.",
                     required=True,
                 ),
+                Key("node", one_of(WhichNode), "The nodes whose logs show steps; default: first."),
             ),
             "What its logs are called and look like.",
             required=True,
@@ -274,9 +278,8 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
             launch.read_now()
     if cases is None or not {"unit", "log", "window"} <= parts.keys():
         return None
-    log_name, log_format = parts.pop("log")
+    log = parts.pop("log")
     options = frozenset(option for case in cases for option in case.options)
-    log_format = replace(log_format, options=options)
     parts["cases"] = cases
     entries = parts.get("metrics", {})
     has_flops = any(case.flops_per_sample is not None for case in cases)
@@ -287,7 +290,12 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
         parts["unit"], entries, is_launched=launch is not None, has_flops=has_flops
     )
     return System(
-        log_name=log_name, log_format=log_format, later_launch=launch, file=root.file, **parts
+        log_name=log["name"],
+        log_format=replace(log["format"], options=options),
+        log_node=log.get("node", WhichNode.FIRST),
+        later_launch=launch,
+        file=root.file,
+        **parts,
     )
 
 

@@ -56,16 +56,16 @@ class LaunchOutcome:
     number of the signal that ended it, or ``None`` where it was not started or nobody knows.
     ``first_failed`` are the ranks of the nodes that had failed when a failure was first seen.
     ``elapsed_s`` counts from the first start to the end of the clean-up. ``error`` says what kept
-    the run from being started, recorded, watched or ended. ``log_size_at_failure`` is how many
-    bytes the log of node 0 had when the run was seen to be broken: what follows does not count. It
-    is ``None`` where every program that was started ended without an error.
+    the run from being started, recorded, watched or ended. ``log_sizes_at_failure`` are how many
+    bytes each node's log had when the run was seen to be broken: what follows does not count. They
+    are not there where every program that was started ended without an error.
     """
 
     exit_codes: tuple[int | None, ...]
     elapsed_s: float
     stopped: Stopped
     error: str | None = None
-    log_size_at_failure: int | None = None
+    log_sizes_at_failure: tuple[int, ...] = ()
     first_failed: tuple[int, ...] = ()
 
     @property
@@ -101,7 +101,6 @@ class Record:
             "stop": outcome.stopped.stop.value if outcome else None,
             "reason": outcome.stopped.reason or None if outcome else None,
             "error": outcome.error if outcome else None,
-            "log_size_at_failure": outcome.log_size_at_failure if outcome else None,
             "load_average_before": self._load_average,
             "load_average_after": load_average() if outcome else None,
             "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
@@ -111,6 +110,7 @@ class Record:
 
     def _node(self, index: int, outcome: LaunchOutcome | None) -> dict[str, Any]:
         command = self._commands[index]
+        sizes = outcome.log_sizes_at_failure if outcome else ()
         return {
             "node_rank": command.node_rank,
             "host": command.host,
@@ -119,6 +119,7 @@ class Record:
             "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
             "environment": masked_environment(command.environment),
             "log": str(command.log),
+            "log_size_at_failure": sizes[index] if sizes else None,
             "exit_code": outcome.exit_codes[index] if outcome else None,
             "failed_first": index in outcome.first_failed if outcome else None,
         }

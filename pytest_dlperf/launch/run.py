@@ -17,6 +17,7 @@ from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
     from types import FrameType
 
     from pytest_dlperf.launch.launchers import Launcher
@@ -117,7 +118,7 @@ class _Run:
         self._commands: Sequence[NodeCommand] = ()
         self._record: Record | None = None
         self._errors: list[str] = []
-        self._log_size_at_failure: int | None = None
+        self._log_sizes_at_failure: tuple[int, ...] = ()
         self._first_failed: tuple[int, ...] = ()
         self._stopped = Stopped(Stop.EXITED)
 
@@ -158,7 +159,7 @@ class _Run:
             elapsed_s=elapsed_s,
             stopped=self._stopped,
             error="; ".join(self._errors) or None,
-            log_size_at_failure=self._log_size_at_failure,
+            log_sizes_at_failure=self._log_sizes_at_failure,
             first_failed=self._first_failed,
         )
 
@@ -209,7 +210,7 @@ class _Run:
                 self._first_failed = self._first_failed or tuple(
                     rank for rank, client in enumerate(self._working) if client.failed
                 )
-                self._note_log_size()
+                self._note_log_sizes()
             if self._all_done():
                 return
             if failed:
@@ -248,15 +249,23 @@ class _Run:
         if self._stopped.stop is not Stop.COMPLETE and any(
             client.is_broken_off for client in self._gang.clients
         ):
-            self._note_log_size()
+            self._note_log_sizes()
         self._gang.end()
         self._errors += self._gang.problems
 
-    def _note_log_size(self) -> None:
-        """Keep the main log's size, unless it has been kept before."""
-        if self._log_size_at_failure is None:
-            if self._launcher.remote:
-                # A program's last words and the news of its end come by ways of their own.
-                self._gang.listen(SETTLE_S, until=lambda: False, patient=True)
-            with contextlib.suppress(OSError):
-                self._log_size_at_failure = self._order.places[0].log.stat().st_size
+    def _note_log_sizes(self) -> None:
+        """Keep the sizes of the nodes' logs, unless they have been kept before."""
+        if self._log_sizes_at_failure:
+            return
+        if self._launcher.remote:
+            # A program's last words and the news of its end come by ways of their own.
+            self._gang.listen(SETTLE_S, until=lambda: False, patient=True)
+        logs = [place.log for place in self._order.places[: len(self._commands)]]
+        self._log_sizes_at_failure = tuple(map(_size, logs))
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0  # nothing was printed

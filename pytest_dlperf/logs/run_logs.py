@@ -1,15 +1,12 @@
-"""The logs of one run, one of each node: whose steps count, and what they say together."""
+"""The logs of one run, one of each node: whose steps count, and how far they have come."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.logs.formats import WhichNode
-from pytest_dlperf.logs.reader import readable
-from pytest_dlperf.logs.run_metrics import with_declared
+from pytest_dlperf.logs.formats import Ranks, WhichNode
+from pytest_dlperf.logs.opinions import measured, named
 from pytest_dlperf.logs.throughput import LogState
-from pytest_dlperf.model.measurement import RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +32,7 @@ class RunLogs:
         """
         self.readings = tuple(readings)
         self._which = node
+        self._all_print = self.readings[0].log_format.ranks is Ranks.LOCAL
 
     @property
     def printers(self) -> Sequence[LogReading]:
@@ -49,6 +47,8 @@ class RunLogs:
         """The reading of the log that stands for the run: the first whose steps count."""
         return next(iter(self.printers), self.readings[0])
 
+    # ------------------------------------------------------------------ while the run lives
+
     @property
     def state(self) -> LogState:
         """How far the run has come, by the steps that count."""
@@ -61,23 +61,28 @@ class RunLogs:
     @property
     def reason(self) -> str | None:
         """What has been broken for good, so that the run cannot be measured any more."""
-        broken = [each for each in self.printers if each.state is LogState.BROKEN]
-        if not broken or (self._which is WhichNode.ANY and len(broken) < len(self.printers)):
+        printers = self.readings if self._all_print else self.printers
+        broken = [each for each in printers if each.state is LogState.BROKEN]
+        enough = 1 if self._all_print or self._which is not WhichNode.ANY else len(printers)
+        if not broken or len(broken) < enough:
             return None
-        return self._told(broken[0], broken[0].reason or "")
+        reason = broken[0].reason or ""
+        if broken[0] is self.main:
+            return reason
+        return f"{named(broken[0])}: {reason}"
 
     @property
     def steps(self) -> StepsSeen:
         """How far the run has come; of several logs that count, the slowest says so."""
-        return self._furthest.steps
+        return self._leading.steps
 
     @property
     def first_step(self) -> int | None:
         """The first step that the same log shows; ``None`` before it is there."""
-        return self._furthest.first_step
+        return self._leading.first_step
 
     @property
-    def _furthest(self) -> LogReading:
+    def _leading(self) -> LogReading:
         choose = max if self._which is WhichNode.ANY else min
         return choose(self.printers, key=lambda each: each.steps.slowest, default=self.readings[0])
 
@@ -87,21 +92,23 @@ class RunLogs:
 
         A node whose log need not show a step is there once it has shown one.
         """
-        needed = {each.node for each in self.printers}
-        if not needed:  # somebody has to begin
-            return {(0, ""): 0}
-        return {
+        needed = {each.node for each in (self.readings if self._all_print else self.printers)}
+        awaited = {
             (each.node, label): step
             for each in self.readings
             if each.state is LogState.GROWING
             for label, step in each.steps.awaited.items()
             if step or each.node in needed
         }
+        return awaited if needed else {(0, ""): 0}  # somebody has to begin
 
     @property
     def any_lags(self) -> bool:
-        """Whether a node has shown steps, and not yet all that count."""
-        return any(each.state is LogState.GROWING and each.steps.furthest for each in self.readings)
+        """Whether a node has shown steps, or will, and not yet all that count."""
+        return any(
+            each.state is LogState.GROWING and (self._all_print or each.steps.furthest)
+            for each in self.readings
+        )
 
     @property
     def lacks_numbers(self) -> bool:
@@ -128,35 +135,19 @@ class RunLogs:
             caught_up = each.advance(bound) and caught_up
         return caught_up
 
-    def finish(self, limits: Sequence[int | None] = ()) -> Run:
-        """Read the rest and measure the run; the reading is over then.
-
-        ``limits`` are how many bytes of each node's log count, where not all do.
-        """
-        try:
-            return self._finished([*limits, *[None] * len(self.readings)])
-        finally:
-            self.close()
-
     def close(self) -> None:
         """Close the logs; nothing more is read of them."""
         for each in self.readings:
             each.close()
 
-    def _finished(self, limits: Sequence[int | None]) -> Run:
-        main = self.main
-        results = {main.node: main.result(limits[main.node])}
-        run = results[main.node][0]
-        if run.status is RunStatus.OK and main.declared:
-            for each in self.readings:
-                if each.node not in results:
-                    results[each.node] = each.result(limits[each.node])
-            logs = [results[each.node][1] for each in self.readings]
-            run = with_declared(run, main.declared, logs, main.window_in_steps)
-        return replace(run, log=readable(str(main.path)))
+    def finish(self, limits: Sequence[int | None] = ()) -> Run:
+        """Read the rest and measure the run; the reading is over then.
 
-    def _told(self, reading: LogReading, reason: str) -> str:
-        """Name the log that a reason is about, unless it is the one that stands for the run."""
-        if reading is self.main:
-            return reason
-        return f"the log of node {reading.node}, {readable(str(reading.path))}: {reason}"
+        ``limits`` are how many bytes of each node's log count, where not all do.
+        """
+        bounds = [*limits, *[None] * len(self.readings)]
+        self.readings = tuple(each.up_to(bounds[each.node]) for each in self.readings)
+        try:
+            return measured(self.readings, self._which, bounds)
+        finally:
+            self.close()

@@ -134,6 +134,11 @@ class LogReading:
         return frozenset(each.metric.name for each in self._scan.lacking)
 
     @property
+    def has_metrics(self) -> bool:
+        """Whether declared metrics are looked for here."""
+        return self._scan is not None
+
+    @property
     def position(self) -> int:
         """How many bytes of the log have been read."""
         return 0 if self._reader is None else self._reader.position
@@ -179,11 +184,18 @@ class LogReading:
             return run
         return with_declared(run, self.declared, [log], self.window_in_steps)
 
-    def result(self, limit: int | None = None) -> tuple[Run, NodeLog]:
-        """Do as ``finish``, and give the numbers of declared metrics apart."""
+    def up_to(self, limit: int | None) -> LogReading:
+        """Give a reading that has not gone beyond ``limit``: this one, or one that begins anew."""
         if self._closed or (limit is not None and self.position > limit):
             self.close()
-            return replace(self).result(limit)
+            return replace(self)
+        return self
+
+    def result(self, limit: int | None = None) -> tuple[Run, NodeLog]:
+        """Do as ``finish``, and give the numbers of declared metrics apart."""
+        reading = self.up_to(limit)
+        if reading is not self:
+            return reading.result(limit)
         try:
             run = self._finished(limit)
         finally:

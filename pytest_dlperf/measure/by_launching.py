@@ -251,8 +251,8 @@ class LaunchMeasurer:
             run = self._run(launch, leases, number, show)
             if run.status not in _REPEATABLE or len(attempts) == spec.retries:
                 return replace(run, failed_attempts=tuple(attempts))
-            kept = _set_aside(launch.log(number), "attempt")
-            attempts.append(replace(run, log=readable(str(kept))) if kept else run)
+            renamed = _set_aside(launch.log(number), "attempt")
+            attempts.append(replace(run, log=_now_at(run.log, renamed)))
             self.say(
                 f"{launch.case.id}, run {number}: {run.status.value}; it is run again "
                 f"({len(attempts)} of {spec.retries})"
@@ -293,7 +293,7 @@ class LaunchMeasurer:
                 ),
             )
             # What was printed after a node had failed does not count: others may train on alone.
-            read = watch.finish([outcome.log_size_at_failure])
+            read = watch.finish(outcome.log_sizes_at_failure)
         finally:
             watch.close()
         if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
@@ -357,21 +357,29 @@ class _Launch:
         )
 
 
-def _set_aside(log: Path, why: str) -> Path | None:
-    """Rename what an earlier run of the same name has left; return where its log is now.
+def _set_aside(log: Path, why: str) -> dict[str, str]:
+    """Rename what an earlier run of the same name has left; give the new names by the old.
 
-    Its arrivals stay beside it.
+    A log's arrivals stay beside it.
     """
-    kept_log = None
+    renamed = {}
     for left in (log, run_dir(log)):
         number = 1
         while left.exists():
             kept = left.with_name(f"{left.name}.{why}{number}")
             if not kept.exists():
                 left.rename(kept)
+                renamed[readable(str(left))] = readable(str(kept))
                 if left == log:
-                    kept_log = kept
                     with suppress(FileNotFoundError):
                         arrivals_of(log).rename(arrivals_of(kept))
             number += 1
-    return kept_log
+    return renamed
+
+
+def _now_at(log: str | None, renamed: Mapping[str, str]) -> str | None:
+    """Name a log by where it lies now: renamed itself, or its folder."""
+    if log is None or log in renamed:
+        return log and renamed[log]
+    folder, _, name = log.rpartition("/")
+    return f"{renamed[folder]}/{name}" if folder in renamed else log

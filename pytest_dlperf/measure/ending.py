@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.launch.record import Stop
@@ -13,11 +14,11 @@ from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pytest_dlperf.launch.record import LaunchOutcome
 
 NODES_SHOWN: Final = 8
+LINES_SHOWN: Final = 20
 TAIL_BYTES: Final = 8192
 LINE_SHOWN: Final = 200
 
@@ -30,18 +31,22 @@ def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
     happened; below it stand the last lines of the log of the node that was the first to fail.
     """
     ending = _ending(outcome)
+    sizes = dict(zip(logs, outcome.log_sizes_at_failure, strict=False))
+    log = Path(read.log) if read.log else logs[0]
     if ending is None:
-        return with_last_line(read, logs[0])
+        return with_last_line(read, sizes.get(log))
     status, how = ending
-    run = replace(read, log=readable(str(logs[0])))
+    run = replace(read, log=readable(str(log)))
     if read.status is RunStatus.OK and outcome.error is None:
         note = f"{how}, after the last step that counts"
         return replace(run, reason=f"{read.reason}; {note}" if read.reason else note)
     reason = f"{how}; {read.reason}" if read.reason else how
     if any(code is not None for code in outcome.exit_codes):
-        rank = next(iter(outcome.first_failed), 0)
-        if lines := last_lines(logs[rank]):
-            head = f"; the log of node {rank}, {readable(str(logs[rank]))}, ends with:"
+        told, asked_at = log, sizes.get(log)
+        for rank in outcome.first_failed[:1]:
+            told, asked_at = logs[rank], None  # it ended before anybody asked it to
+        if lines := _last_words(told, asked_at):
+            head = f"; the log of node {logs.index(told)}, {readable(str(told))}, ends with:"
             reason += "\n".join([head, *lines])
     return replace(run, metrics={}, missing={}, status=status, reason=reason)
 
@@ -76,26 +81,44 @@ def _named(exit_code: int | None) -> str:
         return f"signal {-exit_code}"
 
 
-def with_last_line(read: Run, log: Path) -> Run:
-    """Add what the log ends with where no step was found: that says most."""
+def with_last_line(read: Run, asked_at: int | None = None) -> Run:
+    """Add what the log ends with where no step was found: that says most.
+
+    Behind byte ``asked_at`` stands only what the trainer said of being ended.
+    """
     reason = read.reason
+    if read.log is None:
+        return read
     if read.status is RunStatus.INVALID and not read.steps:
-        for line in last_lines(log, 1):
+        for line in last_lines(Path(read.log), 1, end=asked_at):
             reason = f"{read.reason}; the log ends with {line!r}"
-    return replace(read, log=readable(str(log)), reason=reason)
+    return replace(read, log=readable(read.log), reason=reason)
 
 
-def last_lines(log: Path, count: int = 20) -> list[str]:
-    """Read the last lines of a log that are not empty, cut where they are long."""
+def _last_words(log: Path, asked_at: int | None) -> list[str]:
+    """Read the last lines of a log, and of how it ended apart what it said when it was asked to."""
+    if asked_at is None:
+        return last_lines(log)
+    after = last_lines(log, LINES_SHOWN // 2, begin=asked_at)
+    if not after:
+        return last_lines(log)
+    before = last_lines(log, LINES_SHOWN - len(after) - 1, end=asked_at)
+    return [*before, "(what follows was printed after pytest-dlperf had sent SIGTERM)", *after]
+
+
+def last_lines(
+    log: Path, count: int = LINES_SHOWN, *, begin: int = 0, end: int | None = None
+) -> list[str]:
+    """Read the last lines of a log that are not empty, between two bytes; long ones are cut."""
     try:
         with LogFile(log) as file:
-            file.seek(0, os.SEEK_END)
-            start = max(0, file.tell() - TAIL_BYTES)
+            stop = file.seek(0, os.SEEK_END) if end is None else end
+            start = max(begin, stop - TAIL_BYTES)
             file.seek(start)
-            lines = file.read().decode("utf-8", "replace").split("\n")
+            lines = file.read(max(stop - start, 0)).decode("utf-8", "replace").split("\n")
     except OSError:
         return []
-    if start and len(lines) > 1:
+    if start > begin and len(lines) > 1:
         del lines[0]  # its beginning is not here
     shown = [line.rstrip()[:LINE_SHOWN] for line in lines if line.strip()]
     return shown[-count:]

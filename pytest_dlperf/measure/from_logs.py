@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,22 +80,23 @@ class LogMeasurer:
             reason = f"{len(logs)} logs claim to be run {run}: {', '.join(map(repr, logs))}"
             log = readable(logs[0])
             return Run(run=run, status=RunStatus.INVALID, reason=reason, log=log)
-        path = Path(logs[0])
-        of_nodes = logs_of(
-            system, case, self.cluster.estimator, run=run, logs=self._node_logs(path, case, system)
-        )
-        read = with_derived(of_nodes.finish(), system, case, self.cluster)
-        return with_last_line(read, path)
+        of_nodes = self._node_logs(Path(logs[0]), case)
+        read = logs_of(system, case, self.cluster.estimator, run=run, logs=of_nodes).finish()
+        awaits_others = system.log_node is not WhichNode.FIRST and len(of_nodes) == 1
+        if not read.steps and awaits_others and case.topology.nodes > 1:
+            missing = readable(str(node_log(of_nodes[0], case.topology.nodes - 1)))
+            said = f"'node: {system.log_node.value}' of {system.file.name}"
+            reason = f"{read.reason}; {said} has other logs looked for, as in {missing}"
+            read = replace(read, reason=f"{reason}, and none is there")
+        return with_last_line(with_derived(read, system, case, self.cluster))
 
-    def _node_logs(self, main: Path, case: Case, system: System) -> list[Path]:
-        """List the logs of the nodes, as far as metrics are looked for in them.
+    def _node_logs(self, main: Path, case: Case) -> list[Path]:
+        """List the logs of the nodes.
 
         Where no node but the first has one, all of them print into that one.
         """
         if named := self.index.nodes.get(str(main)):
             return [main, *map(Path, named)]
-        if all(each.node is WhichNode.FIRST for each in system.declared):
-            return [main]
         others = [node_log(main, node) for node in range(1, case.topology.nodes)]
         return [main, *others] if any(log.exists() for log in others) else [main]
 

@@ -41,7 +41,7 @@ def logs_of(
     system: System, case: Case, estimator: Estimator, *, run: int, logs: Sequence[Path]
 ) -> RunLogs:
     """Prepare to read the logs of a run, node 0's first."""
-    return RunLogs(
+    readings = [
         LogReading(
             path,
             number=run,
@@ -56,7 +56,8 @@ def logs_of(
             nodes=len(logs),
         )
         for node, path in enumerate(logs)
-    )
+    ]
+    return RunLogs(readings, node=system.log_node)
 
 
 def with_derived(
