@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -295,6 +296,20 @@ def test_a_log_that_becomes_shorter_is_broken(tmp_path: Path) -> None:
     assert (growing.reading.state, growing.reading.reason) == (LogState.BROKEN, reason)
     run = growing.reading.finish()
     assert (run.status, run.reason, run.steps) == (RunStatus.INVALID, reason, 9)
+
+
+@pytest.mark.parametrize("after", [0.5, 0.25])
+def test_a_log_that_is_cut_and_grows_again_is_broken(tmp_path: Path, after: float) -> None:
+    """Even if it is as long as before when it is looked at, or longer."""
+    growing = of_format(tmp_path, "dllogger")
+    content = make.dllogger([0.5] * 9)
+    growing.grow(content)
+    later = make.START + timedelta(minutes=1)
+    growing.path.write_text(make.dllogger([after] * (9 if after == 0.5 else 30), start=later))
+    growing.reading.advance()
+    reason = f"the log was written anew after {len(content)} bytes of it had been read"
+    assert (growing.reading.state, growing.reading.reason) == (LogState.BROKEN, reason)
+    assert growing.reading.finish().status is RunStatus.INVALID
 
 
 def test_a_log_that_is_replaced_is_broken(tmp_path: Path) -> None:

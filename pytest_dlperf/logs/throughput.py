@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -162,6 +161,7 @@ class LogReading:
             try:
                 self._check_same(file)
                 self._take(reader.available())
+                file.remember(reader.position)
             except BrokenContractError as error:
                 self.reason = _reason(file, error)
         except FileNotFoundError:
@@ -272,19 +272,8 @@ class LogReading:
 
     def _check_same(self, file: LogFile) -> None:
         """Check that the log still is what has been read of it."""
-        if not self.position:
-            return
-        found = os.fstat(file.fileno())
-        if found.st_size < self.position:
-            raise BrokenContractError(
-                f"the log was cut to {found.st_size} bytes after {self.position} had been read"
-            )
-        try:
-            now = os.stat(self.path)  # noqa: PTH116 - the path may be text
-        except FileNotFoundError:
-            raise BrokenContractError("the log was removed while it was read") from None
-        if not os.path.samestat(found, now):
-            raise BrokenContractError("another file took the log's place while it was read")
+        if self.position and (change := file.change(self.path)) is not None:
+            raise BrokenContractError(change)
 
     def _estimate(self, file: LogFile, reader: RegionReader) -> Estimate:
         if not self._enough:
