@@ -1,0 +1,296 @@
+"""A run has a log of each node: which of them its number comes from, and what the others say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.builtin import builtin_metrics
+from pytest_dlperf.logs.formats import WhichNode, custom_format
+from pytest_dlperf.logs.opinions import REACH
+from pytest_dlperf.logs.run_logs import RunLogs
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_dlperf.logs.formats import LogFormat
+
+    Nodes = Callable[..., "Logs"]
+
+WINDOW = Window(warmup_steps=2, measured_steps=6)
+ONE_PRINTS = custom_format("m", record=r"step (?P<step>[0-9]+) took (?P<milliseconds>[0-9.]+) ms")
+ALL_PRINT = custom_format(
+    "r",
+    record=r"rank (?P<rank>[0-9]+) step (?P<step>[0-9]+) took (?P<milliseconds>[0-9.]+) ms",
+    ranks="local",
+)
+AT_500_MS = 512.0
+"""Samples per second of two nodes with one device each, of 128 samples."""
+
+
+def steps(milliseconds: float = 500, *, last: int = 8, rank: int | None = None) -> str:
+    """What a node prints whose steps take so long."""
+    who = "" if rank is None else f"rank {rank} "
+    return "".join(f"{who}step {step} took {milliseconds} ms\n" for step in range(1, last + 1))
+
+
+class Logs:
+    """The logs of a run, with what each node has printed; ``None`` where there is no log."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *contents: str | None,
+        node: str = "first",
+        log_format: LogFormat = ONE_PRINTS,
+        estimator: Estimator = Estimator.STEADY,
+        window: Window = WINDOW,
+        **options: Any,
+    ) -> None:
+        self.paths = [folder / f"node{rank}.log" for rank in range(len(contents))]
+        for path, content in zip(self.paths, contents, strict=True):
+            if content is not None:
+                path.write_text(content, encoding="utf-8")
+        case = make.case(f"{len(contents)}n1g")
+        self.run_logs = RunLogs(
+            [
+                LogReading(
+                    path,
+                    number=1,
+                    case=case,
+                    log_format=log_format,
+                    window=window,
+                    estimator=estimator,
+                    node=rank,
+                    nodes=len(contents),
+                    **options,
+                )
+                for rank, path in enumerate(self.paths)
+            ],
+            node=WhichNode(node),
+        )
+
+    def run(self, *limits: int | None) -> Run:
+        return self.run_logs.finish(limits)
+
+    def throughput(self) -> float:
+        run = self.run()
+        assert run.status is RunStatus.OK, run.reason
+        return run.metrics["throughput"]
+
+    def why_invalid(self) -> str:
+        run = self.run()
+        assert (run.status, run.metrics) == (RunStatus.INVALID, {})
+        assert run.reason is not None
+        return run.reason
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Nodes:
+    return lambda *contents, **options: Logs(tmp_path, *contents, **options)
+
+
+@pytest.mark.parametrize(
+    ("node", "contents", "main"),
+    [
+        ("first", [steps(), "x\n"], 0),
+        ("last", ["x\n", steps()], 1),
+        ("last", ["x\n", "y\n", steps()], 2),
+        ("any", [steps(), "x\n"], 0),
+        ("any", ["x\n", steps(), "y\n"], 1),
+        ("any", ["x\n", "y\n", steps()], 2),
+        ("each", [steps(), steps()], 0),
+    ],
+)
+def test_the_log_of_the_node_that_prints_is_the_run_s(
+    nodes: Nodes, node: str, contents: list[str], main: int
+) -> None:
+    logs = nodes(*contents, node=node)
+    run = logs.run()
+    assert (run.status, run.reason, run.steps) == (RunStatus.OK, None, 6)
+    assert run.metrics["throughput"] == 256 * len(contents)
+    assert run.log == str(logs.paths[main])
+
+
+@pytest.mark.parametrize("node", WhichNode)
+def test_a_single_log_is_that_of_all_nodes(nodes: Nodes, node: WhichNode) -> None:
+    assert nodes(steps(), node=node.value).throughput() == 256
+
+
+@pytest.mark.parametrize(
+    ("node", "contents", "advice"),
+    [
+        ("first", ["x\n", steps()], "node: last"),
+        ("first", ["x\n", steps(), "x\n"], "node: any"),
+        ("last", [steps(), "x\n"], "node: first"),
+    ],
+)
+def test_steps_in_another_log_are_pointed_out(
+    nodes: Nodes, node: str, contents: list[str], advice: str
+) -> None:
+    logs = nodes(*contents, node=node)
+    reason = logs.why_invalid()
+    assert advice in reason
+    assert str(logs.paths[contents.index(steps())]) in reason
+
+
+def test_where_any_may_print_and_none_does_all_are_told_of(nodes: Nodes) -> None:
+    reason = nodes("x\n", "y\n", node="any").why_invalid()
+    assert reason.startswith("no line of the log matches")
+    assert "no other node's log" in reason
+
+
+@pytest.mark.parametrize("content", ["x\n", "", None])
+def test_where_each_has_to_print_one_that_does_not_is_named(
+    nodes: Nodes, content: str | None
+) -> None:
+    logs = nodes(steps(), content, node="each")
+    run = logs.run()
+    assert (run.status, run.log) == (RunStatus.INVALID, str(logs.paths[1]))
+
+
+@pytest.mark.parametrize("node", ["first", "last", "any", "each"])
+@pytest.mark.parametrize(("other", "agree"), [(549, True), (551, False), (455, True), (454, False)])
+def test_two_that_print_have_to_agree(nodes: Nodes, node: str, other: float, agree: bool) -> None:
+    logs = nodes(steps(), steps(other), node=node)
+    if agree:
+        throughput = logs.throughput()
+        by_each = [AT_500_MS, AT_500_MS * 500 / other]
+        expected = {
+            "first": by_each[0],
+            "any": by_each[0],
+            "last": by_each[1],
+            "each": sum(by_each) / 2,
+        }
+        assert throughput == pytest.approx(expected[node])
+    else:
+        reason = logs.why_invalid()
+        assert all(shown in reason for shown in ("512", *map(str, logs.paths), "10 %"))
+
+
+def test_each_node_s_own_speed_is_summed(nodes: Nodes) -> None:
+    own = custom_format(
+        "own",
+        record=r"step (?P<step>[0-9]+): (?P<samples_per_second>[0-9]+)/s",
+        rate_scope="node",
+    )
+
+    def printed(rate: int) -> str:
+        return "".join(f"step {step}: {rate}/s\n" for step in range(1, 9))
+
+    assert nodes(printed(300), printed(100), node="each", log_format=own).throughput() == 400
+    assert "disagree" in nodes(printed(300), printed(100), log_format=own).why_invalid()
+
+
+def test_what_the_original_published_is_of_one_log(nodes: Nodes) -> None:
+    plsc = BUILTIN_FORMATS["plsc"]
+    options = {"log_format": plsc, "estimator": Estimator.PUBLISHED, "window": make.PLSC_WINDOW}
+    logs = [make.plsc([[rate] * 40]) for rate in (100.0, 200.0)]
+    assert nodes(*logs, **options).throughput() == 100
+
+
+def test_the_slowest_of_each_node_s_step_times_counts(nodes: Nodes) -> None:
+    p50 = builtin_metrics("samples/s")["step_time_p50"]
+    run = nodes(steps(), steps(540), node="each", metrics=[p50]).run()
+    assert run.metrics["step_time_p50"] == pytest.approx(0.54)
+
+
+# ---------------------------------------------------------------------------- the other logs
+
+
+@pytest.mark.parametrize("content", ["", None])
+def test_a_node_that_has_printed_nothing_is_told(nodes: Nodes, content: str | None) -> None:
+    run = nodes(steps(), content, "x\n", content).run()
+    assert (run.status, run.reason) == (RunStatus.OK, "nothing was printed on nodes 1, 3")
+
+
+@pytest.mark.parametrize("content", ["x\n", "", None])
+def test_where_every_rank_prints_each_node_has_to_show_steps(
+    nodes: Nodes, content: str | None
+) -> None:
+    logs = nodes(steps(rank=0), content, log_format=ALL_PRINT)
+    reason = logs.why_invalid()
+    assert str(logs.paths[1]) in reason
+    assert ("is not there" if content is None else "shows no step") in reason
+    assert nodes(steps(rank=0), steps(rank=1), log_format=ALL_PRINT).throughput() == AT_500_MS
+
+
+def test_where_every_rank_prints_what_another_log_breaks_the_run_breaks(nodes: Nodes) -> None:
+    logs = nodes(steps(rank=0), steps(rank=1) + steps(rank=2), log_format=ALL_PRINT)
+    run = logs.run()
+    assert run.status is RunStatus.OK  # the other rank came behind the window
+    logs = nodes(steps(rank=0), steps(rank=1, last=2) + steps(rank=2), log_format=ALL_PRINT)
+    run = logs.run()
+    assert (run.status, run.log) == (RunStatus.INVALID, str(logs.paths[1]))
+    assert run.reason is not None
+    assert "steps of more ranks than 1" in run.reason
+
+
+def test_where_one_prints_another_log_that_is_broken_is_told(nodes: Nodes) -> None:
+    run = nodes(steps(), "step 4 took 5 ms\nstep 2 took 5 ms\n").run()
+    assert run.status is RunStatus.OK
+    assert run.reason is not None
+    assert "step 2 follows step 4" in run.reason
+
+
+def test_another_log_that_has_not_come_so_far_does_not_count(nodes: Nodes) -> None:
+    run = nodes(steps(), steps(900, last=5)).run()
+    assert (run.status, run.reason) == (RunStatus.OK, None)
+
+
+def test_a_log_that_need_not_show_steps_is_not_read_to_its_end(nodes: Nodes) -> None:
+    noise = "NCCL INFO " * 5 + "\n"
+    count = 3 * REACH // len(noise)
+    far = noise * count + steps(900)
+    logs = nodes(steps(), far)
+    assert logs.run().reason is None
+    assert logs.run_logs.readings[1].position <= REACH + len(steps())
+    near = noise * 10 + steps(900)
+    assert "disagree" in nodes(steps(), near).why_invalid()
+
+
+def test_only_what_was_there_at_the_failure_counts(nodes: Nodes) -> None:
+    logs = nodes(steps(), steps(900))
+    assert logs.run(None, len(steps(last=5))).status is RunStatus.OK
+    logs = nodes("x\n", steps(), node="last")
+    assert logs.run(None, len(steps(last=5))).status is RunStatus.INVALID
+    assert nodes("x\n", steps(), node="last").run(0, None).status is RunStatus.OK
+
+
+# ------------------------------------------------------------------------- while they are growing
+
+
+@pytest.mark.parametrize("node", WhichNode)
+def test_a_run_is_complete_with_the_log_that_counts(nodes: Nodes, node: WhichNode) -> None:
+    logs = nodes("", "", node=node.value)
+    complete_with = {"first": [0], "last": [1], "any": [0], "each": [0, 1]}[node.value]
+    assert logs.run_logs.advance(1000)
+    for at in complete_with:
+        assert logs.run_logs.state is LogState.GROWING
+        logs.paths[at].write_text(steps(), encoding="utf-8")
+        logs.run_logs.advance(1000)
+    assert logs.run_logs.state is LogState.COMPLETE
+    assert logs.run_logs.steps.slowest == 8
+    assert logs.run_logs.first_step == 1
+    logs.run_logs.close()
+
+
+def test_of_any_that_print_one_may_be_broken(nodes: Nodes) -> None:
+    broken = "step 4 took 5 ms\nstep 2 took 5 ms\n"
+    logs = nodes(broken, steps(), node="any")
+    logs.run_logs.advance(1000)
+    assert logs.run_logs.state is LogState.COMPLETE
+    run = logs.run()
+    assert (run.status, run.log) == (RunStatus.OK, str(logs.paths[1]))
+    assert run.reason is not None
+    assert "step 2 follows step 4" in run.reason
+    both = nodes(broken, broken, node="any")
+    both.run_logs.advance(1000)
+    assert both.run_logs.state is LogState.BROKEN
+    assert "step 2 follows step 4" in both.why_invalid()
