@@ -1,184 +1,285 @@
-"""Trainers whose logs are known: how a line of a step looks, and what its numbers are of."""
+"""The trainers whose logs are known, and what must not be believed of their numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pytest_dlperf.logs.benchmark_trainers import BENCHMARK_TRAINERS
+from pytest_dlperf.logs.language_trainers import LANGUAGE_TRAINERS
+from pytest_dlperf.logs.timing import Covers, RateScope, Timing
+from pytest_dlperf.logs.trainer_log import Number, Reading, Trainer
 
-    from pytest_dlperf.logs.timing import Covers, RateScope, Timing
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A way to take a printed number: by which group, and with what it covers where that counts."""
-
-    timing: Timing
-    covers: Covers | None = None
-    scope: RateScope | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number on the lines of a trainer's steps that is easily taken for something else.
-
-    ``pattern`` finds it within a line, as its only group.
-    """
-
-    pattern: bytes
-    meaning: str
-    """What it is, behind "that number is"."""
-    instead: str
-    """What to write so that the step's time is right, behind "take"."""
-    readings: tuple[Reading, ...] = ()
-    """As what it may be taken; without any, it tells nothing of the time of steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trainer:
-    """A trainer by its log.
-
-    In ``pattern`` an ``N`` by itself stands for a number. Every repetition is bounded and within a
-    line, so that no text takes more than a moment. Each match holds one of ``literals``.
-    """
-
-    name: str
-    """Behind "a log of"."""
-    literals: tuple[bytes, ...]
-    pattern: bytes
-    format: str = ""
-    """The shipped format that reads it, if one does."""
-    header_only: bool = False
-    """Whether the pattern is of what stands before the first step, and not of steps."""
-    numbers: tuple[Number, ...] = ()
-    starter: Mapping[str, Any] = field(default_factory=dict)
-    """What to write as ``log.format`` of a system; empty where no line of it has a step."""
-    advice: str = ""
-    """What else to know before its numbers are believed."""
-
-
+# Texts between the parts of a record: within a line, and bounded.
 _TEXT: Final = rb"[^\n\r\0]{0,400}"
+_VALUE: Final = rb"([0-9][0-9.,]{0,20})"
 
-TRAINERS: Final[tuple[Trainer, ...]] = (
+_PER_DEVICE: Final = (Reading(Timing.TOKENS_PER_SECOND, scope=RateScope.DEVICE),)
+_SINCE_START: Final = Covers.SINCE_START
+_EARLIER: Final = "the group elapsed_seconds on 'train_runtime', or 'covers: since_start'"
+
+_OTHERS: Final = (
     Trainer(
-        name="PaddleCV's later print format (batch_cost, ips)",
-        literals=(b"batch_cost ",),
-        pattern=rb"Pass N, train batch N\] " + _TEXT + rb"batch_cost ",
-    ),
-    Trainer(
-        name="PaddleCV of 2019 (trainbatch)",
-        literals=(b", trainbatch ",),
-        pattern=rb"Pass N, trainbatch [0-9]",
-    ),
-    Trainer(
-        name="PLSC 2.x",
-        literals=(b" imgs/sec",),
-        pattern=rb"Training: [0-9]{4}-" + _TEXT + rb"throughput: [0-9.]{1,20} imgs/sec",
-    ),
-    Trainer(
-        name="PaddleClas",
-        literals=(b"elapse_avg: ", b"elapse: ", b"batch_cost: "),
-        pattern=rb"elapse_avg: ?[0-9]|elapse: ?[0-9.]{1,20} ?s|batch_cost: ?[0-9]",
-    ),
-    Trainer(
-        name="NVIDIA's PyTorch BERT (Training Iteration)",
-        literals=(b" Training Iteration: ",),
-        pattern=rb"Training Epoch: N Training Iteration: [0-9]",
-    ),
-    Trainer(
-        name="NVIDIA's TensorFlow ResNet-50",
-        literals=(b"imgs_per_sec : ", b"total_ips : "),
-        pattern=rb"DLL [0-9]{4}-[^\n\r\0]{0,60} - \(N, N\) (?:imgs_per_sec|total_ips) : ",
-    ),
-    Trainer(
-        name="NVIDIA's TensorFlow BERT",
-        literals=(b"throughput_train : ",),
-        pattern=rb"throughput_train : ",
-    ),
-    Trainer(
-        name="NVIDIA's MXNet ResNet-50 (dllogger)",
-        literals=(b" train.ips : ",),
-        pattern=rb"DLL [0-9]{4}-[^\n\r\0]{0,300} train\.ips : ",
-    ),
-    Trainer(
-        name="NVIDIA's MXNet ResNet-50",
-        literals=(b"\tSpeed: ",),
-        pattern=rb"Epoch\[N\] Batch \[N-N\]\tSpeed: [^\n\r\0\t]{0,60}\tLR:",
-    ),
-    Trainer(
-        name="insightface with MXNet (Speedometer)",
-        literals=(b"\tSpeed: ",),
-        pattern=rb"Epoch\[N\] Batch \[N-N\]\tSpeed: ",
-    ),
-    Trainer(
-        name="GluonCV with MXNet",
-        literals=(b"\tSpeed: ",),
-        pattern=rb"Epoch\[N\] ?Batch ?\[N\]\tSpeed: ",
-    ),
-    Trainer(
-        name="partial_fc with MXNet",
-        literals=(b" it/sec Total:",),
-        pattern=rb"Iter:N Rank:[^\n\r\0]{0,60} it/sec Total:",
-    ),
-    Trainer(
-        name="TensorFlow 2 with Keras's TimeHistory",
-        literals=(b"TimeHistory: ",),
-        pattern=rb"TimeHistory: [0-9.]{1,20} seconds, ",
-    ),
-    Trainer(
-        name="GluonNLP BERT with MXNet",
-        literals=(b"\tmlm_loss=",),
-        pattern=rb"\[step N\]\tmlm_loss=",
-    ),
-    Trainer(
-        name="PaddleNLP BERT",
-        literals=(b"progress: ",),
-        pattern=rb"progress: N/N, step: N, " + _TEXT + rb"speed: ",
-    ),
-    Trainer(
-        name="MindSpore",
-        literals=(b"epoch: ", b"per step time: "),
-        pattern=(
-            rb"epoch: N,? (?:current epoch percent|step: N, (?:loss is|outputs are))"
-            rb"|per step time: [0-9.]{1,20} ms"
+        name="Hugging Face's Trainer",
+        literals=(b"'learning_rate': ", b"'train_runtime': "),
+        pattern=rb"\{(?:'loss': '?[-0-9.einfa]{1,20}'?, " + _TEXT + rb"'learning_rate': "
+        rb"|'train_runtime': )",
+        numbers=(
+            Number(
+                pattern=rb"'train_tokens_per_second': '?" + _VALUE,
+                meaning="a mean since the start, with the warm-up",
+                instead=_EARLIER,
+                readings=(Reading(Timing.TOKENS_PER_SECOND, _SINCE_START, RateScope.GLOBAL),),
+            ),
+            Number(
+                pattern=rb"'train_samples_per_second': '?" + _VALUE,
+                meaning="a mean since the start, with the warm-up",
+                instead=_EARLIER,
+                readings=(Reading(Timing.SAMPLES_PER_SECOND, _SINCE_START, RateScope.GLOBAL),),
+            ),
+            Number(
+                pattern=rb"'train_steps_per_second': '?" + _VALUE,
+                meaning="a mean since the start, with the warm-up",
+                instead=_EARLIER,
+                readings=(Reading(Timing.STEPS_PER_SECOND, _SINCE_START),),
+            ),
+            Number(
+                pattern=rb"'train_runtime': '?" + _VALUE,
+                meaning="the time since the start",
+                instead="the group elapsed_seconds",
+                readings=(Reading(Timing.ELAPSED_SECONDS),),
+            ),
         ),
+        starter={
+            "record": "'num_input_tokens_seen': [0-9]+, 'train_runtime': "
+            "'?(?P<elapsed_seconds>[0-9.]+)",
+            "step": "count",
+        },
+        advice="times are printed with include_num_input_tokens_seen only, every logging_steps "
+        "steps (step: {every: …})",
     ),
     Trainer(
-        name="OneFlow",
-        literals=(b"train: ", b", total_loss: ", b"[rank:", b" time "),
-        pattern=(
-            rb"train: (?:epoch N, )?iter N, loss|step: N, total_loss: "
-            rb"|\[rank:N\] iter: N/N|[0-9] time N\.N loss "
+        name="Hugging Face's Accelerate example",
+        literals=(b": {'",),
+        pattern=rb"epoch N: \{'[a-z_]{1,40}': ",
+        advice="it prints once an epoch: print a line per step",
+    ),
+    Trainer(
+        name="PyTorch Lightning with rich",
+        literals=("•".encode(),),
+        pattern=rb"Epoch N/-?[0-9]{1,9} [^\n\r\0]{1,400} [0-9.]{1,12}it/s",
+        numbers=(
+            Number(
+                pattern=rb"([0-9.]{1,12})it/s",
+                meaning="a moving mean of a progress bar",
+                instead="a line per step, printed by a callback",
+            ),
         ),
+        advice="without a terminal it prints one line, at the end: print a line per step",
     ),
     Trainer(
-        name="HugeCTR",
-        literals=(b"[HUGECTR]", b"[HCTR]"),
-        pattern=rb"\[HUGECTR\]|\[HCTR\]",
+        name="timm",
+        literals=(b"Train: ",),
+        pattern=rb"Train: N \[ {0,9}N/N \( {0,3}N%\)\]",
+        numbers=(
+            Number(
+                pattern=rb"/s {1,3}\( {0,9}([0-9.]{1,12})s",
+                meaning="a mean since the epoch's start",
+                instead="the number in front of the brackets",
+            ),
+            Number(
+                pattern=rb"/s {1,3}\( {0,9}[0-9.]{1,12}s, {1,9}([0-9.]{1,12})/s",
+                meaning="a mean since the epoch's start",
+                instead="the number in front of the brackets",
+            ),
+        ),
+        starter={
+            "record": r"Train: (?P<epoch>[0-9]+) \[ *(?P<step>[0-9]+)/.*Time: "
+            "(?P<seconds>[0-9.]+)s,",
+            "first_step": 0,
+        },
     ),
     Trainer(
-        name="Megatron-LM",
-        literals=(b" | consumed samples:",),
-        pattern=rb"iteration {1,12}N/ {1,12}N \| consumed samples:",
+        name="torchvision's references (MetricLogger)",
+        literals=(b"  eta: ",),
+        pattern=rb"Epoch: \[N\] {1,4}\[ {0,9}N/N\] {1,4}eta: ",
+        numbers=(
+            Number(
+                pattern=rb" img/s: " + _VALUE,
+                meaning="the speed of one rank in its last step, without the wait for data",
+                instead="no time at all: the step's arrival is measured then",
+            ),
+            Number(
+                pattern=rb" time: " + _VALUE,
+                meaning="a mean of the last 20 steps",
+                instead="'covers: since_last' where every 20th step is printed; else no time at "
+                "all: the step's arrival is measured then",
+                readings=(
+                    Reading(Timing.SECONDS, Covers.SINCE_LAST),
+                    Reading(Timing.SECONDS_PER_STEP, Covers.SINCE_LAST),
+                ),
+            ),
+        ),
+        starter={
+            "record": r"Epoch: \[(?P<epoch>[0-9]+)\] +\[ *(?P<step>[0-9]+)/[0-9]+\] +eta: ",
+            "first_step": 0,
+        },
     ),
     Trainer(
-        name="Megatron by DeepSpeed",
-        literals=(b" | elapsed time per iteration (ms)",),
-        pattern=rb"iteration {1,12}N/ {1,12}N \| elapsed time per iteration \(ms\)",
+        name="OpenMMLab's MMEngine",
+        literals=(b"Epoch(train)",),
+        pattern=rb"Epoch\(train\) {1,4}\[ {0,9}N\]\[ {0,9}N/N\]",
+        starter={
+            "record": r"Epoch\(train\) +\[ *(?P<epoch>[0-9]+)\]\[ *(?P<step>[0-9]+)/.* time: "
+            r"(?P<seconds>[0-9.]+) ",
+            "covers": "since_last",
+        },
     ),
+    Trainer(
+        name="OneFlow's LiBai",
+        literals=(b" s/iter",),
+        pattern=rb"iteration: N/N " + _TEXT + rb" time: [0-9.]{1,20} s/iter",
+        numbers=(
+            Number(
+                pattern=rb" time: " + _VALUE + rb" s/iter",
+                meaning="a mean since the start, with the warm-up",
+                instead="'covers: since_start': two of them are differenced then",
+                readings=(
+                    Reading(Timing.SECONDS, _SINCE_START),
+                    Reading(Timing.SECONDS_PER_STEP, _SINCE_START),
+                ),
+            ),
+            Number(
+                pattern=rb"total_throughput: " + _VALUE,
+                meaning="a mean since the start, with the warm-up",
+                instead="'covers: since_start': two of them are differenced then",
+                readings=(Reading(Timing.SAMPLES_PER_SECOND, _SINCE_START, RateScope.GLOBAL),),
+            ),
+        ),
+        starter={
+            "record": r"iteration: (?P<step>[0-9]+)/[0-9]+ .* time: (?P<seconds>[0-9.]+) s/iter",
+            "covers": "since_start",
+        },
+    ),
+    Trainer(
+        name="detectron2",
+        literals=(b"d2.utils.events",),
+        pattern=rb"d2\.utils\.events[^\n\r\0]{0,40}\]: {1,4}eta: ",
+        numbers=(
+            Number(
+                pattern=rb" time: " + _VALUE,
+                meaning="a mean since the start, with the warm-up",
+                instead="last_time, or 'covers: since_start'",
+                readings=(Reading(Timing.SECONDS, _SINCE_START),),
+            ),
+        ),
+        starter={
+            "record": r"d2\.utils\.events.* iter: (?P<step>[0-9]+) .* last_time: "
+            r"(?P<seconds>[0-9.]+) ",
+        },
+    ),
+    Trainer(
+        name="TensorFlow's Model Garden (orbit)",
+        literals=(b"| steps/sec: ",),
+        pattern=rb"train \| step: {1,12}N \| steps/sec: ",
+        starter={
+            "record": r"train \| step: +(?P<step>[0-9]+) \| steps/sec: +"
+            r"(?P<steps_per_second>[0-9.]+) ",
+        },
+    ),
+    Trainer(
+        name="PaddleNLP or PaddleFormers",
+        literals=(b"interval_runtime: ",),
+        pattern=rb"global_step: N, " + _TEXT + rb"interval_runtime: ",
+        numbers=(
+            Number(
+                pattern=rb"interval_runtime: " + _VALUE,
+                meaning="the time of all steps since the last line",
+                instead="interval_samples_per_second, or interval_steps_per_second",
+            ),
+            Number(
+                pattern=rb"interval_tokens_per_second_per_device: " + _VALUE,
+                meaning="tokens per second of one device",
+                instead="the group tokens_per_second with 'rate_scope: device'",
+                readings=_PER_DEVICE,
+            ),
+        ),
+        starter={
+            "record": "global_step: (?P<step>[0-9]+), .*interval_samples_per_second: "
+            "(?P<samples_per_second>[0-9.]+)",
+        },
+        advice="each rank prints into its own workerlog.N (log.file)",
+    ),
+    Trainer(
+        name="MLPerf (MLLOG)",
+        literals=(b":::MLLOG {",),
+        pattern=rb":::MLLOG \{",
+        numbers=(
+            Number(
+                pattern=rb'"time_ms": ([0-9]{1,20})',
+                meaning="milliseconds since 1970",
+                instead="the group epoch_milliseconds",
+                readings=(Reading(Timing.EPOCH_MILLISECONDS),),
+            ),
+        ),
+        starter={
+            "record": r':::MLLOG \{.*"time_ms": (?P<epoch_milliseconds>[0-9]+), .*'
+            r'"key": "tracked_stats".*"step": (?P<step>[0-9]+)',
+            "steps_in": "samples",
+        },
+        advice="its steps count samples",
+    ),
+    Trainer(
+        name="NVIDIA's dllogger as JSON (DLLL)",
+        literals=(b"DLLL {",),
+        pattern=rb"DLLL \{",
+        starter={
+            "record": r'DLLL \{"timestamp": "(?P<timestamp>[0-9.]+)".*"type": "LOG", "step": '
+            r"\[(?:[0-9]+, )?(?P<step>[0-9]+)\]",
+        },
+    ),
+    Trainer(
+        name="NVIDIA's older trainers (NVLOG)",
+        literals=(b"NVLOG",),
+        pattern=rb"\bNVLOG[A-Z]?(?:v[0-9.]{1,9})?\b",
+        advice="it has no step line of one form: declare the record of yours",
+    ),
+)
+
+_LAST: Final = (
     Trainer(
         name="NVIDIA's PyTorch image classification before its first step",
         literals=(b" data_backend : ",),
         pattern=rb"DLL [0-9]{4}-[^\n\r\0]{0,60} - PARAMETER [^\n\r\0]{0,4000} data_backend : ",
         format="dllogger",
-        header_only=True,
     ),
     Trainer(
         name="another trainer, by dllogger",
         literals=(b"DLL ",),
         pattern=rb"DLL [0-9]{4}-[0-9]{2}-[0-9]{2} ",
     ),
+    Trainer(
+        name="a progress bar (tqdm)",
+        literals=(b"it/s", b"s/it"),
+        pattern=rb"N/N \[[0-9:]{4,12}<[0-9:?]{1,12}, {1,9}[0-9.]{1,12}(?:it/s|s/it)",
+        names_the_log=False,
+        numbers=(
+            Number(
+                pattern=rb"<[0-9:?]{1,12}, {1,9}([0-9.]{1,12})(?:it/s|s/it)",
+                meaning="a moving mean of a progress bar, in steps",
+                instead=r"the bar's elapsed time, '/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<'",
+            ),
+        ),
+        starter={
+            "record": r"(?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<",
+        },
+        advice="its time is in whole seconds: measure many steps, or print a line per step",
+    ),
+)
+
+TRAINERS: Final[tuple[Trainer, ...]] = (
+    *BENCHMARK_TRAINERS,
+    *LANGUAGE_TRAINERS,
+    *_OTHERS,
+    *_LAST,
 )
 """In this order: what is told apart by less comes after."""

@@ -6,16 +6,23 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.logs.expressions import Expression
 from pytest_dlperf.logs.known_trainers import TRAINERS
+from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import regions
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.timing import parts_of
 
 if TYPE_CHECKING:
     import io
+    from collections.abc import Iterator
 
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.known_trainers import Trainer
+    from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.records import Record
+    from pytest_dlperf.logs.trainer_log import Number, Trainer
+    from pytest_dlperf.model.case import Case
 
 REACH: Final = 16 * 1024 * 1024
 """Bytes of a log that are looked through; trainers print long before."""
@@ -26,12 +33,17 @@ _NUMBER: Final = re.compile(rb"\bN\b")
 def known_trainer(text: bytes | bytearray, end: int | None = None) -> Trainer | None:
     """Find out which known trainer printed a text, up to ``end``; ``None`` where nothing tells."""
     end = len(text) if end is None else end
+    of_text = (trainer for trainer in _printing(text, end) if trainer.names_the_log)
+    return next(of_text, None)
+
+
+def _printing(text: bytes | bytearray, end: int) -> Iterator[Trainer]:
+    """Find the trainers of whose lines a text holds one."""
     for trainer in TRAINERS:
         # To look for a text is several times as fast as for a pattern.
         possible = any(text.find(literal, 0, end) >= 0 for literal in trainer.literals)
         if possible and _pattern(trainer.pattern).search(text, 0, end) is not None:
-            return trainer
-    return None
+            yield trainer
 
 
 @cache
@@ -55,24 +67,47 @@ def recognise(file: io.FileIO, log_format: LogFormat) -> str | None:
     return None
 
 
-def caveat(log_format: LogFormat, line: bytes, span: tuple[int, int]) -> str | None:
-    """Say why the number at ``span`` of a step's line is not the time that a format takes it for.
+def misread(region: Region, first: Record, log_format: LogFormat, case: Case) -> str | None:
+    """Say why the number that a declared record takes for time is something else.
 
-    ``None`` where nothing is known against it.
+    ``first`` is a record of the region. ``None`` where nothing is known against it.
     """
-    for trainer in TRAINERS:
-        if not trainer.numbers or _pattern(trainer.pattern).search(line) is None:
-            continue
-        for number in trainer.numbers:
-            found = _pattern(number.pattern).search(line)
-            if found is None or found.end(1) <= span[0] or span[1] <= found.start(1):
-                continue
-            if any(
-                reading.timing is log_format.timing
-                and reading.covers in {None, log_format.covers}
-                and reading.scope in {None, log_format.rate_scope}
-                for reading in number.readings
-            ):
-                return None
-            return f"{number.meaning} (a log of {trainer.name}); take {number.instead}"
+    pattern, timing = log_format.record, log_format.timing
+    if not isinstance(pattern, Expression) or timing.value not in pattern.groupindex:
+        return None
+    lines = Lines(region)
+    line = lines.said(lines.line_begin(0, first[0]), lines.line_end(first[0]))
+    taken = pattern.search(line)
+    if taken is None:
+        return None
+    for trainer in _printing(line, len(line)):
+        number = _number_at(line, taken.span(timing.value), trainer)
+        if number is not None and not _reads_rightly(log_format, number, case):
+            return (
+                f"the record takes for {timing.value} what is {number.meaning} (a log of "
+                f"{trainer.name}); take {number.instead}"
+            )
     return None
+
+
+def _number_at(line: bytes, span: tuple[int, int], trainer: Trainer) -> Number | None:
+    """Find the number that a part of a line lies on."""
+    for number in trainer.numbers:
+        found = _pattern(number.pattern).search(line)
+        if found is not None:
+            begin, end = found.span(found.lastindex or 0)
+            if begin < span[1] and span[0] < end:
+                return number
+    return None
+
+
+def _reads_rightly(log_format: LogFormat, number: Number, case: Case) -> bool:
+    if number.single_node_is_fine and case.topology.nodes == 1:
+        return True
+    parts = parts_of(log_format.rate_scope, case)
+    return any(
+        reading.timing is log_format.timing
+        and reading.covers in {None, log_format.covers}
+        and (reading.scope is None or parts_of(reading.scope, case) == parts)
+        for reading in number.readings
+    )

@@ -13,7 +13,7 @@ from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.expressions import Expression
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.formats import Ranks
-from pytest_dlperf.logs.neighbours import recognise
+from pytest_dlperf.logs.neighbours import misread, recognise
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.ranked import RankedSteps
 from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.declared import DeclaredMetric
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
+    from pytest_dlperf.logs.records import Record
     from pytest_dlperf.logs.steps import Collector, Ends, StepsSeen
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
@@ -320,12 +321,11 @@ class LogReading:
             facts.look(region, region.end if first is None else first[1])
             self._in_header = first is None
             if first is not None:
-                self.first_step = first_step(self.log_format, first[2])
-        if not self._in_header:
-            facts.settle()
-        elif facts.contradiction is not None:
-            # Without a step, the log may well be another system's.
-            return None
+                facts.settle()
+                self._begin(region, first)
+            elif facts.contradiction is not None:
+                # Without a step, the log may well be another system's.
+                return None
         try:
             stop = self._collector.feed(region, self._scan)
         except BrokenContractError as error:
@@ -340,6 +340,13 @@ class LogReading:
         facts.look(region, end)
         facts.settle()
         return stop
+
+    def _begin(self, region: Region, first: Record) -> None:
+        """Take note of the first record: how it numbers steps, and what its time is."""
+        self.first_step = first_step(self.log_format, first[2])
+        reason = misread(region, first, self.log_format, self.case)
+        if reason is not None:
+            raise BrokenContractError(reason, offset=region.offset + first[0])
 
     def _read_on(self, region: Region, begin: int) -> None:
         """Go through what follows the last step that counts, for metrics that may still come."""

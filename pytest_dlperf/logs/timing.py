@@ -126,13 +126,15 @@ def samples_per_second(
                 offset=offset,
             )
         rate /= case.sequence_length
+    return rate * parts_of(scope, case)
+
+
+def parts_of(scope: RateScope, case: Case) -> int:
+    """Say how many speeds of a scope make up that of all devices."""
     # The ranks of one replica share its samples.
-    return (
-        rate
-        * {
-            RateScope.GLOBAL: 1,
-            RateScope.NODE: min(case.topology.nodes, case.replicas),
-            RateScope.RANK: case.replicas,
-            RateScope.DEVICE: case.topology.world_size,
-        }[scope]
-    )
+    return {
+        RateScope.GLOBAL: 1,
+        RateScope.NODE: min(case.topology.nodes, case.replicas),
+        RateScope.RANK: case.replicas,
+        RateScope.DEVICE: case.topology.world_size,
+    }[scope]

@@ -1,0 +1,424 @@
+"""Known trainers: their logs are called by name, and their numbers are not misread."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.expressions import compiled
+from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.logs.known_trainers import TRAINERS
+from pytest_dlperf.logs.neighbours import known_trainer
+from pytest_dlperf.logs.timing import Covers
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Window
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LINES = {
+    "torchtitan": (
+        "[rank0]:[titan] 2026-05-18 16:04:46,338 - root - INFO - step: 14  loss:  3.24405  "
+        "grad_norm:  0.8319  memory:  9.46GiB(64.99%)  tps: 7,282  tflops: 0.52  mfu: 0.17%"
+    ),
+    "Megatron-LM": (
+        " [2024-04-06 02:59:36] iteration       43/     100 | consumed samples:         5504 | "
+        "elapsed time per iteration (ms): 5444.9 | throughput per GPU (TFLOP/s/GPU): 239.8 | "
+        "learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.825991E+00 |"
+    ),
+    "Megatron by DeepSpeed": (
+        " iteration      100/  320000 | elapsed time per iteration (ms): 512.0 | "
+        "learning rate 1.500E-04 | lm loss 7.1E+00 | loss scale 65536.0 |"
+    ),
+    "Megatron-Bridge's first rank": "Step Time : 14.26s GPU utilization: 58.2TFLOP/s/GPU",
+    "NeMo": (
+        "Training epoch 0, iteration 1/19 | lr: 2.999e-07 | global_batch_size: 512 | "
+        "global_step: 1 | reduced_train_loss: 11.03 | train_step_timing in s: 7.549 | "
+        "consumed_samples: 1024"
+    ),
+    "NeMo AutoModel": (
+        "step 7 | epoch 0 | loss 2.1043 | grad_norm 1.2 | lr 1.00e-05 | mem 40.12 GiB | "
+        "tps 5856.12(732.02/gpu) | num_label_tokens 4096"
+    ),
+    "PyTorch Lightning with rich": "Epoch 0/-2 ━━━━━━ 20/20 0:00:00 • 0:00:00 45.31it/s v_num: 0",
+    "DeepSpeed": (
+        "[2026-11-21 22:04:15,114] [INFO] [timer.py:264:stop] epoch=0/micro_step=20/"
+        "global_step=20, RunningAvgSamplesPerSec=433.55, CurrSamplesPerSec=967.66, "
+        "MemAllocated=1.0GB, MaxMemAllocated=1.0GB"
+    ),
+    "DeepSpeed's pipeline engine": (
+        "steps: 10 loss: 9.2714 iter time (s): 0.735 samples/sec: 348.148"
+    ),
+    "Hugging Face's Trainer": (
+        "{'loss': '6.253', 'grad_norm': '0.7721', 'learning_rate': '5e-05', 'epoch': '0.001953', "
+        "'num_input_tokens_seen': 1024, 'train_runtime': '0.1761', "
+        "'train_tokens_per_second': '5816'}"
+    ),
+    "Hugging Face's Accelerate example": "epoch 0: {'loss': 0.6926059126853943}",
+    "timm": (
+        "Train: 0 [  23/24 (100%)]  Loss: 1.40 (1.41)  Time: 0.632s,   12.65/s  "
+        "(0.730s,   10.96/s)  LR: 1.000e-05  Data: 0.001 (0.010)"
+    ),
+    "torchvision's references (MetricLogger)": (
+        "Epoch: [0]  [  10/1251]  eta: 0:12:51  lr: 0.1  img/s: 412.7  loss: 6.9 (6.9)  "
+        "time: 0.6211  data: 0.0021  max mem: 9000"
+    ),
+    "MaxText": (
+        "completed step: 9, seconds: 5.667, TFLOP/s/device: 134.924, "
+        "Tokens/s/device: 8672.758, total_weights: 196608, loss: 10.374"
+    ),
+    "Levanter": (
+        "Progress on:train 200it/1.00kit rate:6.2it/s remaining:02:09 elapsed:00:40 postfix:loss=5"
+    ),
+    "NVIDIA's dllogger as JSON (DLLL)": (
+        'DLLL {"timestamp": "1570716916.143421", "elapsedtime": "1.2", "datetime": "2019-10-10", '
+        '"type": "LOG", "step": [0, 5], "data": {"train.total_ips": 350.2}}'
+    ),
+    "NVIDIA's older trainers (NVLOG)": "NVLOG resnet50 1560000000.123 train_loss: 6.9",
+    "MLPerf (MLLOG)": (
+        '0: :::MLLOG {"namespace": "", "time_ms": 1721026805975, "event_type": "POINT_IN_TIME", '
+        '"key": "tracked_stats", "value": {"throughput": 1.92}, "metadata": {"lineno": 7, '
+        '"step": 3072}}'
+    ),
+    "nanoGPT": "iter 1631: loss 4.0863, time 561.94ms, mfu 3.21%",
+    "modded-nanogpt": "step:125/3375 val_loss:4.85424 train_time:56129ms step_avg:449.03ms",
+    "PaddleNLP or PaddleFormers": (
+        "[2024-03-03 18:06:33,717] [    INFO] - loss: 1.07373798, learning_rate: 8e-08, "
+        "global_step: 2, interval_runtime: 0.1491, interval_samples_per_second: 214.59, "
+        "interval_steps_per_second: 6.70, epoch: 0.01"
+    ),
+    "OneFlow's LiBai": (
+        "[09/19 14:39:40 lb.utils.events]:  eta: 22:07:18  iteration: 87/18660  "
+        "consumed_samples: 704  total_loss: 10.36  time: 4.2893 s/iter  data_time: 0.0105 s/iter  "
+        "total_throughput: 1.87 samples/s lr: 4.99e-05"
+    ),
+    "detectron2": (
+        "[09/19 14:39:40 d2.utils.events]:  eta: 2:07:18  iter: 19  total_loss: 10.36  "
+        "time: 0.3451  last_time: 0.2991  data_time: 0.0105  last_data_time: 0.01  lr: 0.01"
+    ),
+    "TensorFlow's Model Garden (orbit)": (
+        "train | step:   1000 | steps/sec:    5.2 | output: {'training_loss': 1.2}"
+    ),
+    "OpenMMLab's MMEngine": (
+        "11/21 10:00:00 - mmengine - INFO - Epoch(train)  [1][  50/7330]  lr: 9.9e-04  "
+        "eta: 3:02:51  time: 0.4123  data_time: 0.0131  memory: 3500  loss: 1.2"
+    ),
+    "litgpt": (
+        "Epoch 1 | iter 72 step 18 | loss train: 5.802, val: n/a | iter time: 369.65 ms (step) "
+        "remaining time: 0:00:00"
+    ),
+    "OLMo-core": "2026-11-21 10:00:00 olmo_core INFO [step=10/1000,epoch=1]",
+    "PaddleCV's later print format (batch_cost, ips)": (
+        "INFO:utils.utility:[Pass 0, train batch 10]   loss 21.68535, acc1 0.00781, lr 0.10000, "
+        "batch_cost 0.13110 sec, reader_cost 0.00069 sec, ips 976.32917 images/sec"
+    ),
+    "PaddleCV of 2019 (trainbatch)": "Pass 1, trainbatch 72, loss 6.9, acc1 0.0, time 0.92 sec",
+    "PLSC 2.x": (
+        "Training: 2021-10-03 07:36:36,401 - loss 43.6615, lr: 0.200000, epoch: 0, step: 400, "
+        "eta: 6.58 hours, throughput: 6312.37 imgs/sec"
+    ),
+    "NVIDIA's PyTorch BERT (Training Iteration)": (
+        "DLL 2020-11-05 10:14:00.1 - Training Epoch: 0 Training Iteration: 12  "
+        "average_loss : 11.18  step_loss : 11.18  learning_rate : 4.2e-04 "
+    ),
+    "NVIDIA's TensorFlow ResNet-50": (
+        "DLL 2020-11-05 10:14:00.123 - (0, 20) imgs_per_sec : 355.1  cross_entropy : 6.9 "
+    ),
+    "NVIDIA's TensorFlow BERT": (
+        "DLL 2020-11-05 10:14:00.123 - Iteration: 10  throughput_train : 145.221 seq/s "
+        "mlm_loss : 9.8 "
+    ),
+    "NVIDIA's MXNet ResNet-50 (dllogger)": (
+        "DLL 2021-11-05 10:14:00.123 - Epoch: 0 Iteration: 19  train.loss : 6.9 "
+        "train.ips : 3998.9 train.lr : 0.069 "
+    ),
+    "NVIDIA's MXNet ResNet-50": (
+        "[1,6]<stderr>:2020-12-16 08:09:25,357:INFO: Epoch[0] Batch [0-19]\t"
+        "Speed: 499.8645482066058 samples/sec\tLR: 0.069"
+    ),
+    "insightface with MXNet (Speedometer)": (
+        "INFO:root:Epoch[0] Batch [20-40]\tSpeed: 224.07 samples/sec\tacc=0.0\tlossvalue=9.1"
+    ),
+    "GluonCV with MXNet": "INFO:root:Epoch[0] Batch[19]\tSpeed: 1934.81 samples/sec",
+    "partial_fc with MXNet": ("Iter:40 Rank:312.50 it/sec Total:2500.00 it/sec [0][loss]:44.12 "),
+    "GluonNLP BERT with MXNet": (
+        "INFO:root:[step 249]\tmlm_loss=9.24962\tmlm_acc=5.02\tnsp_loss= 0.69\tnsp_acc=54.75\t"
+        "throughput=122.0K tks/s\tlr=0.0000025 time=163.24, latency=652.9 ms/batch"
+    ),
+    "TensorFlow 2 with Keras's TimeHistory": (
+        "I0826 10:00:00.000000 1 keras_utils.py:133] TimeHistory: 37.20 seconds, "
+        "344.11 examples/second between steps 0 and 100"
+    ),
+    "PaddleNLP BERT": (
+        "epoch: 1, progress: 1/1, step: 60, loss: 10.487363, ppl: 17796.216797, "
+        "next_sent_acc: 0.560417, speed: 1.060437 steps/s, file: x.gz"
+    ),
+    "MindSpore": "epoch time: 205.123 ms, per step time: 205.123 ms",
+    "OneFlow": (
+        "train: epoch 0, iter 20, loss: 7.087004, top_1: 0.000000, top_k: 0.000000, "
+        "samples/s: 3988.891 1597933942.9863544"
+    ),
+    "HugeCTR": (
+        "[HUGECTR][12:37:07][INFO][RANK0]: Iter: 500 Time(500 iters): 2.959942s Loss: 0.140601"
+    ),
+}
+"""A real line of each."""
+
+OTHER_LINES = {
+    "DeepSpeed": (
+        "[2026-11-21 22:04:15,114] [INFO] [logging.py:123:log_dist] [Rank 0] step=20, skipped=0, "
+        "lr=[0.001], mom=[(0.9, 0.999)]"
+    ),
+}
+"""Lines that a starter takes, where they are not those that tell the trainer."""
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_trainer_is_known_by_its_line(name: str) -> None:
+    noise = b"node1:1:1 [0] NCCL INFO Launch mode Parallel\n"
+    found = known_trainer(noise * 100 + LINES[name].encode() + b"\n")
+    assert found is not None
+    assert found.name == name
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_starter_reads_the_line(name: str) -> None:
+    starter = next(each.starter for each in TRAINERS if each.name == name)
+    if "record" in starter:
+        line = OTHER_LINES.get(name, LINES[name])
+        found = compiled(starter["record"]).search(line.encode())
+        assert found is not None
+        if "step" not in starter:
+            assert found["step"] is not None
+            assert re.search(rf"\b{found['step'].decode()}\b", line)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_starter_is_not_refused(tmp_path: Path, name: str) -> None:
+    starter = next(each.starter for each in TRAINERS if each.name == name)
+    if not starter or starter.keys() & {"step", "steps_in"}:
+        return
+    line = OTHER_LINES.get(name, LINES[name])
+    reason = refusal(tmp_path, line, dict(starter), "f-m-bf16-b8-s128-1n2g")
+    assert reason is None
+
+
+def refusal(tmp_path: Path, line: str, declared: dict[str, object], of: str) -> str | None:
+    """Give what a record is refused for, of those that take a number for something else."""
+    covers = declared.pop("covers", None)
+    log_format = custom_format("mine", **declared)  # type: ignore[arg-type]
+    run = make.measured(
+        tmp_path,
+        f"{line}\n",
+        replace(log_format, covers=Covers(covers)) if covers else log_format,
+        of=Case.from_id(of),
+        window=Window(warmup_steps=0, measured_steps=2),
+    )
+    reason = run.reason or ""
+    return reason if reason.startswith("the record takes for ") else None
+
+
+SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "more", "said"),
+    [
+        (
+            "torchtitan",
+            r"step: +(?P<step>\d+) .* tps: (?P<tokens_per_second>[\d,]+) ",
+            {},
+            "a log of torchtitan); take the group tokens_per_second with 'rate_scope: device'",
+        ),
+        (
+            "torchtitan",
+            r"step: +(?P<step>\d+) .* tps: (?P<tokens_per_second>[\d,]+) ",
+            {"rate_scope": "device"},
+            None,
+        ),
+        (
+            "torchtitan",
+            r"step: +(?P<step>\d+) .* tps: (?P<samples_per_second>[\d,]+) ",
+            {"rate_scope": "device"},
+            "tokens per second",
+        ),
+        (
+            "Megatron-LM",
+            r"iteration +(?P<step>\d+)/.*elapsed time per iteration \(ms\): (?P<milliseconds>\S+)",
+            {},
+            None,
+        ),
+        (
+            "NeMo AutoModel",
+            r"step (?P<step>\d+) .* tps (?P<samples_per_second>[\d.]+)\(",
+            {},
+            "tokens per second of all devices",
+        ),
+        (
+            "NeMo AutoModel",
+            r"step (?P<step>\d+) .* tps .*\((?P<tokens_per_second>[\d.]+)/gpu",
+            {"rate_scope": "device"},
+            None,
+        ),
+        (
+            "DeepSpeed",
+            r"global_step=(?P<step>\d+), .* CurrSamplesPerSec=(?P<samples_per_second>[\d.]+)",
+            {},
+            "of the last step alone",
+        ),
+        (
+            "DeepSpeed",
+            r"global_step=(?P<step>\d+), RunningAvgSamplesPerSec=(?P<samples_per_second>[\d.]+)",
+            {},
+            "a mean since the start",
+        ),
+        (
+            "timm",
+            r"Train: \d+ \[ +(?P<step>\d+)/.*\((?P<seconds>[\d.]+)s, +[\d.]+/s\)",
+            {},
+            "a mean since the epoch's start",
+        ),
+        (
+            "torchvision's references (MetricLogger)",
+            r"\[ +(?P<step>\d+)/\d+\] .* time: (?P<seconds>[\d.]+)",
+            {},
+            "a mean of the last 20 steps",
+        ),
+        (
+            "torchvision's references (MetricLogger)",
+            r"\[ +(?P<step>\d+)/\d+\] .* img/s: (?P<samples_per_second>[\d.]+)",
+            {"rate_scope": "rank"},
+            "without the wait for data",
+        ),
+        (
+            "MaxText",
+            r"step: (?P<step>\d+), .*Tokens/s/device: (?P<tokens_per_second>[\d.]+)",
+            {"rate_scope": "rank"},
+            None,  # each rank has one device
+        ),
+        (
+            "MaxText",
+            r"step: (?P<step>\d+), .*Tokens/s/device: (?P<tokens_per_second>[\d.]+)",
+            {},
+            "of one device",
+        ),
+        (
+            "modded-nanogpt",
+            r"step:(?P<step>\d+)/.*train_time:(?P<milliseconds>[\d.]+)ms",
+            {},
+            "the time since the start, in milliseconds",
+        ),
+        (
+            "litgpt",
+            r"step (?P<step>\d+) \|.*iter time: (?P<milliseconds>[\d.]+) ms",
+            {},
+            "the time of a micro-batch, not of a step",
+        ),
+        (
+            "PaddleNLP or PaddleFormers",
+            r"global_step: (?P<step>\d+), interval_runtime: (?P<seconds>[\d.]+)",
+            {},
+            "the time of all steps since the last line",
+        ),
+        (
+            "PaddleNLP BERT",
+            r"step: (?P<step>\d+), .*speed: (?P<steps_per_second>[\d.]+)",
+            {},
+            "steps per second times the number of nodes",
+        ),
+        (
+            "insightface with MXNet (Speedometer)",
+            r"Batch \[\d+-(?P<step>\d+)\]\tSpeed: (?P<samples_per_second>[\d.]+)",
+            {},
+            "samples per second of one node",
+        ),
+        (
+            "partial_fc with MXNet",
+            r"Iter:(?P<step>\d+) Rank:(?P<steps_per_second>[\d.]+) it/sec",
+            {},
+            "samples per second of one rank",
+        ),
+        (
+            "TensorFlow 2 with Keras's TimeHistory",
+            r"TimeHistory: (?P<seconds>[\d.]+) seconds, .* and (?P<step>\d+)",
+            {},
+            "the time of all steps between the two that it names",
+        ),
+        (
+            "HugeCTR",
+            r"Iter: (?P<step>\d+) Time\(500 iters\): (?P<seconds>[\d.]+)s",
+            {},
+            "the time of all iterations since the last line",
+        ),
+        (
+            "GluonNLP BERT with MXNet",
+            r"\[step (?P<step>\d+)\]\t.* time=(?P<seconds>[\d.]+),",
+            {},
+            "the time of all steps since the last line",
+        ),
+    ],
+)
+def test_a_number_that_is_none_of_a_step_is_refused(
+    tmp_path: Path, name: str, record: str, more: dict[str, str], said: str | None
+) -> None:
+    reason = refusal(tmp_path, LINES[name], {"record": record, **more}, SEVERAL)
+    if said is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert said in reason
+        assert f"a log of {name}" in reason
+        assert reason.endswith("(line 1)")
+
+
+def test_a_speed_of_a_part_is_one_of_all_where_there_is_one_part(tmp_path: Path) -> None:
+    """One device, or one node, has no other."""
+    record = r"step: +(?P<step>\d+) .* tps: (?P<tokens_per_second>[\d,]+) "
+    assert refusal(tmp_path, LINES["torchtitan"], {"record": record}, ALONE) is None
+    record = r"step: (?P<step>\d+), .*speed: (?P<steps_per_second>[\d.]+)"
+    assert refusal(tmp_path, LINES["PaddleNLP BERT"], {"record": record}, ALONE) is None
+    record = r"Batch \[\d+-(?P<step>\d+)\]\tSpeed: (?P<samples_per_second>[\d.]+)"
+    line = LINES["insightface with MXNet (Speedometer)"]
+    assert refusal(tmp_path, line, {"record": record}, "f-m-fp32-b8-1n8g") is None
+
+
+def test_the_time_of_a_micro_batch_is_that_of_a_step_of_one(tmp_path: Path) -> None:
+    record = r"step (?P<step>\d+) \|.*iter time: (?P<milliseconds>[\d.]+) ms"
+    line = LINES["litgpt"].replace("iter 72 step 18", "iter 18 step 18")
+    assert refusal(tmp_path, line, {"record": record}, ALONE) is None
+
+
+def test_a_bar_of_progress_tells_no_speed_and_no_name(tmp_path: Path) -> None:
+    line = "Epoch 0: :   3%|▎| 90/3015 [1:42:42<55:37:46,  1.46it/s, v_num=0]"
+    record = r" (?P<step>\d+)/\d+ \[.*, +(?P<steps_per_second>[\d.]+)it/s"
+    reason = refusal(tmp_path, line, {"record": record}, ALONE)
+    assert reason is not None
+    assert "a moving mean of a progress bar" in reason
+    # Many a trainer shows one while it loads its data.
+    assert known_trainer(line.encode()) is None
+
+
+def test_colours_hide_nothing(tmp_path: Path) -> None:
+    line = LINES["torchtitan"].replace("tps:", "\x1b[34mtps:").replace("step:", "\x1b[31mstep:")
+    record = r"step: +(?P<step>\d+) .* tps: (?P<tokens_per_second>[\d,]+) "
+    reason = refusal(tmp_path, line, {"record": record}, SEVERAL)
+    assert reason is not None
+    assert "of one device" in reason
+
+
+def test_the_names_and_starters_of_the_catalogue() -> None:
+    names = [trainer.name for trainer in TRAINERS]
+    assert len(set(names)) == len(names)
+    for trainer in TRAINERS:
+        assert (
+            trainer.format
+            or trainer.starter
+            or trainer.advice
+            or "dllogger" in trainer.name
+            or (trainer.name == "PaddleClas")
+        )
+        assert all(literal.strip() for literal in trainer.literals)
