@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from trainers import TinySystem, accept, shorter_training
+from trainers import LAST_RANK, SYSTEM, TinySystem, accept, shorter_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clusters.slurm import Allocation, Slurm
     from suites import Suite
 
+NOTHING = "nothing was printed on node 0"
 RECORDED = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
 
 
@@ -54,6 +55,28 @@ def test_real_training_on_several_nodes_is_judged(suite: Suite, slurm: Slurm) ->
     assert [node["host"] for node in record["nodes"]] == slurm.names[:2]
     assert [node["address"] for node in record["nodes"]] == slurm.addresses[:2]
     assert slurm.processes() == []
+
+
+@pytest.mark.usefixtures("allocation")
+def test_a_run_of_which_the_last_rank_alone_prints_is_judged(suite: Suite) -> None:
+    """It would go on for minutes, and its first node says nothing."""
+    tiny = TinySystem(suite, log=LAST_RANK)
+    tiny.behave("0.01 last-rank-prints stay")
+    accept(suite, {"2n1g": 1131}, system=SYSTEM, variant="fp32-b4", unit="samples/s")
+
+    result, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
+        "--dlperf-run-dir", suite.path / "night", cluster="local",
+    )  # fmt: skip
+
+    assert result.ret == 0
+    [case] = results["cases"]
+    assert case["metrics"]["throughput"]["verdict"] == "pass"
+    [run] = case["runs"]
+    # slurmstepd may have written into the log of node 0 that the step was cancelled.
+    assert (run["status"], run["reason"] or NOTHING) == ("ok", NOTHING)
+    assert run["log"].endswith("/2n1g/mlp_b4_fp32_1/node1.log")
+    assert len({line.split()[3] for line in tiny.hosts()}) == 2
 
 
 @pytest.mark.usefixtures("allocation")

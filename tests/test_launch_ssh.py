@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sessions import in_background
-from trainers import SYSTEM, TinySystem, accept
+from trainers import LAST_RANK, SYSTEM, TinySystem, accept
 
 if TYPE_CHECKING:
     from clusters.ssh import SshHosts
@@ -45,6 +45,27 @@ def test_real_training_on_several_hosts_is_judged(suite: Suite, over_ssh: SshHos
     assert "rank=0 " in log.read_text(encoding="utf-8")
     assert "rank=1 " in node.read_text(encoding="utf-8")
     assert over_ssh.processes() == []
+
+
+@pytest.mark.usefixtures("over_ssh")
+def test_a_run_of_which_the_last_rank_alone_prints_is_judged(suite: Suite) -> None:
+    """It would go on for minutes, and its first node says nothing."""
+    tiny = TinySystem(suite, log=LAST_RANK)
+    tiny.behave("0.01 last-rank-prints stay")
+    accept(suite, {"2n1g": 1131}, system=SYSTEM, variant="fp32-b4", unit="samples/s")
+
+    result, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
+        "--dlperf-run-dir", suite.path / "night", cluster="local",
+    )  # fmt: skip
+
+    assert result.ret == 0
+    [case] = results["cases"]
+    assert case["metrics"]["throughput"]["verdict"] == "pass"
+    [run] = case["runs"]
+    assert (run["status"], run["reason"]) == ("ok", "nothing was printed on node 0")
+    assert run["log"].endswith("/2n1g/mlp_b4_fp32_1/node1.log")
+    assert len({line.split()[3] for line in tiny.hosts()}) == 2
 
 
 def test_auto_is_one_worker_per_host_and_each_case_is_launched_once(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from clusters.requirements import command
-from trainers import CASES, SYSTEM, TinySystem
+from trainers import CASES, LAST_RANK, SYSTEM, TinySystem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from suites import Suite
 
@@ -88,6 +89,49 @@ def test_a_run_is_ended_as_soon_as_its_window_is_there(suite: Suite) -> None:
     [run] = results["cases"][0]["runs"]
     assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "pass"
+
+
+def test_a_run_goes_by_the_log_of_the_node_that_prints(suite: Suite) -> None:
+    """It is shown, ended as soon as it can be, and named by that log."""
+    tiny = TinySystem(suite, log=LAST_RANK)
+    tiny.behave("0.01 last-rank-prints step-by-step-0.2 stay")
+    runs = suite.path / "night"
+
+    written = on_a_terminal(
+        suite, *TWO_NODES, "--dlperf-create-baselines", "--dlperf-run-dir", str(runs),
+        "--dlperf-json", "results.json",
+    )  # fmt: skip
+
+    assert re.search(r"run 1 of 1, step [3-9] of 10, [\d.]+ samples/s, \d+ s left\x1b", written)
+    assert "1 passed" in written
+    [case] = json.loads((suite.path / "results.json").read_text(encoding="utf-8"))["cases"]
+    assert case["metrics"]["throughput"]["median"] == pytest.approx(800 * 2**0.5, rel=1e-4)
+    [run] = case["runs"]
+    assert (run["status"], run["reason"]) == ("ok", "nothing was printed on node 0")
+    assert Path(run["log"]) == runs / SYSTEM / "2n1g" / "mlp_b4_fp32_1" / "node1.log"
+
+
+@pytest.mark.parametrize(
+    ("log", "limit", "told"),
+    [
+        (LAST_RANK, "step_limit_s: 1", "no new step for 1 s; last steps: node 1: 5"),
+        (
+            LAST_RANK.replace("node: last, ", ""),
+            "first_step_limit_s: 1.5",
+            "not every rank has shown .*; last steps: node 1: 5; .*node1.* write 'node: last'",
+        ),
+    ],
+    ids=["that", "another"],
+)
+def test_a_run_hangs_by_the_log_of_the_node_that_prints(
+    suite: Suite, log: str, limit: str, told: str
+) -> None:
+    tiny = TinySystem(suite, log=log, launch=[limit])
+    tiny.behave("0.01 last-rank-prints hang-at-6")
+    _, results = suite.judge(*TWO_NODES, cluster="local")
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "hung"
+    assert re.match(told, run["reason"])
 
 
 def test_a_system_may_let_its_runs_come_to_their_own_end(suite: Suite) -> None:

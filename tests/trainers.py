@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Repeats
 
 SYSTEM = "tiny-mlp"
+LAST_RANK = (
+    "{name: mlp, node: last, format: {record: "
+    "'dlperf step rank=[0-9]+ step=(?P<step>[0-9]+) time=(?P<timestamp>[0-9.]+) '}}"
+)
+"""The log of a system of which one process prints, the last, as with ``last-rank-prints``."""
 CASES = ("tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g", "tiny-mlp-fp32-b4-2n1g")
 
 # Prints the records of a training in which each step takes as long as a file says. Each start
@@ -69,7 +74,8 @@ for word in behaviour:
         time.sleep(float(word[5:]))
 while "wait" in behaviour and not (here / "go").exists():
     time.sleep(0.02)
-for local_rank in range(devices):
+is_quiet = "last-rank-prints" in behaviour and node_rank < nodes - 1
+for local_rank in range(devices) if not is_quiet else ():
     rank = node_rank * devices + local_rank
     print(f"dlperf run rank={rank} world_size={world_size} nodes={nodes} "
           f"devices_per_node={devices} batch_per_device=4 precision=fp32", flush=True)
@@ -102,7 +108,7 @@ for step in range(1, steps + 1):
             time.sleep(float(word[13:]))
     if f"hang-at-{step}" in behaviour:
         time.sleep(600)
-    for local_rank in range(devices):
+    for local_rank in range(devices) if not is_quiet else ():
         rank = node_rank * devices + local_rank
         print(f"dlperf step rank={rank} step={step} time={step * step_s:.6f} loss=1.0", flush=True)
 for word in behaviour:
@@ -121,7 +127,7 @@ DECLARATION = """\
 framework: tiny
 model: mlp
 unit: samples/s
-log: {{name: mlp, format: dlperf}}
+log: {log}
 window: {{warmup_steps: 2, measured_steps: 8}}
 repeats: 3
 launch:
@@ -223,6 +229,7 @@ class TinySystem:
         topologies: Sequence[str] = ("1n1g", "1n2g", "2n1g"),
         launch: Sequence[str] = (),
         keys: Sequence[str] = (),
+        log: str = "{name: mlp, format: dlperf}",
     ) -> None:
         """Write system and trainer; ``launch`` and ``keys`` have further lines of its file."""
         self.folder = suite.path / "trainer"
@@ -234,6 +241,7 @@ class TinySystem:
                 trainer=trainer,
                 time_limit_s=time_limit_s,
                 devices=devices,
+                log=log,
                 topologies=", ".join(topologies),
                 more="\n".join([*(f"  {line}" for line in launch), *keys]),
             )
