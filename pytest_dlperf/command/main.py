@@ -25,6 +25,7 @@ MISUSE: Final = 2
 """The command could not do what was asked for."""
 
 COMMANDS: Final[Mapping[str, str]] = {
+    "read": "say what a log is, what it holds, and what to do with it",
     "check": "find mistakes in system files, cluster.yaml and baselines",
     "baselines": "delete accepted numbers",
     "qualify": "show which losses the gate sees, and how often it is wrong",

@@ -140,6 +140,16 @@ def read_systems(
     return systems, problems
 
 
+def system_of_text(text: str, file: Path, formats: Mapping[str, LogFormat]) -> System:
+    """Read what a system file would say, wherever its text comes from.
+
+    Raises:
+        YamlError: With its mistakes.
+    """
+    shape = system_shape(formats, _Kept())
+    return load(file, partial(_read_system, shape=shape, lazily=True), text=text)
+
+
 class _Kept(Shape[YamlValue]):
     """Whatever stands there: the place itself, to be read later."""
 

@@ -1,0 +1,451 @@
+"""Find out what a log is: by systems of the project, formats, known trainers, or a guess."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.config.starter import Starter
+from pytest_dlperf.config.systems import system_of_text
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.logs.facts import CASE_FACTS
+from pytest_dlperf.logs.formats import Ranks
+from pytest_dlperf.logs.found_expressions import metric_records
+from pytest_dlperf.logs.guessing import guess
+from pytest_dlperf.logs.survey import said_facts
+from pytest_dlperf.logs.timing import Covers, Kind, RateScope, Timing
+from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.work import Layout, Work, counts_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_dlperf.config.systems import System
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.guessing import Guess
+    from pytest_dlperf.logs.survey import FoundFact, HeadOfLog, StepsOfLog
+    from pytest_dlperf.logs.trainer_log import Trainer
+
+_USUAL_WARMUP: Final = 20
+_USUAL_STEPS: Final = 100
+_FEW: Final = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identified:
+    """What a log is, and as what it is read."""
+
+    kind: str
+    """What it is called: a log of …"""
+    system: System
+    """One of the project's, or one made for this log."""
+    case: Case
+    """The run that it is taken for."""
+    batch_source: str
+    """Where the batch of the case comes from; empty where nobody knows it."""
+    steps: StepsOfLog
+    facts: Sequence[FoundFact] = ()
+    cases: Sequence[Case] = ()
+    """The cases of the project that the log does not contradict."""
+    starter: Starter | None = None
+    """What a system file of it begins with, where the project has none."""
+    guess: Guess | None = None
+    trainer: Trainer | None = None
+    unsure: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user says of a log."""
+
+    case: Case | None = None
+    global_batch: int | None = None
+
+
+def identify(
+    head: HeadOfLog,
+    systems: Mapping[str, System],
+    formats: Mapping[str, LogFormat],
+    wanted: Wanted,
+) -> Identified | None:
+    """Find out what a log is; ``None`` where nothing fits and nothing can be guessed."""
+    found = _of_project(head, systems, wanted)
+    if found is not None:
+        return found
+    mine = {system.log_format.name for system in systems.values()}
+    make = partial(_made, head, wanted=wanted, systems=systems, formats=formats)
+    others = [each for name, each in formats.items() if name not in mine]
+    trainer = head.trainer()
+    for log_format in head.formats_of(others):
+        kind = f"a log of format {log_format.name}"
+        made = make(kind, log_format.name)
+        if made is not None:
+            return made
+    if trainer is not None and trainer.starter:
+        kind = f"a log of {trainer.name}"
+        made = make(kind, trainer.starter, trainer=trainer)
+        if made is not None:
+            return made
+    guessed = guess(head.looks.repeated)
+    if guessed is None:
+        return None
+    kind = f"a log of {trainer.name}" if trainer else "a log of an unknown trainer"
+    kind += "; how it shows a step is a guess"
+    return make(kind, format_of_guess(guessed), trainer=trainer, guessed=guessed)
+
+
+def format_of_guess(guessed: Guess) -> dict[str, Any]:
+    """Return what ``log.format`` of a system says to read a log as it was guessed."""
+    found: dict[str, Any] = {"record": guessed.record}
+    if guessed.counts:
+        found["step"] = "count"
+    if guessed.all_ranks:
+        found["ranks"] = "local"
+    if guessed.scope is not RateScope.GLOBAL:
+        found["rate_scope"] = guessed.scope.value
+    if guessed.covers is not None:
+        found["covers"] = guessed.covers.value
+    return found
+
+
+# --------------------------------------------------------------------- the project's systems
+
+
+def _of_project(
+    head: HeadOfLog, systems: Mapping[str, System], wanted: Wanted
+) -> Identified | None:
+    named = systems.get(wanted.case.system) if wanted.case is not None else None
+    tried = [named] if named is not None else list(systems.values())
+    by_format = {_key(system): system.log_format for system in tried}
+    for log_format in head.formats_of(by_format.values()):
+        mine = [system for system in tried if by_format[_key(system)] is log_format]
+        steps = head.steps(log_format)
+        if steps is None or not mine:
+            continue
+        facts = head.facts(log_format)
+        fitting = [
+            (system, case)
+            for system in mine
+            for case in system.cases
+            if _agrees(case, log_format, facts, steps)
+        ]
+        unsure: list[str] = []
+        case, source = wanted.case, "as --case says"
+        if case is None:
+            alike = {(each.work, each.topology, each.system) for _, each in fitting}
+            case = fitting[0][1] if len(alike) == 1 else None
+            source = "as the only cases have it that fit"
+            if case is not None and not facts:
+                unsure.append("global_batch: the log does not say it")
+        owner = next((s for s in mine if case is not None and s.id == case.system), None)
+        owner = owner or (fitting[0][0] if fitting else mine[0])
+        if case is None or wanted.global_batch is not None:
+            known = _known(log_format, facts)
+            case, source, doubts = _case(owner, known, log_format, steps, wanted, facts)
+            unsure = [f"{key}: {doubt}" for key, doubt in doubts.items()]
+        kind = f"a log of format {log_format.name}"
+        if log_format.name == owner.file.stem:
+            kind = f"a log as {owner.file} declares it"
+        return Identified(
+            kind=kind,
+            system=owner,
+            case=case,
+            batch_source=source,
+            steps=steps,
+            facts=facts,
+            cases=[case for _, case in fitting],
+            unsure=unsure,
+        )
+    return None
+
+
+def _key(system: System) -> tuple[str, str | bytes]:
+    """Tell formats apart: systems may share one, and have other facts to compare."""
+    return system.log_format.name, system.log_format.record.pattern
+
+
+def _agrees(
+    case: Case, log_format: LogFormat, facts: Iterable[FoundFact], steps: StepsOfLog
+) -> bool:
+    by_name = {fact.name: fact for fact in log_format.facts}
+    for found in facts:
+        fact = by_name[found.name]
+        # What stands there twice is replaced by another fact, or is of another program.
+        if fact.declared(case) is not None and not any(
+            fact.agrees(value, case) for value in found.values
+        ):
+            return False
+    all_print = log_format.ranks is Ranks.LOCAL
+    return not all_print or steps.printers in (
+        case.topology.devices_per_node,
+        case.topology.world_size,
+    )
+
+
+# ------------------------------------------------------------------------- systems made up
+
+
+def _made(  # noqa: PLR0913 - all that is known by then
+    head: HeadOfLog,
+    kind: str,
+    log_format: str | Mapping[str, Any],
+    *,
+    wanted: Wanted,
+    systems: Mapping[str, System],
+    formats: Mapping[str, LogFormat],
+    trainer: Trainer | None = None,
+    guessed: Guess | None = None,
+) -> Identified | None:
+    """Make a system of a format, and a case of what the log says."""
+    draft = _starter(head, log_format, trainer, systems)
+    system = _system(draft, formats)
+    steps = None if system is None else head.steps(system.log_format)
+    if system is None or steps is None:
+        return None
+    facts = head.facts(system.log_format)
+    known = _known(system.log_format, facts)
+    said = {} if isinstance(log_format, str) else {one.name: one for one in said_facts(head.text)}
+    # What is called a batch may be that of a micro step, of a device, or of all.
+    known |= {name: one.value for name, one in said.items() if name != "batch_per_replica"}
+    case, source, doubts = _case(system, known, system.log_format, steps, wanted, facts)
+    if "batch_per_replica" in said and not source:
+        doubts["global_batch"] += f", only {said['batch_per_replica'].text!r}"
+    declared: str | Mapping[str, Any] = log_format
+    if isinstance(log_format, dict):
+        confirmed = {
+            name: one.record
+            for name, one in said.items()
+            if name not in ("batch_per_replica", "precision")
+            and str(CASE_FACTS[name](case)) == one.value
+        }
+        declared = {**log_format, **({"facts": confirmed} if confirmed else {})}
+        if guessed is not None and guessed.all_ranks is False and steps.printers > 1:
+            declared |= {"ranks": "local"}
+    per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
+    unit = "tokens/s" if case.sequence_length is not None or per_token else "samples/s"
+    starter = replace(
+        draft,
+        framework=case.framework,
+        model=case.model,
+        unit=unit,
+        format=declared,
+        window=window_of(steps, system.log_format.settling_steps),
+        precision=case.precision,
+        work=case.work,
+        topology=case.topology,
+        options=case.options,
+        metrics=metric_records(head.looks.repeated, system.log_format),
+        unsure=doubts,
+    )
+    final = _system(starter, formats)
+    if final is None:
+        starter = replace(starter, format=log_format, metrics={})
+        final = _system(starter, formats)
+    if final is None:
+        return None
+    return Identified(
+        kind=kind,
+        system=final,
+        case=final.cases[0],
+        batch_source=source,
+        steps=head.steps(final.log_format) or steps,
+        facts=head.facts(final.log_format) or facts,
+        starter=starter,
+        guess=guessed,
+        trainer=trainer,
+        unsure=[f"{key}: {doubt}" for key, doubt in doubts.items()],
+    )
+
+
+def _starter(
+    head: HeadOfLog,
+    log_format: str | Mapping[str, Any],
+    trainer: Trainer | None,
+    systems: Mapping[str, System],
+) -> Starter:
+    name = trainer.name if trainer is not None else ""
+    words = re.findall("[a-z][a-z0-9]*", name.lower().replace("nvidia's", "").replace("-lm", ""))
+    framework = words[0] if words else "own"
+    model = next(
+        each
+        for each in ("model", *(f"model{number}" for number in range(2, 1000)))
+        if f"{framework}-{each}" not in systems
+    )
+    log_name = re.sub(r"[^A-Za-z0-9]+", "_", head.path.stem).strip("_") or "train"
+    timing = dict(log_format) if isinstance(log_format, dict) else {}
+    per_token = "tokens_per_second" in str(timing)
+    return Starter(
+        source=head.path.name if head.path.name.isprintable() else "a log",
+        framework=framework,
+        model=model,
+        unit="tokens/s" if per_token else "samples/s",
+        log_name=log_name,
+        format=log_format,
+        window=Window(warmup_steps=1, measured_steps=1),
+        precision="fp32",
+        work=Work(batch=1, is_global=True, sequence_length=1 if per_token else None),
+        topology=Topology(1, 1),
+    )
+
+
+def _system(starter: Starter, formats: Mapping[str, LogFormat]) -> System | None:
+    try:
+        return system_of_text(starter.text(), Path(f"{starter.framework}.yaml"), formats)
+    except YamlError:
+        return None
+
+
+def window_of(steps: StepsOfLog, settling: int) -> Window:
+    """Choose which steps to measure of those that a log shows."""
+    interval = steps.interval
+    usable = steps.total - settling
+    warmup = _USUAL_WARMUP if usable >= _FEW else max(usable // 5, 1)
+    warmup = math.ceil(warmup / interval) * interval
+    measured = min(usable - warmup, max(_USUAL_STEPS, 10 * interval))
+    return Window(warmup_steps=warmup, measured_steps=max(measured // interval * interval, 1))
+
+
+# ---------------------------------------------------------------------------------- cases
+
+
+def _known(log_format: LogFormat, facts: Iterable[FoundFact]) -> dict[str, str]:
+    """Say by the names of a case what a log says once."""
+    names = {getter: name for name, getter in CASE_FACTS.items()}
+    by_name = {fact.name: fact for fact in log_format.facts}
+    found = {}
+    for fact in facts:
+        name = names.get(by_name[fact.name].declared)
+        if name is not None and len(fact.values) == 1:
+            found[name] = fact.values[0]
+    return found
+
+
+def _case(  # noqa: PLR0913, PLR0917 - all that says something of it
+    system: System,
+    known: Mapping[str, str],
+    log_format: LogFormat,
+    steps: StepsOfLog,
+    wanted: Wanted,
+    facts: Sequence[FoundFact],
+) -> tuple[Case, str, dict[str, str]]:
+    """Make the case that a log says it is of; where its batch comes from; and what is not sure."""
+    if wanted.case is not None and wanted.global_batch is None:
+        return wanted.case, "as --case says", {}
+    doubts: dict[str, str] = {}
+    numbers = {
+        name: int(value) for name, value in known.items() if value.isdigit() and int(value) > 0
+    }
+    topology = _topology(numbers, log_format, steps, doubts)
+    layout = Layout(**{way: numbers.get(way, 1) for way in ("tp", "pp", "cp")})
+    if topology.world_size % layout.devices:
+        layout = Layout()
+    replicas = topology.world_size // layout.devices
+    batch, source = _batch(numbers, replicas, wanted)
+    if batch is None or batch % replicas:
+        source = ""
+        batch = replicas
+        doubts["global_batch"] = "the samples of a step of the whole run stand nowhere"
+    precision = known.get("precision", "")
+    if not re.fullmatch("[a-z][a-z0-9]*", precision):
+        precision = "fp32"
+        doubts["precision"] = "the log does not say it"
+    length = numbers.get("sequence_length")
+    if length is None and counts_tokens(system.unit):
+        length = 1
+        doubts["sequence_length"] = "the tokens of a sample stand nowhere"
+        source = ""
+    case = Case(
+        framework=system.framework,
+        model=system.model,
+        precision=precision,
+        work=Work(batch=batch, is_global=True, sequence_length=length, layout=layout),
+        topology=topology,
+        reference_topology=None,
+    )
+    if not source:
+        case, source = _fitting(case, log_format, facts)
+        if source:
+            doubts.pop("global_batch", None)
+    return case, source, doubts
+
+
+def _fitting(case: Case, log_format: LogFormat, facts: Iterable[FoundFact]) -> tuple[Case, str]:
+    """Find the batch with which the case agrees with a fact of another kind, as of a node's."""
+    by_name = {fact.name: fact for fact in log_format.facts}
+    for found in facts:
+        fact = by_name[found.name]
+        if fact.declared in CASE_FACTS.values() or fact.option is not None:
+            continue
+        for value in filter(str.isdigit, found.values):
+            for times in (1, case.topology.nodes, case.replicas):
+                batch = int(value[:9]) * times
+                if not batch or batch % case.replicas:
+                    continue
+                tried = replace(case, work=replace(case.work, batch=batch))
+                if fact.declared(tried) is not None and fact.agrees(value, tried):
+                    return tried, f"from {found.name} {value}, as the log says"
+    return case, ""
+
+
+def _topology(
+    numbers: Mapping[str, int], log_format: LogFormat, steps: StepsOfLog, doubts: dict[str, str]
+) -> Topology:
+    world = numbers.get("world_size")
+    nodes, per_node = numbers.get("nodes"), numbers.get("devices_per_node")
+    if nodes is not None and per_node is not None:
+        return Topology(nodes, per_node)
+    printers = steps.printers if log_format.ranks is Ranks.LOCAL or steps.printers > 1 else None
+    if world is None:
+        doubts["topologies"] = "how many nodes and devices there were stands nowhere"
+        layout = math.prod(numbers.get(way, 1) for way in ("tp", "pp", "cp"))
+        return Topology(1, max(printers or 1, layout))
+    if printers is not None and world % printers == 0:
+        return Topology(world // printers, printers)
+    return Topology(1, world)
+
+
+def _batch(numbers: Mapping[str, int], replicas: int, wanted: Wanted) -> tuple[int | None, str]:
+    if wanted.global_batch is not None:
+        return wanted.global_batch, "as --batch says"
+    if "global_batch" in numbers:
+        return numbers["global_batch"], "as the log says"
+    if "batch_per_replica" in numbers:
+        each = numbers["batch_per_replica"]
+        return each * replicas, f"from {each} of each replica, as the log says"
+    return None, ""
+
+
+def is_rate_of_samples(log_format: LogFormat) -> bool:
+    """Say whether the log's speed needs no batch: it is one of samples, of all devices."""
+    return (
+        log_format.timing is Timing.SAMPLES_PER_SECOND and log_format.rate_scope is RateScope.GLOBAL
+    )
+
+
+def meaning(log_format: LogFormat) -> str:
+    """Say what the time on a record is taken for."""
+    timing, covers = log_format.timing, log_format.covers
+    if timing is Timing.ARRIVAL:
+        return "nothing on the line: when it came is known of launches only"
+    if timing.kind is Kind.MOMENT:
+        return f"{timing.value}: {timing.kind.value}"
+    of = {
+        Covers.LAST_STEP: "of the last step",
+        Covers.SINCE_LAST: "of the steps since the record before",
+        Covers.SINCE_START: "of all steps since the start",
+        None: "",
+    }[covers]
+    scope = ""
+    if timing.kind is Kind.RATE and timing is not Timing.STEPS_PER_SECOND:
+        scope = {
+            RateScope.GLOBAL: ", of all devices",
+            RateScope.NODE: ", of a node",
+            RateScope.RANK: ", of a rank",
+            RateScope.DEVICE: ", of a device",
+        }[log_format.rate_scope]
+    return f"{timing.value}: {timing.kind.value}, {of}{scope}"

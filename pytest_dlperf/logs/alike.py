@@ -1,0 +1,228 @@
+"""Sort the lines of a log by what they look like: the same text around other numbers.
+
+Lines that repeat, with a number that rises, are a trainer's; this is how they are found in a log
+that nobody has described.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+SAMPLES: Final = 400
+"""Lines that are kept of those that look alike."""
+LONGEST: Final = 2000
+"""Bytes of a line that are looked at."""
+
+_SEQUENCE: Final = re.compile(rb"\x1b\[[0-9;:?]{0,40}[A-Za-z]")
+_CLOCK: Final = rb"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?![0-9:])"
+_STAMP: Final = (
+    rb"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}[ T]+|(?<=[IWEF])[0-9]{4} +)%b"
+    rb"(?:Z|[-+][0-9]{2}:?[0-9]{2})?" % _CLOCK
+)
+_NUMBER: Final = (
+    rb"(?:(?<![0-9A-Za-z)\]])[-+])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
+    rb"(?:\.[0-9]+(?![0-9.]))?(?:[eE][-+]?[0-9]+(?![0-9A-Za-z]))?|(?<![A-Za-z0-9_])(?:nan|inf)\b"
+)
+TOKEN: Final = re.compile(b"%b|%b|%b" % (_STAMP, _CLOCK, _NUMBER), re.IGNORECASE)
+"""What differs between lines that look alike: a stamp, a time of day, or a number."""
+_IS_STAMP: Final = re.compile(_STAMP.replace(rb"(?<=[IWEF])", b""))
+_IS_CLOCK: Final = re.compile(_CLOCK)
+_BLANKS: Final = re.compile(rb"[ \t\x80-\xff]+")
+_HOLE: Final = b"\x01"
+_UNIT: Final = re.compile(
+    r"[ ]?(?P<unit>[KMGTP]?i?B\b|%|ms\b(?:/[a-z]+)?|s(?:ec(?:onds?)?)?\b(?:/[a-z]+)?|/s\b"
+    r"|[KMG]? ?[A-Za-z]+/s(?:ec(?:ond)?)?(?:/[a-zA-Z]+)?|it/s|J\b|W\b)"
+)
+
+
+@dataclass(slots=True)
+class Column:
+    """What stands in one place of lines that look alike."""
+
+    texts: list[bytes]
+    before: str
+    """What stands between it and the number before it, the same in all lines but for blanks."""
+    behind: str
+    """What stands behind it, up to the next number."""
+    is_padded: bool
+    """Whether blanks in front of it fill it up to a width."""
+
+    @property
+    def is_stamp(self) -> bool:
+        """Whether it is a date with a time."""
+        return _IS_STAMP.fullmatch(self.texts[0]) is not None
+
+    @property
+    def is_clock(self) -> bool:
+        """Whether it is a time of day, or hours, minutes and seconds."""
+        return _IS_CLOCK.fullmatch(self.texts[0]) is not None
+
+    @property
+    def integers(self) -> list[int] | None:
+        """Its numbers, if all are whole and none is negative."""
+        if not all(text.isdigit() and len(text) < 16 for text in self.texts):  # noqa: PLR2004 - more is no count
+            return None
+        return list(map(int, self.texts))
+
+    @property
+    def numbers(self) -> list[float] | None:
+        """Its numbers, where it holds nothing else."""
+        if self.is_stamp or self.is_clock:
+            return None
+        return [float(text.replace(b",", b"")) for text in self.texts]
+
+
+@dataclass(slots=True)
+class Alike:
+    """Lines of a log that look alike, in the order in which they stand."""
+
+    lines: list[bytes] = field(default_factory=list)
+    """The first ones and the last, at most ``SAMPLES``, without colours."""
+    count: int = 0
+
+    def columns(self) -> list[Column]:
+        """Return what differs, from left to right; the digits of a word such as ``acc1`` do not."""
+        rows = [list(TOKEN.finditer(line)) for line in self.lines]
+        line = self.lines[0]
+        kept = [at for at in range(len(rows[0])) if not self._is_in_word(rows, at)]
+        first = [rows[0][at] for at in kept]
+        edges = [0, *(match.end() for match in first)]
+        starts = [*(match.start() for match in first), len(line)]
+        between = [
+            line[begin:end].decode(errors="replace")
+            for begin, end in zip(edges, starts, strict=True)
+        ]
+        return [
+            Column(
+                [row[at][0] for row in rows],
+                between[number],
+                between[number + 1],
+                is_padded=len({len(text) for text in self._blanks(rows, at)}) > 1,
+            )
+            for number, at in enumerate(kept)
+        ]
+
+    def _is_in_word(self, rows: list[list[re.Match[bytes]]], at: int) -> bool:
+        start = rows[0][at].start()
+        before = self.lines[0][max(start - 1, 0) : start]
+        is_glued = before.isalpha() or before in (b"@", b"_")
+        return is_glued and all(row[at][0] == rows[0][at][0] for row in rows)
+
+    def _blanks(self, rows: list[list[re.Match[bytes]]], at: int) -> Iterator[bytes]:
+        """Give the blanks in front of a number, line by line."""
+        for line, row in zip(self.lines, rows, strict=True):
+            front = line[: row[at].start()]
+            yield front[len(front.rstrip(b" ")) :]
+
+
+class Looks:
+    """All lines of a piece of a log, by what they look like."""
+
+    def __init__(self) -> None:
+        """Begin without a line."""
+        self._kinds: dict[bytes, Alike] = {}
+
+    def take(self, text: bytes) -> None:
+        """Sort the lines of a text; each ends with a line feed."""
+        lines = plain(text).split(b"\n")
+        holed = _BLANKS.sub(b"", TOKEN.sub(_HOLE, b"\n".join(lines))).split(b"\n")
+        kinds = self._kinds
+        for line, look in zip(lines, holed, strict=True):
+            if _HOLE not in look:
+                continue
+            kind = kinds.get(look)
+            if kind is None:
+                kind = kinds[look] = Alike()
+            kind.count += 1
+            if kind.count <= SAMPLES:
+                kind.lines.append(line)
+            else:
+                kind.lines[-1] = line
+
+    @property
+    def repeated(self) -> list[Alike]:
+        """Those that stand there more than twice, the most frequent first."""
+        found = [kind for kind in self._kinds.values() if kind.count > 2]  # noqa: PLR2004 - more than twice
+        return sorted(found, key=lambda kind: -kind.count)
+
+    @cached_property
+    def examples(self) -> bytes:
+        """The first lines of each look, as a text."""
+        return b"\n".join(line for kind in self._kinds.values() for line in kind.lines[:3]) + b"\n"
+
+
+def plain(text: bytes) -> bytes:
+    """Return a text without colours, in which all lines end with a line feed, and none is long."""
+    text = text.translate(bytes.maketrans(b"\r\0", b"\n\n"))
+    if b"\x1b" in text:
+        text = _SEQUENCE.sub(b"", text)
+    lines: Iterable[bytes] = text.split(b"\n")
+    return b"\n".join([line if len(line) <= LONGEST else line[:LONGEST] for line in lines])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedNumber:
+    """A number that the lines of steps print, as the log calls it."""
+
+    name: str
+    unit: str
+    first: str
+    last: str
+    lowest: float
+    highest: float
+    column: int
+
+
+def name_of(column: Column) -> str:
+    """Return what the log calls a number: the words in front of it."""
+    text = column.before.rstrip(" \t'\"=:([<{")
+    text = re.split(r"[,;|{}\t\n\"'\[\]#>]| {2,}| - |: |= |=", text)[-1]
+    return text.strip(" .-/'\"(")
+
+
+def unit_of(column: Column) -> str:
+    """Return the unit that stands behind a number, or in its name."""
+    found = _UNIT.match(column.behind)
+    if found is not None:
+        return found["unit"].strip()
+    inside = re.search(r"[( ](ms|s|MB|GB|MiB|GiB|%)\)?$|_(ms)$", name_of(column))
+    return (inside[1] or inside[2]) if inside else ""
+
+
+def named_numbers(columns: Sequence[Column]) -> tuple[NamedNumber, ...]:
+    """List the numbers that have a name and are more than counters of the line."""
+    found: dict[str, NamedNumber] = {}
+    for at, column in enumerate(columns):
+        name, values = name_of(column), column.numbers
+        name = name or unit_of(column)
+        if values is None or name in found or not is_name(name) or _is_place(column):
+            continue
+        proper = [value for value in values if value == value] or [0.0]  # noqa: PLR0124 - no NaN
+        found[name] = NamedNumber(
+            name=name,
+            unit=unit_of(column),
+            first=column.texts[0].decode(),
+            last=column.texts[-1].decode(),
+            lowest=min(proper),
+            highest=max(proper),
+            column=at,
+        )
+    return tuple(found.values())
+
+
+def is_name(text: str) -> bool:
+    """Say whether a text can be what a number is called: neither a mere unit nor a file."""
+    return bool(re.search("[A-Za-z]{2}|^/s$", text)) and not re.fullmatch(
+        r"[KMGT]?i?B|ms|sec|.*\.py", text
+    )
+
+
+def _is_place(column: Column) -> bool:
+    """Say whether it is a line of a program, as in ``train.py:17]``."""
+    return column.before.endswith(":") and column.behind.startswith((":", "]"))

@@ -1,0 +1,185 @@
+"""Write the expressions that find numbers of lines that look alike."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.alike import named_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_dlperf.logs.alike import Alike, Column
+    from pytest_dlperf.logs.formats import LogFormat
+
+_META: Final = re.compile(r"([.^$*+?{}\[\]()|\\])")
+_FALLS: Final = 0.98
+"""The part of a loss's median that it falls to by the second half, where it clearly falls."""
+
+
+def record_of(kind: Alike, columns: Sequence[Column], wanted: Mapping[int, str]) -> str | None:
+    """Write the expression that takes some columns of lines as the groups of these names.
+
+    ``None`` where none does so in each line.
+    """
+    for is_exact in (False, True):
+        text = _joined(columns, wanted, is_exact=is_exact)
+        if _takes(text, kind, columns, wanted):
+            return text
+    return None
+
+
+def _joined(columns: Sequence[Column], wanted: Mapping[int, str], *, is_exact: bool) -> str:
+    """Write the expression; all numbers between the wanted ones stand in it if it is exact."""
+    order = sorted(wanted)
+    parts = [_begin(columns, order[0])]
+    for at in range(order[0], order[-1] + 1):
+        column = columns[at]
+        if at in wanted:
+            parts.append(f"(?P<{wanted[at]}>{_class(column, wanted[at])})")
+            follows = at + 1 in wanted or at == order[-1]
+            if at == order[-1]:
+                parts.append(_end(column))
+            elif follows or is_exact:
+                parts.append(_literal(column.behind, columns[at + 1]))
+            else:
+                parts.append(_literal(_first_words(column.behind), None) + ".*")
+        elif at + 1 in wanted:
+            text = column.behind if is_exact else _last_words(column.behind)
+            parts.append((_class(column, "") if is_exact else "") + _literal(text, columns[at + 1]))
+        elif is_exact:
+            parts.append(_class(column, "") + _literal(column.behind, columns[at + 1]))
+    return "".join(parts)
+
+
+def _begin(columns: Sequence[Column], at: int) -> str:
+    column = columns[at]
+    if at == 0:
+        if len(column.before) > 60:  # noqa: PLR2004 - the words next to it do
+            return _literal(_last_words(column.before), column)
+        return "^" + _literal(column.before, column)
+    words = _last_words(column.before)
+    if re.search("[A-Za-z]{2}", words):
+        return _literal(words, column)
+    before = columns[at - 1]
+    return _begin(columns, at - 1) + _class(before, "") + _literal(column.before, column)
+
+
+def _end(column: Column) -> str:
+    behind = column.behind
+    if not behind.strip():
+        return r"\s*$" if behind else "$"
+    found = re.match(r"[ \t]*[^\s\w]{0,3}[ ]?[A-Za-z%/()]*", behind)
+    text = found[0] if found else ""
+    return _literal(text, None) if text.strip() else _literal(behind[:1], None)
+
+
+def _first_words(text: str) -> str:
+    found = re.match(r"[ \t]*[^\s\w]*[ ]?[A-Za-z_]*", text)
+    return found[0].rstrip() if found else ""
+
+
+def _last_words(text: str) -> str:
+    """Cut what stands in front of a number to the words next to it."""
+    name = re.search(r"(?:[\w@./()-]+ ){0,5}[\w@./()-]+[^\w]*$", text)
+    short = name[0] if name else text
+    # From the last separator on, where enough is left.
+    for separator in ("|", ",", ";", "  ", " - ", "]"):
+        head, found, tail = short.rstrip(" ").rpartition(separator)
+        if found and re.search("[A-Za-z]", tail):
+            short = tail + short[len(short.rstrip(" ")) :]
+        del head
+    return short
+
+
+def _literal(text: str, before: Column | None) -> str:
+    """Write a text for an expression; blanks may be any number of blanks."""
+    text = re.sub(r"[^\x20-\x7e\t]+", "\x02", text)
+    padded = before is not None and before.is_padded
+    if padded:
+        text = text.rstrip(" ")
+    written = _META.sub(r"\\\1", text)
+    written = re.sub(r"[ \t]*\x02[ \t\x02]*", ".*", written)
+    written = written.replace("\t", r"\t")
+    written = re.sub(" {2,}", " +", written)
+    return written + (" *" if padded else "")
+
+
+def _class(column: Column, group: str) -> str:
+    if column.is_stamp:
+        return _stamp_class(column)
+    if column.is_clock:
+        return "[0-9:.,]+"
+    if group in ("step", "epoch") or (column.integers is not None and group == ""):
+        return "[0-9]+"
+    texts = b"".join(column.texts)
+    return (
+        "["
+        + ("-+" if b"-" in texts else "")
+        + "0-9."
+        + ("," if b"," in texts or group.endswith("_per_second") else "")
+        + (
+            "eE"
+            if b"e" in texts.lower() and not re.search(b"nan|inf", texts, re.IGNORECASE)
+            else ""
+        )
+        + ("a-zA-Z" if re.search(b"nan|inf", texts, re.IGNORECASE) else "")
+        + "]+"
+    )
+
+
+def _stamp_class(column: Column) -> str:
+    text = column.texts[0].decode()
+    return re.sub(" +", " +", re.sub(r"[0-9]+(?P<part>$)?", "[0-9]+", _META.sub(r"\\\1", text)))
+
+
+def _takes(text: str, kind: Alike, columns: Sequence[Column], wanted: Mapping[int, str]) -> bool:
+    """Say whether the expression finds in each line what it was made for."""
+    try:
+        pattern = re.compile(text.encode())
+    except re.error:
+        return False
+    for row, line in enumerate(kind.lines[:50]):
+        match = pattern.search(line)
+        if match is None:
+            return False
+        if any(match[name] != columns[at].texts[row] for at, name in wanted.items()):
+            return False
+    return True
+
+
+def lines_of(kinds: Iterable[Alike], log_format: LogFormat) -> Alike | None:
+    """Find the lines that a format takes for steps; of several kinds the most frequent."""
+    record = log_format.record
+    fitting = (kind for kind in kinds if record.search(kind.lines[0]) is not None)
+    return max(fitting, key=lambda kind: kind.count, default=None)
+
+
+def metric_records(kinds: Iterable[Alike], log_format: LogFormat) -> dict[str, dict[str, str]]:
+    """Suggest metrics of what the lines of steps print: a loss that falls, and memory."""
+    kind = lines_of(kinds, log_format)
+    found: dict[str, dict[str, str]] = {}
+    columns = [] if kind is None else kind.columns()
+    for number in named_numbers(columns):
+        name = number.name.lower()
+        words = _literal(_last_words(columns[number.column].before), columns[number.column])
+        if not re.search("[A-Za-z]{2}", words):
+            continue
+        if re.search(r"loss$", name) and "scal" not in name and "loss" not in found:
+            record = f"{words}(?P<value>[-+.0-9A-Za-z]+)"
+            values = columns[number.column].numbers or [0.0]
+            half = len(values) // 2
+            falls = half > 1 and median(values[half:]) < _FALLS * median(values[:half])
+            sanity = "falls" if falls else "finite"
+            found["loss"] = {"record": record, "sanity": sanity}
+        elif "mem" in name and number.unit in ("MB", "GB", "MiB", "GiB", "B") and number.lowest > 0:
+            record = f"{words}(?P<value>[0-9.]+) *{number.unit}"
+            found["peak_memory"] = {
+                "record": record,
+                "unit": number.unit,
+                "better": "lower",
+                "statistic": "max",
+            }
+    return found

@@ -1,0 +1,325 @@
+"""Guess how a log shows its steps that no format describes: an expression, and what its time is.
+
+A guess goes by what numbers are called, by their units and by how they change from line to line. It
+is made for people to look at, so it says what it rests on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.alike import name_of, named_numbers, unit_of
+from pytest_dlperf.logs.found_expressions import record_of
+from pytest_dlperf.logs.timing import Covers, RateScope, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_dlperf.logs.alike import Alike, Column, NamedNumber
+
+_STEP_NAMES: Final[Mapping[str, int]] = {
+    "global_step": 10,
+    "step": 9,
+    "iteration": 8,
+    "iter": 7,
+    "batch": 6,
+    "update": 6,
+    "it": 5,
+}
+_NO_STEPS: Final = re.compile(
+    r"sample|token|second|time|eta|lr|loss|rank|port|pid|seed|line|worker|size|progress",
+    re.IGNORECASE,
+)
+_EPOCH_NAMES: Final = ("epoch", "pass")
+_LEAST_RECORDS: Final = 3
+_LEAST_SCORE: Final = 6
+_NOT_TRAINING: Final = re.compile(
+    r"\b(?:test|val|valid|validation|eval|evaluation)\b", re.IGNORECASE
+)
+
+_BAR: Final = re.compile(r"%\|.*\| *[0-9]+/[0-9]+ \[|━")
+"""A progress bar: it is drawn again and again, and its speed is smoothed."""
+
+_PER_S: Final = r" ?(?:/|per|_per_) ?s(?:ec(?:ond)?s?)?\b"
+_SAMPLES: Final = (
+    r"(?:samples?|images?|imgs?|sequences?|seqs?|sentences?|examples?|ex|frames|videos|graphs)"
+)
+_RATES: Final = tuple(
+    (timing, re.compile(pattern, re.IGNORECASE))
+    for timing, pattern in (
+        (Timing.TOKENS_PER_SECOND, r"(?:\btok(?:en)?s?|\btks|tokens?)" + _PER_S),
+        (Timing.TOKENS_PER_SECOND, r"\btps\b|tokens_per_sec|tgs\b"),
+        (Timing.STEPS_PER_SECOND, r"\b(?:it|iters?|steps?|batch(?:es)?)" + _PER_S),
+        (Timing.STEPS_PER_SECOND, r"steps_per_second|batches_per_sec"),
+        (Timing.SAMPLES_PER_SECOND, _SAMPLES + _PER_S),
+        (
+            Timing.SAMPLES_PER_SECOND,
+            r"samples?persec|(?:imgs|samples|images)_per_sec|\bips\b|_ips\b",
+        ),
+        (Timing.SAMPLES_PER_SECOND, r"\bqps\b|throughput\b(?!.*flop)"),
+    )
+)
+_S_PER_STEP: Final = re.compile(
+    r"\bs(?:ec(?:onds?)?)? ?(?:/|per) ?(?:it|iter|step|batch)", re.IGNORECASE
+)
+_DURATION: Final = re.compile(
+    r"time|elapse|took|second|latency|\bdt\b|runtime|batch_cost|step_avg|duration|interval",
+    re.IGNORECASE,
+)
+_OTHER_TIME: Final = re.compile(
+    r"data|load|reader|eta\b|remain|comm|fwd|bwd|forward|backward|optim|allreduce|wall|timeout|"
+    r"compile|per epoch|flops|mfu",
+    re.IGNORECASE,
+)
+_MEAN: Final = re.compile(r"avg|average|mean|running|total_throughput", re.IGNORECASE)
+_PER_DEVICE: Final = re.compile(
+    r"/ ?(?:gpu|device|chip|card)|per[ _](?:gpu|device|chip|card)", re.IGNORECASE
+)
+_MILLI: Final = re.compile(r"\bms\b|_ms\b|\(ms\)|milli|latency\(ms", re.IGNORECASE)
+_EARLIEST: Final = 1e9
+_EARLIEST_MS: Final = 1e12
+_LATEST: Final = 1e11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """How a log seems to show its steps."""
+
+    record: str
+    """The expression."""
+    example: str
+    """A line that it matches."""
+    counts: bool
+    """Whether lines have to be counted, since they print no step."""
+    timing: Timing
+    timing_name: str
+    scope: RateScope
+    covers: Covers | None
+    numbers: tuple[NamedNumber, ...]
+    others: tuple[str, ...] = ()
+    """What else could be the time, as the log calls it."""
+    count: int = 0
+    interval: int = 1
+    all_ranks: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Time:
+    """A column that may be the time of a step, and how likely."""
+
+    column: int
+    timing: Timing
+    score: float
+    covers: Covers | None = None
+    scope: RateScope = RateScope.GLOBAL
+    notes: list[str] = field(default_factory=list)
+
+
+def guess(kinds: Iterable[Alike]) -> Guess | None:
+    """Make the likeliest guess of lines that look alike; ``None`` where none fits."""
+    best: tuple[float, Guess] | None = None
+    for kind in kinds:
+        if kind.count < _LEAST_RECORDS:
+            continue
+        found = _guess_of(kind)
+        if found is not None and (best is None or found[0] > best[0]):
+            best = found
+    return None if best is None or best[0] < _LEAST_SCORE else best[1]
+
+
+def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
+    columns = kind.columns()
+    step = _step_of(columns)
+    times = sorted(_times(columns, step), key=lambda time: -time.score)
+    if step is None and not times:
+        return None
+    time = times[0] if times else _Time(-1, Timing.ARRIVAL, 0)
+    is_whole = kind.lines[0].decode(errors="replace")
+    score = (step[1] if step else 0) + time.score + min(kind.count, 60) / 10
+    if _NOT_TRAINING.search(is_whole):
+        score -= 12
+    if _BAR.search(is_whole):
+        score -= 10
+    if step is None and time.timing is Timing.TIMESTAMP:
+        return None  # any line of a log has a stamp
+    at_step = step[0] if step else None
+    interval, all_ranks = _interval(columns, at_step)
+    groups = {at_step: "step", time.column: time.timing.value}
+    groups |= {_epoch_of(columns, at_step): "epoch"}
+    wanted = {at: group for at, group in groups.items() if at is not None and at >= 0}
+    record = record_of(kind, columns, wanted)
+    if record is None:
+        return None
+    others = [
+        name_of(columns[other.column]) or unit_of(columns[other.column]) or "the stamp"
+        for other in times[1:]
+    ]
+    name = "" if time.column < 0 else name_of(columns[time.column])
+    unit = "" if time.column < 0 else unit_of(columns[time.column])
+    return score, Guess(
+        record=record,
+        example=is_whole,
+        counts=at_step is None,
+        timing=time.timing,
+        timing_name=name or unit,
+        scope=time.scope,
+        covers=time.covers,
+        numbers=named_numbers(columns),
+        others=tuple(dict.fromkeys(others)),
+        count=kind.count,
+        interval=interval,
+        all_ranks=all_ranks,
+        notes=tuple(time.notes),
+    )
+
+
+def _step_of(columns: Sequence[Column]) -> tuple[int, float] | None:
+    """Find the column that numbers steps, and how sure that is."""
+    found: list[tuple[float, int]] = []
+    for at, column in enumerate(columns):
+        values, name = column.integers, name_of(column).lower()
+        if values is None or len(set(values)) < _LEAST_RECORDS:
+            continue
+        if column.behind.lstrip().startswith("%") or _is_inside_number(column):
+            continue
+        ups = [second - first for first, second in pairwise(values) if second > first]
+        downs = sum(second < first for first, second in pairwise(values))
+        if not ups or downs > len(values) / 5:
+            continue
+        [(gap, often)] = Counter(ups).most_common(1)
+        words = re.findall("[a-z_]+", name)
+        score = float(_STEP_NAMES.get(words[-1], 0) if words else 0)
+        score += 4 * often / len(ups) - 4 * downs / len(values)
+        score += 3 * (at + 1 < len(columns) and columns[at + 1].before.strip() in ("/", "of"))
+        score -= 8 * bool(_NO_STEPS.search(name)) + (gap > 1000)  # noqa: PLR2004 - samples, not steps
+        if score > 2:  # noqa: PLR2004 - regular at least
+            found.append((score, -at))
+    if not found:
+        return None
+    score, at = max(found)
+    return -at, score
+
+
+def _is_inside_number(column: Column) -> bool:
+    return column.before.endswith((".", ":", "-")) and column.before[:-1] == ""
+
+
+def _epoch_of(columns: Sequence[Column], step: int | None) -> int | None:
+    """Find the column of the epoch, where steps are numbered anew in each."""
+    numbers = columns[step].integers if step is not None else None
+    if step is None or numbers is None:
+        return None
+    for at, column in enumerate(columns):
+        words = re.findall("[a-z_]+", name_of(column).lower())
+        epochs = column.integers
+        if at == step or epochs is None or not words or words[-1] not in _EPOCH_NAMES:
+            continue
+        turns = [row for row, (first, second) in enumerate(pairwise(epochs)) if second > first]
+        if turns:
+            return at if any(numbers[row + 1] < numbers[row] for row in turns) else None
+        # In the first epoch nobody can tell; a step of so many is one of an epoch.
+        has_total = step + 1 < len(columns) and columns[step + 1].before.strip() == "/"
+        is_local = "batch" in name_of(columns[step]).lower() or at == step - 1
+        return at if (has_total or is_local) and "global" not in columns[step].before else None
+    return None
+
+
+def _interval(columns: Sequence[Column], step: int | None) -> tuple[int, bool]:
+    """Say how many steps lie between two records, and whether several ranks print."""
+    if step is None:
+        return 1, False
+    values = columns[step].integers or []
+    ups = Counter(second - first for first, second in pairwise(values) if second > first)
+    interval = ups.most_common(1)[0][0] if ups else 1
+    repeated = Counter(values)
+    return interval, sum(many > 1 for many in repeated.values()) > len(repeated) / 2
+
+
+def _times(columns: Sequence[Column], step: tuple[int, float] | None) -> list[_Time]:
+    found = []
+    for at, column in enumerate(columns):
+        if step is not None and at == step[0]:
+            continue
+        time = _stamp(at, column) if column.is_stamp else _number_as_time(at, column)
+        if time is not None:
+            found.append(time)
+    return found
+
+
+def _stamp(at: int, column: Column) -> _Time | None:
+    if at > 1 or len(set(column.texts)) < _LEAST_RECORDS:
+        return None
+    is_fine = b"." in column.texts[0][10:] or b"," in column.texts[0]
+    time = _Time(at, Timing.TIMESTAMP, 9 if is_fine else 4)
+    if not is_fine:
+        time.notes.append("the stamps have whole seconds: the window has to be long")
+    return time
+
+
+def _number_as_time(at: int, column: Column) -> _Time | None:
+    values = column.numbers
+    name, unit = name_of(column), unit_of(column)
+    said = f"{name} {unit}".strip()
+    if values is None or not all(value >= 0 for value in values):
+        return None
+    rises = all(second >= first for first, second in pairwise(values)) and values[-1] > values[0]
+    if rises and min(values) > _EARLIEST_MS:
+        return _Time(at, Timing.EPOCH_MILLISECONDS, 9)
+    if rises and _EARLIEST < min(values) < _LATEST:
+        return _Time(at, Timing.TIMESTAMP, 9)
+    if _OTHER_TIME.search(name) or not said:
+        return None
+    time = _rate(at, said, unit) or _duration(at, name, unit, values, rises=rises)
+    if time is not None and _MEAN.search(name):
+        time.score -= 5
+        time.covers = Covers.SINCE_START
+        time.notes.append(f"{name!r} seems to be a mean since the start")
+    return time
+
+
+def _rate(at: int, said: str, unit: str) -> _Time | None:
+    if unit == "/s":
+        time = _Time(at, Timing.SAMPLES_PER_SECOND, 3)
+        time.notes.append("'/s' is taken for samples per second")
+        return time
+    for timing, pattern in _RATES:
+        if pattern.search(said):
+            per_device = bool(_PER_DEVICE.search(said)) or "tps" in said.lower().split()
+            scope = RateScope.DEVICE if per_device else RateScope.GLOBAL
+            time = _Time(at, timing, 5, scope=scope)
+            if not per_device:
+                time.notes.append(
+                    "whether the speed is of all devices, of a node or of a rank stands nowhere "
+                    "(rate_scope)"
+                )
+            return time
+    return None
+
+
+def _duration(
+    at: int, name: str, unit: str, values: Sequence[float], *, rises: bool
+) -> _Time | None:
+    said = f"{name} {unit}"
+    if _S_PER_STEP.search(said):
+        return _Time(at, Timing.SECONDS_PER_STEP, 7)
+    is_milli = _MILLI.search(said) is not None
+    if not (is_milli or unit in ("s", "sec", "seconds", "secs") or _DURATION.search(name)):
+        return None
+    if not (_DURATION.search(name) or name == ""):
+        return None
+    is_long = rises and len(values) > 5 and len(set(values)) > len(values) / 2  # noqa: PLR2004 - few rise by chance
+    if is_long:
+        time = _Time(at, Timing.ELAPSED_MILLISECONDS if is_milli else Timing.ELAPSED_SECONDS, 6)
+        time.notes.append(f"{name!r} never falls: it is taken for the time since the start")
+        return time
+    time = _Time(at, Timing.MILLISECONDS if is_milli else Timing.SECONDS, 7)
+    time.score += bool(re.search("iter|step|batch", name, re.IGNORECASE))
+    if unit == "" and not is_milli and not re.search("second|sec", name, re.IGNORECASE):
+        time.score -= 1
+        time.notes.append(f"{name!r} has no unit, and is taken for seconds")
+    return time

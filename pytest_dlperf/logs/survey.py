@@ -1,0 +1,308 @@
+"""Look at the head of a log, and its end, to say what it holds before anybody has said what it is.
+
+However large the log is, the cost stays that of a few megabytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.alike import Looks
+from pytest_dlperf.logs.behind import tail
+from pytest_dlperf.logs.neighbours import known_trainer
+from pytest_dlperf.logs.reader import LogFile, Region, RegionReader
+from pytest_dlperf.logs.records import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.trainer_log import Trainer
+
+REACH: Final = 8 * 1024 * 1024
+"""Bytes of the head in which steps are looked for."""
+COMPARED: Final = 1024 * 1024
+"""Bytes of the head whose lines are compared with each other, which takes ten times as long."""
+_END_COMPARED: Final = 128 * 1024
+MOST_RECORDS: Final = 20_000
+_ENOUGH_RECORDS: Final = 50
+_BINARY: Final = 0.3
+_PACKED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+}
+
+
+class NoLogError(Exception):
+    """A file that holds no text; the message says what it seems to be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsOfLog:
+    """The steps of a log as it numbers them, as far as they were looked at."""
+
+    records: int
+    first: int
+    last: int
+    interval: int
+    """The most frequent distance of two records of a rank."""
+    epochs: int
+    epoch_length: int | None
+    """The highest number of an epoch that is followed by another."""
+    ranks: tuple[str, ...]
+    """As the records name them."""
+    printers: int
+    """How many ranks seem to print: those named, or how often a step stands there."""
+    line: int
+    """The line of the first record."""
+
+    @property
+    def total(self) -> int:
+        """How many steps there are at least, from the first that stands there."""
+        if self.epochs > 1 and self.epoch_length:
+            return (self.epochs - 1) * (self.epoch_length - self.first + 1) + self.last + 1
+        return self.last - self.first + self.interval
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFact:
+    """What a log says of its run: the fact, as the log calls it, and what it says."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+class HeadOfLog:
+    """The head and the end of a log, read once."""
+
+    def __init__(self, path: Path) -> None:
+        """Read them.
+
+        Raises:
+            OSError: The file cannot be read, or is none.
+            NoLogError: It holds no text.
+        """
+        self.path = path
+        with LogFile(path) as file:
+            self.size = file.size
+            file.limit = REACH
+            reader = RegionReader(file)
+            self.regions = [_copied(region) for region in reader.available()]
+            self.regions += map(_copied, reader.rest())
+            file.limit = None
+            self.read = min(self.size, REACH)
+            self.end = tail(file, self.read)
+        if not self.size:
+            raise NoLogError("it is empty")
+        self._check_text()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of the log was left out."""
+        return self.read == self.size
+
+    def _check_text(self) -> None:
+        begin = bytes(self.regions[0].buffer[:4096])
+        for magic, name in _PACKED.items():
+            if begin.startswith(magic):
+                raise NoLogError(f"it is packed by {name}; unpack it first")
+        odd = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004 - control characters that no text has
+        holes = begin.count(0)
+        if odd > _BINARY * len(begin) and holes < len(begin):
+            raise NoLogError("it is no text")
+
+    @cached_property
+    def looks(self) -> Looks:
+        """The lines of the first regions, by what they look like."""
+        looks = Looks()
+        for region in self.regions:
+            if region.offset >= COMPARED:
+                break
+            looks.take(bytes(region.buffer[: region.end]))
+        return looks
+
+    @cached_property
+    def text(self) -> bytes:
+        """Some lines of each kind, of head and end: where facts are looked for."""
+        looks = Looks()
+        if self.end is not None:
+            looks.take(bytes(self.end.buffer[-_END_COMPARED:]))
+        return self.looks.examples + looks.examples
+
+    def trainer(self) -> Trainer | None:
+        """Return the known trainer that printed the log, if it is one."""
+        found = known_trainer(self.looks.examples)
+        for region in self.regions:
+            if found is not None:
+                break
+            if region.offset >= COMPARED:
+                found = known_trainer(region.buffer, region.end)
+        return found
+
+    def formats_of(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
+        """Return those of some formats that the log has records of, the one with most first."""
+        counted = [(self._count(each), each) for each in formats]
+        counted = [(count, each) for count, each in counted if count]
+        return [each for _, each in sorted(counted, key=lambda pair: -pair[0])]
+
+    def _count(self, log_format: LogFormat) -> int:
+        count = 0
+        for region in self.regions:
+            count += sum(1 for _ in records(region, log_format))
+            if count >= _ENOUGH_RECORDS:
+                break
+        return count
+
+    def steps(self, log_format: LogFormat) -> StepsOfLog | None:
+        """Count the steps of a format; ``None`` where there are none."""
+        rows: list[tuple[int, int, bytes]] = []
+        offset = -1
+        for region in self.regions:
+            for start, _, step, epoch, rank, _ in records(region, log_format):
+                if not rows:
+                    offset = region.offset + start
+                rows.append(_row(log_format, len(rows), step, epoch, rank))
+            if len(rows) >= MOST_RECORDS:
+                break
+        if not rows:
+            return None
+        last = rows[-1]
+        for region in filter(None, (self.end,)):
+            for _, _, step, epoch, rank, _ in records(region, log_format):
+                last = _row(log_format, len(rows), step, epoch, rank)
+        return _steps(rows, last, self._line(offset))
+
+    def _line(self, offset: int) -> int:
+        return 1 + sum(
+            region.buffer.count(b"\n", 0, max(0, min(region.end, offset - region.offset)))
+            for region in self.regions
+        )
+
+    def facts(self, log_format: LogFormat) -> list[FoundFact]:
+        """List what the log says of its run, by the facts of a format."""
+        found: list[FoundFact] = []
+        for fact in log_format.facts:
+            values: dict[str, None] = {}
+            for region in self._with_end():
+                for match in fact.pattern.finditer(region.buffer, 0, region.end):
+                    values[(match[1] or b"").decode(errors="replace")] = None
+                if len(values) > 1:
+                    break
+            if values:
+                found.append(FoundFact(fact.name, tuple(values)))
+        return found
+
+    def _with_end(self) -> Iterator[Region]:
+        # Facts of a format are looked for by its own expressions, which may be slow.
+        yield from (region for region in self.regions if region.offset < COMPARED)
+        if self.end is not None:
+            yield self.end
+
+
+def _copied(region: Region) -> Region:
+    return Region(region.buffer[: region.end], region.end, region.offset, region.terminated)
+
+
+def _row(
+    log_format: LogFormat, at: int, step: bytes, epoch: bytes, rank: bytes
+) -> tuple[int, int, bytes]:
+    index = log_format.record.groupindex
+    number = int(step[:15]) if step.isdigit() else at
+    turn = int(epoch[:15]) if "epoch" in index and epoch.isdigit() else 0
+    return turn, number, rank if "rank" in index else b""
+
+
+def _steps(
+    rows: Sequence[tuple[int, int, bytes]], last: tuple[int, int, bytes], line: int
+) -> StepsOfLog:
+    ranks = sorted({rank for *_, rank in rows}, key=lambda rank: (len(rank), rank))
+    epochs = sorted({epoch for epoch, *_ in rows} | {last[0]})
+    gaps: Counter[int] = Counter()
+    for (epoch, step), (following, higher) in pairwise(sorted({row[:2] for row in rows})):
+        if epoch == following:
+            gaps[higher - step] += 1
+    first = rows[0]
+    named = tuple(rank.decode(errors="replace") for rank in ranks if rank)
+    same = sum(row[:2] == first[:2] for row in rows)
+    return StepsOfLog(
+        records=len(rows),
+        first=first[1],
+        last=last[1],
+        interval=min(gaps, key=lambda gap: (-gaps[gap], gap), default=1),
+        epochs=epochs[-1] - epochs[0] + 1,
+        epoch_length=max((step for epoch, step, _ in rows if epoch < epochs[-1]), default=None),
+        ranks=named,
+        printers=len(named) or same,
+        line=line,
+    )
+
+
+_WORD: Final = r"(?<![A-Za-z])"
+_SIZES: Final[dict[str, str]] = {
+    "global_batch": r"(?:effective )?(?:global|total)[ _-](?:train[ _-])?batch[ _-]size",
+    "batch_per_replica": r"(?:local|micro|per[ _-]device[ _-]train|train)[ _-]batch(?:[ _-]size)?",
+    "world_size": r"(?:dp[ _-])?world[ _-]size|num[ _-]trainers|num[ _-]processes|nranks",
+    "sequence_length": r"(?:max[ _-])?seq(?:uence)?[ _-]len(?:gth)?|block[ _-]size",
+    "tp": r"tensor[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|(?<![a-z])tp",
+    "pp": r"pipeline[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|(?<![a-z])pp",
+    "cp": r"context[ _-]parallel[ _-](?:size|degree)|(?<![a-z])cp",
+    "precision": r"(?:mixed[ _-])?precision|(?:torch[ _-]|compute[ _-]|params[ _-])?dtype",
+}
+_PRECISIONS: Final = {
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "float16": "fp16",
+    "fp16": "fp16",
+    "float32": "fp32",
+    "fp32": "fp32",
+    "amp": "amp",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What an unknown trainer seems to say of its run, and the expression that finds it."""
+
+    name: str
+    """One of the facts of a case."""
+    value: str
+    record: str
+    text: str
+
+
+def said_facts(text: bytes) -> list[Said]:
+    """Look for what trainers usually print of their run; what they contradict is left out."""
+    found = []
+    for name, words in _SIZES.items():
+        value = "|".join(_PRECISIONS) if name == "precision" else "[0-9]{1,6}"
+        pattern = re.compile(
+            rf"{_WORD}(?P<name>{words})(?P<between>['\"]?(?: {{0,9}}[:=] {{0,12}}| (?={value}))"
+            rf"[\[('\"]{{0,2}}(?:torch\.)?)(?P<value>{value})(?![0-9.]*[0-9])\b",
+            re.IGNORECASE,
+        )
+        matches = list(pattern.finditer(text.decode(errors="replace")))
+        values = {match["value"].lower() for match in matches}
+        if len(values) != 1:
+            continue
+        match = matches[0]
+        group = f"({'[a-z0-9]+' if name == 'precision' else '[0-9]+'})"
+        front = re.sub(" +", " +", re.sub(r"([.^$*+?{}\[\]()|\\])", r"\\\1", match["between"]))
+        word = match["name"] if len(match["name"]) > 2 else rf"\b{match['name']}"  # noqa: PLR2004 - tp and the like
+        found.append(
+            Said(
+                name=name,
+                value=_PRECISIONS.get(match["value"].lower(), match["value"]),
+                record=f"{word}{front}{group}",
+                text=match[0],
+            )
+        )
+    return found
