@@ -7,24 +7,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.cases import CASES, FLOPS_KEYS, Flops, name_shape, named_cases
+from pytest_dlperf.config.log_format import log_shape
 from pytest_dlperf.config.metrics import METRICS, metrics_of, unit_shape
 from pytest_dlperf.files.shapes import (
-    ByKind,
-    Choice,
     Integer,
     Key,
     ListOf,
-    MapOf,
     Number,
     Record,
     Shape,
     Text,
-    one_of,
 )
 from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
 from pytest_dlperf.logs.builtin import MFU
-from pytest_dlperf.logs.facts import CASE_FACTS
-from pytest_dlperf.logs.formats import LogFormat, WhichNode, custom_format
+from pytest_dlperf.logs.formats import LogFormat, WhichNode
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import check_unit
 
@@ -162,12 +158,6 @@ class _Kept(Shape[YamlValue]):
         return {}
 
 
-def _log_name(text: str) -> str:
-    if "/" in text or not text.isprintable() or text.startswith("."):
-        raise ValueError(f"a log's name cannot begin with {text!r}")
-    return text
-
-
 def _mark(text: str) -> str:
     if not text.isidentifier() or text.startswith("_"):
         raise ValueError(f"{text!r} cannot be a marker; use letters, digits and underscores")
@@ -182,35 +172,9 @@ _WINDOW: Final = Record(
     Key("measured_steps", Integer(1), "Steps that are measured.", required=True),
 )
 
-_CUSTOM_FORMAT: Final = Record(
-    dict[str, Any],
-    Key(
-        "record",
-        Text("a regular expression"),
-        "A Python regular expression for one record, with named groups: step, and one of seconds, "
-        "milliseconds, timestamp and samples_per_second.",
-        required=True,
-    ),
-    Key("first_step", Integer(0), "The number of a run's first step."),
-    Key("ranks", Choice(("one", "local")), "Who prints: one process, or every rank of a node."),
-    Key("rate_scope", Choice(("global", "node", "rank", "device")), "What a printed speed covers."),
-    Key(
-        "facts",
-        MapOf(
-            Text("a regular expression"),
-            "a mapping of facts to regular expressions",
-            names="|".join(CASE_FACTS),
-            refused=f"is no fact of a case; those are {', '.join(CASE_FACTS)}",
-        ),
-        "What the log says of its run up to the first step; a log that contradicts its case is "
-        "invalid. Expressions with one group, by name.",
-    ),
-).placed(lambda given, place: custom_format(place.file.stem, **given))
-
 
 def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record[dict[str, Any]]:
     """Declare a system file; ``launch`` is the shape of that key."""
-    named = Choice(tuple(formats), otherwise="a mapping with 'record'")
     return Record(
         dict[str, Any],
         Key("framework", name_shape("framework"), "The framework, as in pytorch.", required=True),
@@ -223,22 +187,7 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
         ),
         Key(
             "log",
-            Record(
-                dict[str, Any],
-                Key(
-                    "name",
-                    Text("the first part of a file name").parsed(_log_name),
-                    "The first part of the names of its logs.",
-                    required=True,
-                ),
-                Key(
-                    "format",
-                    ByKind(scalar=named.parsed(formats.__getitem__), mapping=_CUSTOM_FORMAT),
-                    "The format of its logs, or a record that it consists of.",
-                    required=True,
-                ),
-                Key("node", one_of(WhichNode), "The nodes whose logs show steps; default: first."),
-            ),
+            log_shape(formats),
             "What its logs are called and look like.",
             required=True,
         ),

@@ -12,6 +12,8 @@ from pytest_dlperf.logs.contract import BrokenContractError
 
 NANOSECONDS: Final = 10**9
 _DIGITS: Final = 9
+_SECONDS_DIGITS: Final = 11
+"""Seconds since 1970 have ten until the year 2286, milliseconds thirteen."""
 _DAY: Final = 24 * 3600 * NANOSECONDS
 _YEAR: Final = 366
 _LEAP_DAY: Final = 31 + 28
@@ -66,6 +68,12 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
     if match is None:
         raise BrokenContractError(f"{_shown(text)} is no time stamp", offset=offset)
     if match["number"] is not None:
+        if len(match["number"]) > _SECONDS_DIGITS:
+            raise BrokenContractError(
+                f"{_shown(text)} is no number of seconds of these years; milliseconds since 1970 "
+                "are of the group epoch_milliseconds",
+                offset=offset,
+            )
         part = match["number_part"] or b""
         return Stamp(_nanoseconds(int(match["number"]), part), Kind.NUMBER, len(part))
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])

@@ -9,18 +9,21 @@ Patterns are over bytes. One that begins with a literal keeps the scan of a larg
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.expressions import Expression, compiled
 from pytest_dlperf.logs.facts import Fact, declared_fact
+from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
 from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, Kind, RateScope, Timing
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Mapping
+
+    from pytest_dlperf.model.case import Case
 
 
 class Ranks(str, Enum):
@@ -110,7 +113,7 @@ class LogFormat:
     """
 
     name: str
-    record: re.Pattern[bytes] | Expression
+    record: re.Pattern[bytes] | Expression | JsonRecord | CsvRecord
     stamp_in_front: re.Pattern[bytes] | None = None
     first_step: int | None
     ranks: Ranks
@@ -120,6 +123,12 @@ class LogFormat:
     settling_steps: int = 0
     stamps_sort: bool = False
     """Whether a later stamp of the same day is also the greater text."""
+    step_every: int | None = None
+    """How many steps a record stands for, where it has no number: records are counted."""
+    steps_in_samples: bool = False
+    """Whether a step's number counts samples."""
+    samples_of_step: int = 1
+    """By what a printed number is divided; ``of`` sets it."""
     even_epochs: bool = False
     """Whether all epochs of a run have as many steps."""
     facts: tuple[Fact, ...] = ()
@@ -140,11 +149,7 @@ class LogFormat:
                 f"log format {self.name!r}: unknown group {', '.join(sorted(unknown))} in the "
                 f"record's pattern; known are step, epoch, rank, {_TIMING_NAMES}"
             )
-        if "step" not in groups:
-            raise ValueError(
-                f"log format {self.name!r}: the record's pattern has no group 'step'; write "
-                "(?P<step>[0-9]+) where the step's number stands"
-            )
+        self._check_steps(groups)
         found = [timing for timing in Timing if timing.value in groups]
         if len(found) > 1:
             has = " and ".join(timing.value for timing in found)
@@ -158,10 +163,41 @@ class LogFormat:
             covers = Covers.SINCE_LAST if timing.kind is Kind.RATE else Covers.LAST_STEP
             object.__setattr__(self, "covers", covers)
 
+        if self.covers is Covers.SINCE_START and not self.has_one_order:
+            raise ValueError(
+                f"log format {self.name!r}: means since the start can only be told apart of one "
+                "process, or with a group 'rank'"
+            )
+
+    def _check_steps(self, groups: set[str]) -> None:
+        if self.step_every is None:
+            if "step" not in groups:
+                raise ValueError(
+                    f"log format {self.name!r}: the record's pattern has no group 'step'; write "
+                    "(?P<step>[0-9]+) where the step's number stands, or 'step: count' if there "
+                    "is none"
+                )
+        elif groups & {"step", "epoch", "rank"} or self.ranks is not Ranks.ONE:
+            raise ValueError(
+                f"log format {self.name!r}: records are counted only where one process prints "
+                "them, without step, epoch or rank"
+            )
+
+    def of(self, case: Case) -> LogFormat:
+        """Give the format as it is of a case."""
+        if not self.steps_in_samples:
+            return self
+        return replace(self, samples_of_step=case.global_batch)
+
+    @property
+    def has_one_order(self) -> bool:
+        """Whether each record is known to follow the one before it of the same process."""
+        return self.ranks is Ranks.ONE or self.labels_ranks
+
     @property
     def whole_lines(self) -> bool:
         """Whether records are matched line by line, and on lines that have ended only."""
-        return isinstance(self.record, Expression)
+        return not isinstance(self.record, re.Pattern)
 
     @property
     def labels_ranks(self) -> bool:
@@ -175,29 +211,36 @@ _TIMING_NAMES: Final = ", ".join(TIMING_GROUPS)
 def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given by name
     name: str,
     *,
-    record: str,
+    record: str | None = None,
+    json: Mapping[str, str] | None = None,
+    csv: Mapping[str, str] | None = None,
+    where: Mapping[str, str] = MappingProxyType({}),
     first_step: int | None = None,
+    step_every: int | None = None,
+    steps_in_samples: bool = False,
     ranks: str = "one",
     rate_scope: str = "global",
+    covers: str | None = None,
     facts: Mapping[str, str] = MappingProxyType({}),
 ) -> LogFormat:
-    """Make a format of a regular expression for one record, as a system file declares it.
+    """Make a format of what a record looks like, as a system file declares it.
 
-    Named groups: ``step``, optionally ``epoch`` and ``rank``, and one of ``seconds`` or
-    ``milliseconds`` (how long the step took), ``timestamp`` (when it had ended: a date, also one
-    like ``0915``, and a time, a time alone, or seconds as a number), ``samples_per_second``. The
-    expression is matched within single lines that have ended; ``^`` and ``$`` are a line's begin
-    and end, and a carriage return ends a line too. It is fastest when it begins with a literal.
+    A record is one of three. ``record`` is an expression, which is matched within single lines that
+    have ended, with the groups ``step``, optionally ``epoch`` and ``rank``, and one named by a
+    ``Timing``. ``json`` and ``csv`` are the keys of the same, by group, and ``where`` what the
+    values of others have to be.
 
-    ``first_step`` needs to be given for runs that resume in the middle; ``ranks`` and
-    ``rate_scope`` are values of ``Ranks`` and ``RateScope``. ``facts`` are expressions, by names of
-    ``CASE_FACTS``, whose only group is what the log says of its run.
+    ``first_step`` needs to be given for runs that resume in the middle. With ``step_every`` records
+    are counted, as one of so many steps each. ``steps_in_samples`` says that the group ``step``
+    counts samples. ``ranks``, ``rate_scope`` and ``covers`` are values of ``Ranks``, ``RateScope``
+    and ``Covers``. ``facts`` are expressions, by names of ``CASE_FACTS``, whose only group is what
+    the log says of its run.
 
     Raises:
         ValueError: The expression or another value cannot be used; the message says why.
     """
     try:
-        pattern = compiled(record)
+        pattern = _record(record, json, csv, where)
         declared = tuple(declared_fact(fact, said) for fact, said in facts.items())
     except ValueError as error:
         raise ValueError(f"log format {name!r}: {error}") from error
@@ -205,16 +248,37 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
         raise ValueError(f"log format {name!r}: first_step is 0 or above, not {first_step}")
     try:
         who, scope = Ranks(ranks), RateScope(rate_scope)
+        of_steps = None if covers is None else Covers(covers)
     except ValueError as error:
         raise ValueError(
-            f"log format {name!r}: {error}; ranks is 'one' or 'local', "
-            "rate_scope is 'global', 'node', 'rank' or 'device'"
+            f"log format {name!r}: {error}; ranks is 'one' or 'local', rate_scope is 'global', "
+            "'node', 'rank' or 'device', covers is 'last_step', 'since_last' or 'since_start'"
         ) from None
     return LogFormat(
         name=name,
         record=pattern,
         first_step=first_step,
+        step_every=step_every,
+        steps_in_samples=steps_in_samples,
         ranks=who,
         rate_scope=scope,
+        covers=of_steps,
         facts=declared,
     )
+
+
+def _record(
+    record: str | None,
+    json: Mapping[str, str] | None,
+    csv: Mapping[str, str] | None,
+    where: Mapping[str, str],
+) -> Expression | JsonRecord | CsvRecord:
+    if [record, json, csv].count(None) != 2:  # noqa: PLR2004 - one of three
+        raise ValueError("a record is one of 'record', 'json' and 'csv'")
+    if record is not None:
+        if where:
+            raise ValueError("'where' is of 'json' and 'csv'; write the text into the expression")
+        return compiled(record)
+    if json is not None:
+        return JsonRecord(keys=dict(json), where=dict(where))
+    return CsvRecord(keys=dict(csv or {}), where=dict(where))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_dlperf.logs.expressions import Expression
+    from pytest_dlperf.logs.keyed import JsonRecord
     from pytest_dlperf.logs.reader import Region
 
 LINE_ENDS: Final = bytes.maketrans(b"\r\0", b"\n\n")
@@ -60,7 +61,9 @@ class Lines:
         line = bytes(self.buffer[begin:end])
         return _SEQUENCE.sub(b"", line) if self._is_coloured and _ESCAPE in line else line
 
-    def having(self, expression: Expression, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    def having(
+        self, expression: Expression | JsonRecord, begin: int, end: int
+    ) -> Iterator[tuple[int, int]]:
         """Find the lines between two places at lines' ends that may match an expression."""
         while begin < end:
             found = self._next(expression, begin, end)
@@ -70,7 +73,15 @@ class Lines:
             yield line
             begin = line[1] + 1
 
-    def _next(self, expression: Expression, begin: int, end: int) -> int:
+    def every(self) -> Iterator[tuple[int, int]]:
+        """Find all lines."""
+        begin = 0
+        while begin < self.end:
+            stop = self.line_end(begin)
+            yield begin, stop
+            begin = stop + 1
+
+    def _next(self, expression: Expression | JsonRecord, begin: int, end: int) -> int:
         """Find a byte of the next line that may match; -1 without one."""
         if self._is_coloured:
             return self._next_coloured(expression, begin, end)
@@ -79,7 +90,7 @@ class Lines:
         match = expression.search(self._text, begin, end)
         return -1 if match is None else match.start()
 
-    def _next_coloured(self, expression: Expression, begin: int, end: int) -> int:
+    def _next_coloured(self, expression: Expression | JsonRecord, begin: int, end: int) -> int:
         while begin < end:
             stop = self.line_end(begin)
             if stop > begin and expression.literal in self.said(begin, stop):

@@ -10,7 +10,7 @@ import hashlib
 import io
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -19,12 +19,24 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
+    from pytest_dlperf.logs.keyed import Header
+
 BUFFER_SIZE: Final = 256 * 1024
 """Bytes read at once: large enough that calls do not count, small enough for a core's cache."""
 
 LONGEST_LINE: Final = 1024 * 1024
 """Bytes after which a line that does not end is cut; bounds the memory that any log can take."""
 _KNOWN_BYTES: Final = 1024
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a log has shown up to some place, without which later records mean nothing."""
+
+    headers: list[tuple[int, Header]] = field(default_factory=list)
+    """The lines that name columns, by the bytes at which they stand."""
+    counted: dict[int, int] = field(default_factory=dict)
+    """How many records stand before a region, by its first byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,8 @@ class Region:
     end: int
     offset: int
     terminated: bool
+    memory: Memory = field(default_factory=Memory)
+    """Of the log, as far as it was read."""
 
 
 class LogFile(io.FileIO):
@@ -112,7 +126,7 @@ class RegionReader:
     and longer ones are always cut at the same places.
     """
 
-    __slots__ = ("_buffer", "_file", "_filled", "_given", "_offset")
+    __slots__ = ("_buffer", "_file", "_filled", "_given", "_memory", "_offset")
 
     def __init__(self, file: io.FileIO, buffer_size: int = BUFFER_SIZE) -> None:
         """Begin where the file stands, which is its begin."""
@@ -121,6 +135,7 @@ class RegionReader:
         self._offset = 0
         self._filled = 0
         self._given = 0
+        self._memory = Memory()
 
     @property
     def position(self) -> int:
@@ -145,7 +160,7 @@ class RegionReader:
                     continue
                 cut = filled
             self._given = cut
-            yield Region(self._buffer, cut, self._offset, terminated)
+            yield Region(self._buffer, cut, self._offset, terminated, self._memory)
             self._drop_given()
 
     def rest(self) -> Iterator[Region]:
@@ -153,7 +168,9 @@ class RegionReader:
         self._drop_given()
         if self._filled:
             self._given = self._filled
-            yield Region(self._buffer, self._filled, self._offset, terminated=False)
+            yield Region(
+                self._buffer, self._filled, self._offset, terminated=False, memory=self._memory
+            )
 
     def _drop_given(self) -> None:
         """Make room, once whoever was given a region is done with it."""

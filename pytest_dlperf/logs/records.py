@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pytest_dlperf.logs.expressions import Expression
+from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.keyed import CsvRecord
 from pytest_dlperf.logs.lines import Lines
+from pytest_dlperf.logs.timing import Kind, stamp_of
+from pytest_dlperf.logs.units import check_time
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterator
 
+    from pytest_dlperf.logs.expressions import Expression, Match
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.keyed import JsonRecord
     from pytest_dlperf.logs.reader import Region
 
 STAMP_REACH: Final = 200
 """Bytes in front of a record in which its stamp is looked for."""
+
+_LONGEST_STEP: Final = 15
 
 Record: TypeAlias = tuple[int, int, bytes, bytes, bytes, bytes]
 """Start and end in the region, then step, epoch, rank and time as they are printed.
@@ -29,7 +36,7 @@ Epoch and rank repeat the step where the format has none.
 def records(region: Region, log_format: LogFormat) -> Iterator[Record]:
     """Find the records of steps in a region, in the order in which they stand."""
     pattern = log_format.record
-    if isinstance(pattern, Expression):
+    if not isinstance(pattern, re.Pattern):
         return _records_in_lines(region, log_format, pattern)
     if log_format.stamp_in_front is not None:
         return _records_behind_stamps(region, log_format, pattern, log_format.stamp_in_front)
@@ -67,14 +74,85 @@ def _records_behind_stamps(
 
 
 def _records_in_lines(
-    region: Region, log_format: LogFormat, pattern: Expression
+    region: Region, log_format: LogFormat, record: Expression | JsonRecord | CsvRecord
 ) -> Iterator[Record]:
-    """Find records of an expression that may be anything: each line is given to it alone."""
-    names = _groups(log_format)
+    """Find records that may be anything: each line is looked at alone."""
+    timing = log_format.timing
+    index = record.groupindex
+    epoch, rank = index.get("epoch"), index.get("rank")
+    counted = region.memory.counted
+    count = counted.get(region.offset, max(counted.values(), default=0))
+    is_first = True
+    for begin, match in _matches(region, record):
+        try:
+            time = match[timing.value] if timing.value in index else b""
+            step = match["step"] if log_format.step_every is None else b"%d" % count
+            if step is None or time is None:
+                continue
+            if log_format.step_every is not None:
+                count += log_format.step_every
+                step = b"%d" % count
+            elif not step.isdigit() or log_format.samples_of_step > 1:
+                step = _whole_step(step, log_format.samples_of_step)
+            if timing.value in index:
+                check_time(timing, match, record, begins=is_first)
+                if timing.kind is Kind.MOMENT:
+                    time = stamp_of(timing, time, 0)
+        except BrokenContractError as error:
+            error.offset = region.offset + begin + match.start()
+            raise
+        is_first = False
+        yield (
+            begin + match.start(),
+            begin + match.end(),
+            step,
+            b"" if epoch is None else match[epoch] or b"",
+            b"" if rank is None else match[rank] or b"",
+            time or step,
+        )
+    counted[region.offset + region.end] = count
+
+
+def _matches(
+    region: Region, record: Expression | JsonRecord | CsvRecord
+) -> Iterator[tuple[int, Match]]:
+    """Find the matches on all lines, and where each line begins."""
     lines = Lines(region)
-    for begin, stop in lines.having(pattern, 0, lines.end):
-        for match in pattern.finditer(lines.said(begin, stop)):
-            step, epoch, rank, time = match.group(*names)
-            if step is not None and time is not None:
-                start, end = match.span()
-                yield begin + start, begin + end, step, epoch or b"", rank or b"", time
+    if isinstance(record, CsvRecord):
+        yield from _rows(region, lines, record)
+        return
+    for begin, stop in lines.having(record, 0, lines.end):
+        for match in record.finditer(lines.said(begin, stop)):
+            yield begin, match
+
+
+def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int, Match]]:
+    """Find the rows below lines that name the columns; those may stand in an earlier region."""
+    headers = region.memory.headers
+    for begin, stop in lines.every():
+        text = lines.said(begin, stop)
+        offset = region.offset + begin
+        if (found := record.header(text)) is not None:
+            if not headers or headers[-1][0] < offset:
+                headers.append((offset, found))
+            continue
+        header = next((each for at, each in reversed(headers) if at < offset), None)
+        if header is not None and (match := record.row(text, header)) is not None:
+            yield begin, match
+
+
+def _whole_step(text: bytes, samples: int) -> bytes:
+    """Write a step's number as digits, and as one of steps where it counts samples."""
+    whole, _, part = text.partition(b".")
+    if not part.strip(b"0"):
+        text = whole
+    text = text.replace(b",", b"")
+    if samples == 1 or not text.isdigit():
+        return text
+    step, rest = divmod(int(text[:_LONGEST_STEP]), samples)
+    if rest:
+        raise BrokenContractError(
+            f"step {text[:40].decode()} is said to count samples, and is no multiple of the "
+            f"{samples} of a step"
+        )
+    return b"%d" % step

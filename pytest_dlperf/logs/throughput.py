@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.logs.behind import check_behind
 from pytest_dlperf.logs.builtin import STEP_TIMES
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
-from pytest_dlperf.logs.expressions import Expression
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.neighbours import misread, recognise
@@ -97,6 +97,7 @@ class LogReading:
             raise ValueError(
                 f"{self.window} is no window: at least one step is measured, after none or more"
             )
+        self.log_format = self.log_format.of(self.case)
         self._step_times = [metric for metric in self.metrics if metric.name in STEP_TIMES]
         self._collector = _collector(
             self.log_format,
@@ -402,7 +403,7 @@ def _no_steps(
         return BrokenContractError(f"this is {neighbour}, not one of format {log_format.name}")
     if contradiction is not None:
         return contradiction
-    if isinstance(log_format.record, Expression):
+    if not isinstance(log_format.record, re.Pattern):
         return BrokenContractError(
             f"no line of the log matches the record's pattern '{log_format.record.pattern}'"
         )

@@ -86,8 +86,13 @@ class RateScope(str, Enum):
 
 
 _CLOCK: Final = re.compile(
-    rb"(?:(?P<hours>[0-9]{1,4}):)?(?P<minutes>[0-9]{1,2}):(?P<seconds>[0-9]{2}(?:\.[0-9]{0,9})?)"
+    rb"(?:(?P<days>[0-9]{1,4}) days?, )?(?:(?P<hours>[0-9]{1,4}):)?"
+    rb"(?P<minutes>[0-9]{1,2}):(?P<seconds>[0-9]{2}(?:\.[0-9]{0,9})?)"
 )
+_DECIMAL: Final = re.compile(rb"(?P<whole>[0-9]{1,15})(?:\.(?P<part>[0-9]{0,15}))?")
+_PLAIN_STAMPS: Final = (Timing.TIMESTAMP, Timing.ARRIVAL)
+_LEAST_EPOCH: Final = 10**11
+_GREATEST_EPOCH: Final = 10**14
 _THOUSANDS: Final = re.compile(rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _PREFIXED: Final = re.compile(rb"([0-9][0-9.,]*) ?([kKMG])")
 _PREFIXES: Final = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9}
@@ -98,12 +103,42 @@ def amount(text: bytes, *, what: str, offset: int) -> float:
     factor = 1.0
     if prefixed := _PREFIXED.fullmatch(text):
         text, factor = prefixed[1], _PREFIXES[prefixed[2]]
+    return factor * positive(_in_seconds(text), what=what, offset=offset)
+
+
+def _in_seconds(text: bytes) -> bytes:
+    """Write ``1:02:03.5`` and ``7,282`` as plain numbers, of as many decimals."""
     if clock := _CLOCK.fullmatch(text):
-        minutes = int(clock["hours"] or 0) * 60 + int(clock["minutes"])
-        return positive(b"%f" % (minutes * 60 + float(clock["seconds"])), what=what, offset=offset)
+        hours = int(clock["days"] or 0) * 24 + int(clock["hours"] or 0)
+        seconds, point, part = clock["seconds"].partition(b".")
+        return b"%d" % ((hours * 60 + int(clock["minutes"])) * 60 + int(seconds)) + point + part
     if b"," in text and _THOUSANDS.fullmatch(text):
-        text = text.replace(b",", b"")
-    return factor * positive(text, what=what, offset=offset)
+        return text.replace(b",", b"")
+    return text
+
+
+def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
+    """Write a printed moment as a stamp: what is no date or time of day, as seconds.
+
+    As many decimals are kept as were printed.
+    """
+    if timing in _PLAIN_STAMPS:
+        return text
+    number = _DECIMAL.fullmatch(_in_seconds(text))
+    if number is None:
+        shown = text[:60].decode(errors="replace")
+        raise BrokenContractError(f"{shown!r} is no number of {timing.value}", offset=offset)
+    whole, part = number["whole"], number["part"] or b""
+    if timing is Timing.EPOCH_MILLISECONDS and not _LEAST_EPOCH < int(whole) < _GREATEST_EPOCH:
+        raise BrokenContractError(
+            f"{text.decode()!r} is no time of these years in milliseconds since 1970; seconds are "
+            "of the group timestamp",
+            offset=offset,
+        )
+    if timing is not Timing.ELAPSED_SECONDS:
+        whole = whole.rjust(4, b"0")
+        whole, part = whole[:-3], whole[-3:] + part
+    return whole + b"." + part
 
 
 def step_seconds(timing: Timing, text: bytes, offset: int) -> float:

@@ -1,0 +1,143 @@
+"""The ``log`` of a system file: what its logs are called, and how they show a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.files.shapes import (
+    ByKind,
+    Choice,
+    Integer,
+    Key,
+    MapOf,
+    Record,
+    Scalar,
+    Text,
+    one_of,
+)
+from pytest_dlperf.logs.facts import CASE_FACTS
+from pytest_dlperf.logs.formats import LogFormat, Ranks, WhichNode, custom_format
+from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, RateScope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.files.yamlfile import YamlValue
+
+GROUPS: Final = ("step", "epoch", "rank", *TIMING_GROUPS)
+"""What a record may say, by name."""
+_MOVING: Final = "moving_mean"
+
+
+def _log_name(text: str) -> str:
+    if "/" in text or not text.isprintable() or text.startswith("."):
+        raise ValueError(f"a log's name cannot begin with {text!r}")
+    return text
+
+
+def _covers(word: str) -> str:
+    if word == _MOVING:
+        raise ValueError(
+            "a moving mean is of steps that overlap from record to record, so that a slow one "
+            "counts many times or is forgotten; read another number of it: a time stamp, or "
+            "the value of the last step, which often stands beside it"
+        )
+    return word
+
+
+def _keys(kind: str) -> MapOf[str]:
+    return MapOf(
+        Text("a key"),
+        f"a mapping of groups to {kind}",
+        names="|".join(GROUPS),
+        refused=f"is nothing that a record says; known are {', '.join(GROUPS)}",
+    )
+
+
+def _format(given: dict[str, Any], place: YamlValue) -> LogFormat:
+    return custom_format(place.file.stem, **given)
+
+
+_CUSTOM_FORMAT: Final = Record(
+    dict[str, Any],
+    Key(
+        "record",
+        Text("a regular expression"),
+        "A regular expression for one record, with the group step and one for its time, such as "
+        "seconds or timestamp.",
+    ),
+    Key("json", _keys("keys"), "The keys of a record that is a JSON object, by group."),
+    Key("csv", _keys("columns"), "The columns of records that are rows of CSV, by group."),
+    Key(
+        "where",
+        MapOf(Scalar(), "a mapping of keys to values"),
+        "What else a record of JSON or CSV says, by key; * for any value.",
+    ),
+    Key("first_step", Integer(0), "The number of a run's first step."),
+    Key(
+        "step",
+        ByKind(
+            scalar=Choice(("count",), otherwise="a mapping with 'every'").parsed(lambda _: 1),
+            mapping=Record(
+                lambda every: every,
+                Key("every", Integer(1), "How many steps a record stands for.", required=True),
+            ),
+        ),
+        "Records without a number: count them.",
+        argument="step_every",
+    ),
+    Key(
+        "steps_in",
+        Choice(("steps", "samples")).parsed(lambda word: word == "samples"),
+        "What the step's number counts; default: steps.",
+        argument="steps_in_samples",
+    ),
+    Key(
+        "ranks",
+        Choice([who.value for who in Ranks]),
+        "Who prints: one process, or every rank of a node.",
+    ),
+    Key(
+        "rate_scope",
+        Choice([scope.value for scope in RateScope]),
+        "What a printed speed covers.",
+    ),
+    Key(
+        "covers",
+        Choice([*(covers.value for covers in Covers), _MOVING]).parsed(_covers),
+        "The steps that a printed duration or speed is of.",
+    ),
+    Key(
+        "facts",
+        MapOf(
+            Text("a regular expression"),
+            "a mapping of facts to regular expressions",
+            names="|".join(CASE_FACTS),
+            refused=f"is no fact of a case; those are {', '.join(CASE_FACTS)}",
+        ),
+        "What the log says of its run; a log that contradicts its case is invalid. Expressions "
+        "with one group, by name.",
+    ),
+    allowed="a mapping with 'record', 'json' or 'csv'",
+).placed(_format)
+
+
+def log_shape(formats: Mapping[str, LogFormat]) -> Record[dict[str, Any]]:
+    """Declare the key ``log``; ``formats`` are those that have a name."""
+    named = Choice(tuple(formats), otherwise=_CUSTOM_FORMAT.allowed)
+    return Record(
+        dict[str, Any],
+        Key(
+            "name",
+            Text("the first part of a file name").parsed(_log_name),
+            "The first part of the names of its logs.",
+            required=True,
+        ),
+        Key(
+            "format",
+            ByKind(scalar=named.parsed(formats.__getitem__), mapping=_CUSTOM_FORMAT),
+            "The format of its logs, or what a record of them looks like.",
+            required=True,
+        ),
+        Key("node", one_of(WhichNode), "The nodes whose logs show steps; default: first."),
+    )

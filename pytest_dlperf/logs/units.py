@@ -1,0 +1,115 @@
+"""Notice where a number is of another unit than its group's name says: by what stands around it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.expressions import Expression
+from pytest_dlperf.logs.timing import Timing
+
+if TYPE_CHECKING:
+    from pytest_dlperf.logs.expressions import Match
+    from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
+
+_STEP: Final = rb"(?:it(?:er(?:ation)?)?|step|batch)"
+_SECOND: Final = rb"(?:s|secs?|seconds?)"
+_PER: Final = rb"(?:/|_?per_?)"
+_SAMPLE: Final = rb"(?:sample|seq|sequence|im(?:a?g|age)|example)"
+
+_MILLISECONDS: Final = (
+    Timing.MILLISECONDS,
+    Timing.ELAPSED_MILLISECONDS,
+    Timing.EPOCH_MILLISECONDS,
+)
+_SECONDS: Final = (
+    Timing.SECONDS,
+    Timing.SECONDS_PER_STEP,
+    Timing.ELAPSED_SECONDS,
+    Timing.TIMESTAMP,
+)
+# The more of them that fit, the earlier stands the one that says more.
+_UNITS: Final[tuple[tuple[bytes, tuple[Timing, ...]], ...]] = (
+    (rb"(?:tps|tok(?:en)?s?%b%b)" % (_PER, _SECOND), (Timing.TOKENS_PER_SECOND,)),
+    (rb"%bs?%b%b" % (_SAMPLE, _PER, _SECOND), (Timing.SAMPLES_PER_SECOND,)),
+    (rb"%b(?:s|es)?%b%b" % (_STEP, _PER, _SECOND), (Timing.STEPS_PER_SECOND,)),
+    (rb"(?:ms|msecs?|milliseconds?)%b%b" % (_PER, _STEP), (Timing.MILLISECONDS,)),
+    (rb"%b%b%b" % (_SECOND, _PER, _STEP), (Timing.SECONDS_PER_STEP, Timing.SECONDS)),
+    (rb"(?:ms|msecs?|millis|milliseconds?)", _MILLISECONDS),
+    (rb"(?:us|usecs?|ns|nsecs?|micro\w{1,9}|nano\w{1,9})", ()),
+    (_SECOND, _SECONDS),
+)
+_BEHIND: Final = tuple(
+    (re.compile(rb" ?(%b)(?![\w/:=])" % unit), timings) for unit, timings in _UNITS
+)
+_BEFORE: Final = tuple(
+    (
+        re.compile(
+            rb"(?<![A-Za-z/])(%b)(?:[/_]\w{1,9})?\)?\]?[\"']?[ \t]{0,9}[:=]?[ \t]{0,9}[\"']?$"
+            % unit,
+            re.IGNORECASE,
+        ),
+        timings,
+    )
+    for unit, timings in _UNITS
+)
+_REACH: Final = 60
+
+_GOES_ON: Final = re.compile(
+    rb"[0-9]|[.:][0-9]|[eE][-+]?[0-9]|,[0-9]{3}(?![0-9])|[kKMG](?![A-Za-z/])"
+)
+
+
+def check_time(
+    timing: Timing, match: Match, record: Expression | JsonRecord | CsvRecord, *, begins: bool
+) -> None:
+    """Check what stands around a record's time; the unit only where the records begin.
+
+    Raises:
+        BrokenContractError: It says another unit, or the number goes on behind the group.
+    """
+    if isinstance(record, Expression):
+        if timing is not Timing.TIMESTAMP:
+            _check_whole(timing, match)
+        if begins:
+            _check_unit(timing, match, None)
+    elif begins:
+        _check_unit(timing, match, record.keys[timing.value])
+
+
+def _check_unit(timing: Timing, match: Match, key: str | None) -> None:
+    """Check the unit; ``key`` is the name of the value, where it does not stand in front of it."""
+    begin, end = match.span(timing.value)
+    before = match.string[max(begin - _REACH, 0) : begin] if key is None else key.encode()
+    behind = match.string[end : end + _REACH]
+    for unit, timings in _BEHIND if key is None else ():
+        if found := unit.match(behind):
+            _check(timing, timings, found[1], "behind")
+            return
+    for unit, timings in _BEFORE:
+        if found := unit.search(before):
+            _check(timing, timings, found[1], "before")
+            return
+
+
+def _check(timing: Timing, timings: tuple[Timing, ...], unit: bytes, where: str) -> None:
+    if timing in timings:
+        return
+    write = f"name the group {timings[0].value}" if timings else "print seconds"
+    raise BrokenContractError(
+        f"the group {timing.value} has {unit.decode(errors='replace')!r} {where} it; {write}"
+    )
+
+
+def _check_whole(timing: Timing, match: Match) -> None:
+    end = match.end(timing.value)
+    rest = _GOES_ON.match(match.string, end)
+    if rest is None or (rest[0][:1] in b",kKMG" and match.end() > end):
+        # What the expression itself takes behind the group is known to whoever wrote it.
+        return
+    number = (match[timing.value] + rest[0]).decode(errors="replace")
+    raise BrokenContractError(
+        f"the group {timing.value} takes a part of {number[:40]!r} only; let it take all of it, as "
+        "in [0-9.,:kM]+"
+    )
