@@ -187,16 +187,29 @@ def plsc_header(*, batch: int, world_size: int) -> str:
     )
 
 
-def plsc(ranks: Sequence[Sequence[float]], *, period: int = 10, block: int = 1) -> str:
-    """Batches 0, ``period``, … with the given speeds."""
-    outputs = [
-        [
-            f"INFO 2020-11-20 08:30:55,440 entry.py:1027] Pass:0 batch:{k * period} "
-            f"lr:0.10000000 loss:44.003868 qps:{rate:.2f}"
-            for k, rate in enumerate(rates)
-        ]
-        for rates in ranks
-    ]
+def plsc(  # noqa: PLR0913 - a log has so many sides
+    ranks: Sequence[Sequence[float]],
+    *,
+    period: int = 10,
+    block: int = 1,
+    global_batch: int = 128,
+    waiting_s: float = 0.0,
+    epoch_length: int | None = None,
+) -> str:
+    """Batches 0, ``period``, … with the given speeds, and so much waiting for data per step."""
+    outputs = []
+    for rates in ranks:
+        now = START
+        lines = []
+        for k, rate in enumerate(rates):
+            steps = period if k else 1
+            now += timedelta(seconds=steps * (global_batch / rate + waiting_s))
+            epoch, batch = divmod(k * period, epoch_length) if epoch_length else (0, k * period)
+            lines.append(
+                f"INFO {f'{now:%Y-%m-%d %H:%M:%S,%f}'[:-3]} entry.py:1027] Pass:{epoch} "
+                f"batch:{batch} lr:0.10000000 loss:44.003868 qps:{rate:.2f}"
+            )
+        outputs.append(lines)
     return _text(_taking_turns(outputs, block))
 
 

@@ -173,8 +173,14 @@ def test_what_is_passed_over_in_one_go_is_in_order_too(tmp_path: Path, buffer_si
     lines = good.splitlines(keepends=True)
     later = good.replace("2020-", "2021-").splitlines(keepends=True)
     for changed, reason in (
-        (lines[:60] + lines, "step 1 follows step 60 (line 61)"),
-        (lines[:60] + later, "step 1 follows step 60 (line 61)"),
+        (
+            lines[:60] + lines,
+            "in the same file (line 61)",
+        ),
+        (
+            lines[:60] + later,
+            "in the same file (line 61)",
+        ),
         ([*lines[:60], lines[61], lines[60], *lines[62:]], "step 61 follows step 62 (line 62)"),
         ([*lines[:60], lines[60].replace("2020-", "2021-"), *lines[61:]], "time runs backwards"),
         ([*lines[:60], lines[60].replace("2020-", "2019-"), *lines[61:]], "time runs backwards"),
@@ -206,7 +212,8 @@ def test_a_second_run_in_the_same_file(tmp_path: Path, name: str, estimator: Est
 def test_epochs_out_of_order(tmp_path: Path, estimator: Estimator) -> None:
     log = make.paddle_resnet([0.5] * 100, epoch_length=50).replace("Pass 0", "Pass 2")
     reason = refused(make.measured(tmp_path, log, "paddle_resnet", estimator=estimator))
-    assert "epoch 1 follows epoch 2 (line 51)" in reason
+    assert "epoch 1 follows epoch 2; a second run begins there" in reason
+    assert reason.endswith("(line 51)")
 
 
 def test_an_epoch_from_before_the_first(tmp_path: Path) -> None:
@@ -259,9 +266,9 @@ def test_speeds_that_cannot_be(tmp_path: Path, value: str, estimator: Estimator)
         run = make.measured(
             tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW, estimator=estimator
         )
-        if topology == "1n2g" and estimator is Estimator.PUBLISHED:
-            # The lines that are counted end before.
-            assert run.metrics.get("throughput") == 5000
+        if topology == "1n2g" or estimator is Estimator.STEADY:
+            # The lines that are counted end before; stamps count, whatever the speed.
+            assert run.status is RunStatus.OK
         else:
             assert (
                 f"the printed speed is '{value}'; needed is a finite number above zero (line"

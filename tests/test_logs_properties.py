@@ -61,7 +61,7 @@ LOGS: Final[tuple[tuple[LogFormat, str, Case, Window], ...]] = (
     ),
     (
         BUILTIN_FORMATS["plsc"],
-        make.plsc_header(batch=128, world_size=2) + make.plsc(RATES, block=2),
+        make.plsc_header(batch=128, world_size=2) + make.plsc(RATES, block=2, global_batch=256),
         TWO,
         PLSC_WINDOW,
     ),

@@ -157,7 +157,8 @@ def test_plsc_is_the_mean_of_ten_lines_per_node(tmp_path: Path, topology: str) -
 
 def test_printed_speeds_of_one_rank_do_not_grow_with_the_nodes(tmp_path: Path) -> None:
     definition = Published(rule=Rule.MEAN_RATE, print_interval=10)
-    mine = replace(BUILTIN_FORMATS["plsc"], name="mine", published=definition)
+    plsc = BUILTIN_FORMATS["plsc"].as_published
+    mine = replace(plsc, name="mine", published=definition)
     log = make.plsc([[100.0 * k for k in range(1, 18)]])
     for topology in ("1n1g", "4n1g"):
         run = make.measured(

@@ -35,7 +35,7 @@ def measured(log: str, topology: str, batch: int, window: Window, estimator: Est
         ("dllogger_1n1g_b128.log", "1n1g", 128, SHORT, 367.97, 367.9737),
         ("dllogger_1n8g_b128.log", "1n8g", 128, SHORT, 6064.71, 6064.7060),
         ("pytorch_imagenet_1n2g_b4_glued.log", "1n2g", 4, make.WINDOW, 12.11, 12.6028),
-        ("plsc_1n4g_b128.log", "1n4g", 128, make.PLSC_WINDOW, 8871.84, 9935.5609),
+        ("plsc_1n4g_b128.log", "1n4g", 128, make.PLSC_WINDOW, 8871.84, 9887.9876),
         ("tf_models_bert_1n1g_b8.log", "1n1g", 8, make.WINDOW, 506.24, 506.2426),
         ("pytorch_imagenet_1n4g_b2_blocks.log", "1n4g", 2, SHORT, 20.36, 17.9624),
     ],
@@ -47,7 +47,10 @@ def test_a_whole_run(  # noqa: PLR0913, PLR0917 - a log and its numbers
     assert (run.status, run.reason) == (RunStatus.OK, None)
     assert run.metrics.get("throughput") == published
     run = measured(log, topology, batch, window, Estimator.STEADY)
-    assert (run.status, run.reason) == (RunStatus.OK, None)
+    # Four ranks shared two cores.
+    note = None if "1n4g_b2" not in log else "steps take 1.25 times as long as by what another does"
+    assert run.status is RunStatus.OK
+    assert run.reason == note or (note is not None and note in (run.reason or ""))
     assert run.metrics.get("throughput") == pytest.approx(steady, rel=1e-4)
 
 

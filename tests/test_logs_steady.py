@@ -10,7 +10,8 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.logs.formats import custom_format
-from pytest_dlperf.model.measurement import RunStatus, Window
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ TOPOLOGIES = ("1n1g", "1n4g", "1n8g", "2n8g", "4n8g", "16n8g", "10n16g")
 def per_rank(topology: str, count: int) -> list[list[float]]:
     devices = make.case(topology).topology.devices_per_node
     return [
-        [round(time, 3) for time in make.seconds(count, base=0.2 + 0.03 * rank)]
+        [round(time, 3) for time in make.seconds(count, base=0.2 + 0.003 * rank)]
         for rank in range(devices)
     ]
 
@@ -66,25 +67,48 @@ def test_pytorch_imagenet_is_the_mean_over_all_local_ranks(
 
 @pytest.mark.parametrize("block", [1, 5, 17])
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_plsc_is_harmonic_over_the_means_of_the_ranks(
-    tmp_path: Path, topology: str, block: int
-) -> None:
+def test_plsc_is_the_time_from_batch_50_to_150(tmp_path: Path, topology: str, block: int) -> None:
     case = make.case(topology)
     devices = case.topology.devices_per_node
+    batch = case.global_batch
     ranks = [[500.0, *(9000.0 + 37 * k + rank for k in range(1, 17))] for rank in range(devices)]
-    log = make.plsc(ranks, block=block)
+    log = make.plsc(ranks, block=block, global_batch=batch)
     run = make.measured(tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW)
-    means = [sum(rates) / devices for rates in zip(*ranks, strict=True)][6:16]
-    assert run.metrics.get("throughput") == pytest.approx(10 / sum(1 / mean for mean in means))
+    # The last rank to show a step is the slowest, rank 0.
+    passed = sum(10 * batch / rate for rate in ranks[0][6:16])
+    assert run.metrics.get("throughput") == pytest.approx(batch * 100 / passed, rel=0.001 / passed)
     assert run.steps == 100
+
+
+def test_plsc_waits_for_its_data_in_steady_only(tmp_path: Path) -> None:
+    log = make.plsc([[5000.0] * 17] * 2, global_batch=256, waiting_s=0.2048)
+    case = make.case("1n2g")
+    run = make.measured(tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW)
+    assert run.metrics.get("throughput") == pytest.approx(1000)
+    published = make.measured(
+        tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW, estimator=Estimator.PUBLISHED
+    )
+    assert published.metrics.get("throughput") == 5000
 
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_speed_counts_only_if_all_its_steps_do(tmp_path: Path, devices: int) -> None:
     rates = [500.0, *(9000.0 + 37 * k for k in range(1, 17))]
-    window = Window(warmup_steps=55, measured_steps=100)
+    log = "".join(
+        f"it {10 * k}: {rate} samples/s\n" for k, rate in enumerate(rates) for _ in range(devices)
+    )
+    mine = custom_format(
+        "mine",
+        record=r"it (?P<step>\d+): (?P<samples_per_second>[\d.]+) samples/s",
+        first_step=0,
+        ranks="local",
+    )
     run = make.measured(
-        tmp_path, make.plsc([rates] * devices), "plsc", of=make.case(f"1n{devices}g"), window=window
+        tmp_path,
+        log,
+        mine,
+        of=make.case(f"1n{devices}g"),
+        window=Window(warmup_steps=56, measured_steps=100),
     )
     # The line of batch 60 covers batches 51 to 60, of which 55 and less are warm-up.
     assert run.metrics.get("throughput") == pytest.approx(9 / sum(1 / rate for rate in rates[7:16]))
@@ -162,25 +186,61 @@ def test_the_whole_29th_of_february_passes_within_the_window(tmp_path: Path) -> 
         assert run.metrics.get("throughput") == pytest.approx(128 / 3600)
 
 
-@pytest.mark.parametrize("name", ["paddle_resnet", "dllogger"])
-def test_steps_are_counted_on_over_epochs(tmp_path: Path, name: str) -> None:
-    maker = make.OF_ONE_RANK[name]
-    times = make.seconds(150)
-    in_one = make.measured(tmp_path, maker(times), name)
-    in_three = make.measured(tmp_path, maker(times, epoch_length=53), name)
-    assert in_three.metrics.get("throughput") is not None
-    assert in_three.metrics.get("throughput") == in_one.metrics.get("throughput")
+def told_of_epochs(run: Run, steps: int, epochs: int) -> bool:
+    said = f"{steps} step(s) at the begin of {epochs} epoch(s) are left out"
+    return run.status is RunStatus.OK and said in (run.reason or "")
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 60.0])
+@pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "plsc", "pytorch_imagenet"])
+def test_what_lies_between_epochs_does_not_count(tmp_path: Path, name: str, pause_s: float) -> None:
+    times = [round(time, 3) for time in make.seconds(200)]
+    settling = BUILTIN_FORMATS[name].settling_steps
+    window = [times[k] for k in range(20 + settling, 120 + settling) if k % 53]
+    for epoch in (1, 2, 3):
+        times[epoch * 53] += pause_s
+    log = {
+        "paddle_resnet": lambda: make.paddle_resnet(times, epoch_length=53),
+        "dllogger": lambda: make.dllogger(times, epoch_length=53),
+        "plsc": lambda: make.plsc([[128 / time for time in times]], period=1, epoch_length=53),
+        "pytorch_imagenet": lambda: make.pytorch_imagenet([times], epoch_length=53),
+    }[name]()
+    run = make.measured(tmp_path, log, name)
+    expected = 128 * len(window) / math.fsum(window)
+    assert run.metrics.get("throughput") == pytest.approx(expected, rel=1e-4)
+    assert run.steps == 98
+    assert told_of_epochs(run, 2, 2)
+
+
+def test_speeds_between_epochs_do_not_count(tmp_path: Path) -> None:
+    log = "".join(
+        f"epoch {k // 60} it {k % 60 + 1}: {1.5 if k % 60 == 9 else 100.5}\n"
+        for k in range(9, 200, 10)
+    )
+    record = r"epoch (?P<epoch>\d+) it (?P<step>\d+): (?P<samples_per_second>[\d.]+)"
+    run = make.measured(tmp_path, log, custom_format("mine", record=record))
+    assert run.metrics.get("throughput") == pytest.approx(100.5)
+    assert run.steps == 90
+    assert told_of_epochs(run, 10, 1)
+
+
+@pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "pytorch_imagenet"])
+def test_epochs_of_one_step_leave_nothing_to_measure(tmp_path: Path, name: str) -> None:
+    maker = {**make.OF_ONE_RANK, "pytorch_imagenet": lambda t, **k: make.pytorch_imagenet([t], **k)}
+    run = make.measured(tmp_path, maker[name]([0.5] * 200, epoch_length=1), name)
+    assert run.status is RunStatus.INVALID
+    assert "are the first of an epoch" in (run.reason or "")
 
 
 @pytest.mark.parametrize("block", [1, 60, 1000])
 def test_ranks_may_be_epochs_apart_in_the_file(tmp_path: Path, block: int) -> None:
     ranks = per_rank("1n4g", 150)
     case = make.case("1n4g")
-    whole = make.measured(tmp_path, make.pytorch_imagenet(ranks), "pytorch_imagenet", of=case)
     log = make.pytorch_imagenet(ranks, epoch_length=53, block=block)
     run = make.measured(tmp_path, log, "pytorch_imagenet", of=case)
-    assert run.metrics.get("throughput") is not None
-    assert run.metrics.get("throughput") == whole.metrics.get("throughput")
+    window = [times[k] for times in ranks for k in range(26, 126) if k % 53]
+    assert run.metrics.get("throughput") == pytest.approx(512 * len(window) / math.fsum(window))
+    assert told_of_epochs(run, 2, 2)
 
 
 def test_an_index_may_reach_the_total(tmp_path: Path) -> None:
@@ -190,7 +250,7 @@ def test_an_index_may_reach_the_total(tmp_path: Path) -> None:
         for index in range(14)
     )
     run = make.measured(tmp_path, records, "pytorch_imagenet")
-    assert (run.metrics.get("throughput"), run.steps) == (256, 100)
+    assert (run.metrics.get("throughput"), run.steps) == (256, 93)
 
 
 def test_later_revisions_count_from_one(tmp_path: Path) -> None:
@@ -225,12 +285,13 @@ def test_durations_of_some_steps_stand_for_all(tmp_path: Path) -> None:
     assert run.steps == 10
 
 
-def test_an_epochs_unprinted_end_makes_steps_uncountable(tmp_path: Path) -> None:
-    log = make.dllogger([0.5] * 300, epoch_length=57, interval=10)
-    run = make.measured(tmp_path, log, "dllogger")
-    assert run.metrics.get("throughput") is None
-    assert run.reason is not None
-    assert "an epoch ends within the window" in run.reason
+def test_an_epochs_unprinted_end_does_not_count(tmp_path: Path) -> None:
+    times = [0.5] * 300
+    for epoch in range(1, 6):
+        times[epoch * 57] += 20
+    run = make.measured(tmp_path, make.dllogger(times, epoch_length=57, interval=10), "dllogger")
+    assert (run.metrics.get("throughput"), run.steps) == (256, 70)
+    assert told_of_epochs(run, 20, 2)
 
 
 def test_no_warm_up_measures_from_the_end_of_the_first_step(tmp_path: Path) -> None:

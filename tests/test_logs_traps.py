@@ -35,7 +35,7 @@ LOGS: dict[str, tuple[str | LogFormat, str, Case, Window]] = {
         make.case("2n2g"),
         make.WINDOW,
     ),
-    "plsc": ("plsc", make.plsc(RATES), make.case("2n2g"), make.PLSC_WINDOW),
+    "plsc": ("plsc", make.plsc(RATES, global_batch=512), make.case("2n2g"), make.PLSC_WINDOW),
     "tf_models_bert": ("tf_models_bert", make.tf_models_bert(TIMES), make.case(), make.WINDOW),
     "dlperf": ("dlperf", make.dlperf(RANKS), make.case("2n2g"), make.WINDOW),
     "custom": (

@@ -6,9 +6,12 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.contract import BrokenContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NANOSECONDS: Final = 10**9
 _DIGITS: Final = 9
@@ -44,6 +47,10 @@ class Kind(Enum):
     YEARLESS = "date without year"
     TIME_OF_DAY = "time without date"
     NUMBER = "seconds as a number"
+
+
+_ROUNDS: Final = {Kind.TIME_OF_DAY: 1, Kind.YEARLESS: _YEAR}
+"""Days after which stamps of a kind begin anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,7 @@ class Clock:
             )
         elif stamp.nanoseconds < last.nanoseconds:
             fall = last.nanoseconds - stamp.nanoseconds
-            round_in = {Kind.TIME_OF_DAY: 1, Kind.YEARLESS: _YEAR}.get(stamp.kind, 0)
+            round_in = _ROUNDS.get(stamp.kind, 0)
             if not round_in or fall <= round_in * _DAY // 2:
                 raise BrokenContractError(
                     f"time runs backwards: {_shown(text)} follows {_shown(self._last_text)}",
@@ -176,28 +183,53 @@ class Clock:
         """From the first stamp to the latest, correctly rounded."""
         return self.nanoseconds / NANOSECONDS
 
-    @property
-    def error_note(self) -> str | None:
-        """How uncertain the stamps' coarseness makes the time between them, if noteworthy."""
+    def error_note(self, passed: int | None = None) -> str | None:
+        """How uncertain the stamps' coarseness makes the time between them, if noteworthy.
+
+        ``passed`` is how much of it counts, in nanoseconds.
+        """
         if self._first is None or self._last is None:
             return None
-        if self.nanoseconds <= 0:
+        passed = self.nanoseconds if passed is None else passed
+        if passed <= 0:
             raise BrokenContractError(
                 f"no time passes in the window: both ends are at {_shown(self._last_text)}",
                 offset=self._offset,
             )
         # A stamp of a whole second may be printed without its fraction: the finer one tells.
         resolution = 10.0 ** -max(self._first.decimals, self._last.decimals)
-        error = resolution / self.seconds
-        if error > WORTHLESS_ERROR:
-            raise BrokenContractError(
-                f"the stamps are too coarse: {resolution:g} s in {self.seconds:g} s is an error "
-                f"of {error:.1%}, allowed are {WORTHLESS_ERROR:.0%}; measure more steps",
-                offset=self._offset,
-            )
-        if error > NOTEWORTHY_ERROR:
-            return (
-                f"the stamps' resolution of {resolution:g} s makes the number uncertain "
-                f"by {error:.1%}"
-            )
-        return None
+        return uncertain("the stamps' resolution", resolution, passed / NANOSECONDS, self._offset)
+
+
+def uncertain(what: str, error_s: float, seconds: float, offset: int | None) -> str | None:
+    """Say how uncertain an error makes a time, if noteworthy.
+
+    Raises:
+        BrokenContractError: It makes the time worthless.
+    """
+    error = error_s / seconds
+    if error > WORTHLESS_ERROR:
+        raise BrokenContractError(
+            f"{what} is too coarse: {error_s:g} s in {seconds:g} s is an error of {error:.1%}, "
+            f"allowed are {WORTHLESS_ERROR:.0%}; measure more steps",
+            offset=offset,
+        )
+    if error > NOTEWORTHY_ERROR:
+        return f"{what} of {error_s:g} s makes the number uncertain by {error:.1%}"
+    return None
+
+
+def lags(texts: Sequence[tuple[bytes, int]]) -> list[int]:
+    """Compute by how many nanoseconds each of some stamps is before the latest of them.
+
+    They are close to each other: without date, one that is more than half a day before another is
+    of the day after.
+    """
+    stamps = [parse(text, offset) for text, offset in texts]
+    round_in = _ROUNDS.get(stamps[0].kind, 0) * _DAY
+    last = max(stamp.nanoseconds for stamp in stamps)
+    behind = [last - stamp.nanoseconds for stamp in stamps]
+    if round_in:
+        behind = [lag - round_in if lag > round_in // 2 else lag for lag in behind]
+    least = min(behind)
+    return [lag - least for lag in behind]

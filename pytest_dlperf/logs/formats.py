@@ -80,7 +80,8 @@ class Published:
     was asked for. ``print_interval`` is the one for which the lines stand for what they shall; the
     original counted one line per interval. ``lines_grow_with_nodes`` multiplies that by the number
     of nodes, as the original did for logs into which more than one rank prints. ``time_of_day``
-    leaves out the stamps' dates.
+    leaves out the stamps' dates. ``record`` is what it went by, where ``steady`` takes another time
+    of the same lines.
     """
 
     rule: Rule
@@ -91,6 +92,7 @@ class Published:
     print_interval: int | None = None
     lines_grow_with_nodes: bool = False
     time_of_day: bool = False
+    record: re.Pattern[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,10 @@ class LogFormat:
     """By what a printed number is divided; ``of`` sets it."""
     even_epochs: bool = False
     """Whether all epochs of a run have as many steps."""
+    epoch_length: re.Pattern[bytes] | None = None
+    """Matches a record whose only group says how many steps an epoch has."""
+    time_form: re.Pattern[bytes] | None = None
+    """What a time looks like that is whole, where the trainer always prints it alike."""
     facts: tuple[Fact, ...] = ()
     options: frozenset[str] = frozenset()
     """The options that cases of the system have: facts of others tell nothing of a case."""
@@ -198,6 +204,13 @@ class LogFormat:
     def whole_lines(self) -> bool:
         """Whether records are matched line by line, and on lines that have ended only."""
         return not isinstance(self.record, re.Pattern)
+
+    @property
+    def as_published(self) -> LogFormat:
+        """The format by which its published definition reads a log."""
+        if self.published is None or self.published.record is None:
+            return self
+        return replace(self, record=self.published.record, stamp_in_front=None, time_form=None)
 
     @property
     def labels_ranks(self) -> bool:

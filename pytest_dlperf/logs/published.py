@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
+from pytest_dlperf.logs.numbering import StepOrder
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import NoStepTimesError
-from pytest_dlperf.logs.steps import LOOK_AHEAD, Gaps, RankCount, StepNumbers, StepsSeen
+from pytest_dlperf.logs.steps import LOOK_AHEAD, Gaps, RankCount, StepsSeen
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 
@@ -64,12 +65,11 @@ class PublishedLines:
         self._shared = log_format.ranks is Ranks.LOCAL
         self._alone = not self._shared or case.topology.devices_per_node == 1
         self._count = RankCount(log_format, case, case.topology.devices_per_node)
-        self._numbers = StepNumbers(log_format.first_step)
+        self._order = StepOrder(log_format)
+        self._numbers = self._order.numbers
         self._enough: int | None = None
         self._ranks = case.topology.devices_per_node if self._shared else 1
-        self._furthest = 0
         self._before = (-1, -1)
-        self._text = b""
         self._gaps = Gaps()
         self._offset: int | None = None
 
@@ -82,13 +82,13 @@ class PublishedLines:
     def seen(self) -> StepsSeen:
         """How far the log has come; warm-up and window are estimates, since lines are counted."""
         # Where all lines are there, only a first step of other ranks is awaited.
-        awaited = self._furthest if self._lines < self._needed else 0
+        awaited = self._numbers.furthest if self._lines < self._needed else 0
         return StepsSeen(
             found=self._lines,
             warmup=self._steps_of(self._skipped),
             window=self._steps_of(self._needed),
-            slowest=self._furthest,
-            last={"": self._furthest} if self._furthest else {},
+            slowest=self._numbers.furthest,
+            last={"": self._numbers.furthest} if self._numbers.furthest else {},
             awaited={} if self.complete else {"": awaited},
         )
 
@@ -118,10 +118,11 @@ class PublishedLines:
                 break
             end = stop
             epoch_text = epoch if self._has_epochs else b"0"
+            self._numbers.note_length(epoch, buffer, start)
             self._take(step, epoch_text, text, region.offset + start, region.offset + stop)
             if scan is not None:
                 shift, inside = self._numbers.shift, self._counts(self._line)
-                scan.at_record(start, stop, step=self._furthest, shift=shift, inside=inside)
+                scan.at_record(start, stop, step=self._numbers.furthest, shift=shift, inside=inside)
         else:
             if self._line is not None and _has_line_end(buffer, end, region.end):
                 self._close()
@@ -157,24 +158,27 @@ class PublishedLines:
     ) -> None:
         step = whole_number(step_text, what="step", offset=offset)
         epoch = whole_number(epoch_text, what="epoch", offset=offset)
-        key = epoch, step
         if self._shared:
             self._count.note(epoch_text, step_text, offset)
-        if self._alone and key <= self._before:
-            if key == self._before and text == self._text:
+        if self._alone:
+            begins = self._offset is None
+            if not self._order.follow(step_text, epoch_text, text, offset):
                 return
-            self._refuse(key, offset)
-        if self._offset is None:
-            self._numbers.begin(step)
+            gap, in_epoch = self._order.gap, not self._order.turned
         else:
-            self._note_gap(epoch, step, offset)
-        self._before, self._text, self._offset = key, text, offset
+            begins = not self._follow(epoch, step, offset)
+            gap = step - self._before[1]
+            in_epoch = gap > 0 and epoch == self._before[0]
+        if not begins:
+            # Gaps count from the last line which is left out to the last one which is needed.
+            inside = self._skipped <= self._lines < self._needed
+            self._gaps.note(gap, step, offset, in_epoch=in_epoch, in_window=inside)
+        self._before, self._offset = (epoch, step), offset
         line = self._line
         if self._lines == self._needed:
             # Only ranks are awaited that have not shown: no step of another's is a sign of them.
             self._settle(end)
             return
-        self._follow(epoch, step, offset)
         if line is None:
             self._line = _Line(epoch, step, text, offset, end)
         else:
@@ -184,32 +188,17 @@ class PublishedLines:
             if self._definition.glued is JoinedRecords.LAST:
                 line.text = text
 
-    def _follow(self, epoch: int, step: int, offset: int) -> None:
-        if epoch > self._numbers.epoch:
-            self._numbers.turn(epoch, self._furthest, offset)
-        if epoch == self._numbers.epoch:
-            self._furthest = max(self._furthest, step + self._numbers.shift)
-
-    def _note_gap(self, epoch: int, step: int, offset: int) -> None:
-        # Gaps count from the last line which is left out to the last one which is needed.
-        turns = epoch != self._before[0]
-        gap = step - (self._numbers.first or 0) + 1 if turns else step - self._before[1]
-        inside = self._skipped <= self._lines < self._needed
-        in_epoch = gap > 0 and not turns
-        self._gaps.note(gap, step, offset, in_epoch=in_epoch, in_window=inside)
-
-    def _refuse(self, key: tuple[int, int], offset: int) -> None:
-        epoch, step = key
-        if key == self._before:
-            reason = (
-                f"step {step} stands twice with different times; more than one process prints "
-                "into the log, or a second run was appended"
-            )
-        elif epoch == self._before[0]:
-            reason = f"steps are out of order: step {step} follows step {self._before[1]}"
-        else:
-            reason = f"steps are out of order: epoch {epoch} follows epoch {self._before[0]}"
-        raise BrokenContractError(reason, offset=offset)
+    def _follow(self, epoch: int, step: int, offset: int) -> bool:
+        """Go on to a step of any rank, for the progress; false for the first of all."""
+        numbers = self._numbers
+        begins = self._offset is None
+        if begins:
+            numbers.begin(step)
+        if self._has_epochs and epoch >= numbers.epoch:
+            numbers.enter(epoch, offset)
+        if epoch >= numbers.epoch:
+            numbers.furthest = max(numbers.furthest, step + numbers.shift)
+        return not begins
 
     def _close(self) -> None:
         line, self._line = self._line, None
@@ -239,7 +228,7 @@ class PublishedLines:
         # Each rule rounds as its own scripts did: those that went by stamps or durations rounded a
         # plain float with Python's round, those that took a mean did so with NumPy.
         if rule is Rule.ELAPSED:
-            note = self._clock.error_note
+            note = self._clock.error_note()
             speed = round(batch / (self._clock.seconds / self._measured), PUBLISHED_DECIMALS)
             return Estimate(speed, self._measured, note)
         if rule is Rule.MEAN_DURATION:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.logs.facts import CASE_FACTS, Fact
 from pytest_dlperf.logs.formats import JoinedRecords, LogFormat, Published, Ranks, Rule
-from pytest_dlperf.logs.timing import RateScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -83,6 +82,8 @@ _PADDLE_RESNET: Final = LogFormat(
     ),
     first_step=0,
     ranks=Ranks.ONE,
+    even_epochs=True,
+    time_form=re.compile(rb"[0-9]+\.[0-9]{4}"),
     facts=(
         # The blank in front tells it from test_batch_size.
         _fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
@@ -126,6 +127,7 @@ _DLLOGGER: Final = LogFormat(
     ranks=Ranks.ONE,
     settling_steps=5,
     stamps_sort=True,
+    time_form=re.compile(rb"[0-9]{4}(?:-[0-9]{2}){2} [0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{6})?"),
     even_epochs=True,
     facts=(
         _fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
@@ -179,24 +181,33 @@ _PYTORCH_IMAGENET: Final = LogFormat(
     first_step=None,
     ranks=Ranks.LOCAL,
     settling_steps=6,
+    even_epochs=True,
+    epoch_length=re.compile(rb"Epoch: \[[0-9]{1,15}\]\[ {0,15}[0-9]{1,15}/ {0,15}([0-9]{1,15})\]"),
+    time_form=re.compile(rb"[0-9]+\.[0-9]{3}"),
     devices=re.compile(rb"Use GPU: " + _COUNT),
     # PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
     published=Published(rule=Rule.MEAN_DURATION, glued=JoinedRecords.LAST_STEP, only_steps_above=5),
 )
 
+_PLSC_SPEED: Final = rb"-?[0-9]{1,15}\.[0-9]{2}(?![0-9])|-?inf\b|nan\b"
+
 _PLSC: Final = LogFormat(
-    # PaddlePaddle/PLSC 1.x, plsc/entry.py. The speed is global. The first line, of batch 0, is
-    # one slow step alone; each later one stands for the period that it ends.
+    # PaddlePaddle/PLSC 1.x, plsc/entry.py. The printed speed is global, and counts the time inside
+    # of steps only, not what the data loader takes between them: the stamps tell all of it. The
+    # first line, of batch 0, is one slow step alone; each later one ends a period.
     name="plsc",
     record=re.compile(
-        rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]{0,400}"
-        rb"qps:(?P<samples_per_second>-?[0-9]{1,15}\.[0-9]{2}(?![0-9])|-?inf\b|nan\b)"
-        % (_STEP, _STEP)
+        rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]{0,400}qps:(?:%b)"
+        % (_STEP, _STEP, _PLSC_SPEED)
+    ),
+    stamp_in_front=re.compile(
+        rb"INFO (?P<timestamp>[0-9][-0-9:, ]{15,25}) [^\n\r\0\]]{1,100}\] ?%b$" % _COLOUR
     ),
     first_step=0,
     ranks=Ranks.LOCAL,
-    rate_scope=RateScope.GLOBAL,
     settling_steps=1,
+    even_epochs=True,
+    time_form=re.compile(rb"[0-9]{4}(?:-[0-9]{2}){2} [0-9]{2}(?::[0-9]{2}){2},[0-9]{3}"),
     facts=(
         _fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
         _fact(
@@ -220,6 +231,10 @@ _PLSC: Final = LogFormat(
         only_first_epoch=True,
         print_interval=10,
         lines_grow_with_nodes=True,
+        record=re.compile(
+            rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]{0,400}"
+            rb"qps:(?P<samples_per_second>%b)" % (_STEP, _STEP, _PLSC_SPEED)
+        ),
     ),
 )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, parse
-from pytest_dlperf.logs.timing import Kind, samples_per_second, step_seconds
+from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, lags, parse
+from pytest_dlperf.logs.timing import Covers, Kind, samples_per_second, step_seconds
 from pytest_dlperf.model import statistics
 
 if TYPE_CHECKING:
@@ -20,39 +20,61 @@ class NoStepTimesError(Exception):
     """A log that does not say how long its single steps took; the text says why."""
 
 
-def step_times(
-    log_format: LogFormat, case: Case, kept: Sequence[tuple[int, bytes]]
-) -> dict[int, float]:
+class KeptStep(NamedTuple):
+    """A step of the window, with what is printed of its time."""
+
+    step: int
+    text: bytes
+    turned: bool
+    """Whether an epoch begins with it, whose pause is no part of a step."""
+
+
+def slowest_text(log_format: LogFormat, case: Case, texts: Sequence[tuple[bytes, int]]) -> bytes:
+    """Choose what the slowest of several ranks has printed of a step."""
+    if len(texts) == 1:
+        return texts[0][0]
+    if log_format.timing.kind is Kind.MOMENT:
+        return texts[lags(texts).index(0)][0]
+    return max((text for text, _ in texts), key=lambda text: _seconds(log_format, case, text))
+
+
+def step_times(log_format: LogFormat, case: Case, kept: Sequence[KeptStep]) -> dict[int, float]:
     """Compute the seconds of each step of one rank, from what is printed of their times.
 
     Raises:
         NoStepTimesError: Records stand for several steps, or the stamps are too coarse.
     """
-    gap = max((after - before for (before, _), (after, _) in pairwise(kept)), default=1)
+    gaps = [after.step - before.step for before, after in pairwise(kept) if not after.turned]
+    gap = max(gaps, default=1)
     if gap > 1:
         raise NoStepTimesError(
             f"the log prints every {gap} steps, and a mean over them is no step's time; print "
             "each step"
         )
+    if log_format.covers is Covers.SINCE_START:
+        raise NoStepTimesError("the log prints means since the start, which are no step's times")
     if log_format.timing.kind is Kind.MOMENT:
         return _between_stamps(kept)
+    return {step: _seconds(log_format, case, text) for step, text, turned in kept if not turned}
+
+
+def _seconds(log_format: LogFormat, case: Case, text: bytes) -> float:
     if log_format.timing.kind is Kind.RATE:
         timing, scope = log_format.timing, log_format.rate_scope
-        return {
-            step: case.global_batch / samples_per_second(timing, scope, text, 0, case)
-            for step, text in kept
-        }
-    return {step: step_seconds(log_format.timing, text, 0) for step, text in kept}
+        return case.global_batch / samples_per_second(timing, scope, text, 0, case)
+    return step_seconds(log_format.timing, text, 0)
 
 
-def _between_stamps(kept: Sequence[tuple[int, bytes]]) -> dict[int, float]:
+def _between_stamps(kept: Sequence[KeptStep]) -> dict[int, float]:
     clock = Clock()
-    ends = []
-    for step, text in kept:
+    times = {}
+    before = 0
+    for number, (step, text, turned) in enumerate(kept):
         clock.read(text)
-        ends.append((step, clock.nanoseconds))
-    times = {step: (end - begin) / NANOSECONDS for (_, begin), (step, end) in pairwise(ends)}
-    resolution = 10.0 ** -max((parse(text).decimals for _, text in kept), default=0)
+        if number and not turned:
+            times[step] = (clock.nanoseconds - before) / NANOSECONDS
+        before = clock.nanoseconds
+    resolution = 10.0 ** -max((parse(each.text).decimals for each in kept), default=0)
     if times and resolution > WORTHLESS_ERROR * statistics.median(list(times.values())):
         raise NoStepTimesError(
             f"the stamps' resolution of {resolution:g} s is too coarse for single steps"

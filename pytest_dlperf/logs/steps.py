@@ -1,8 +1,4 @@
-"""Count the steps of a log, whoever printed them: numbers, epochs, gaps, ranks and the window.
-
-Steps are numbered by how many had ended: the first is 1, whatever the log calls it, and numbering
-goes on where the log begins anew with each epoch.
-"""
+"""Check what the records of a log make up: the window without holes, and each rank of it."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.numbering import epoch_hint
 from pytest_dlperf.logs.timing import Kind
 
 if TYPE_CHECKING:
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
 
 LOOK_AHEAD: Final = 256 * 1024
 """Bytes in which every rank of a node shows: output to a pipe comes in blocks of 8 KiB."""
-NEVER: Final = 1 << 62
-"""A step that no run reaches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,42 +103,6 @@ class Collector(Protocol):
         """
 
 
-class StepNumbers:
-    """Numbers steps from 1 on, whatever a log calls its first one, and on through its epochs."""
-
-    __slots__ = ("epoch", "first", "shift")
-
-    def __init__(self, first: int | None) -> None:
-        """Take ``None`` where the log's first record decides what its first step is called."""
-        self.first = first
-        self.epoch = -1
-        self.shift = 0  # what is added to a number of the current epoch
-
-    def begin(self, number: int) -> None:
-        """Take the number of the log's first record."""
-        if self.first is None:
-            self.first = min(number, 1)
-        self.shift = 1 - self.first
-
-    def turn(self, epoch: int, after: int, offset: int) -> None:
-        """Go on in the next epoch, which begins behind step ``after``."""
-        if epoch < self.epoch:
-            raise BrokenContractError(
-                f"steps are out of order: epoch {epoch} follows epoch {self.epoch}", offset=offset
-            )
-        self.epoch = epoch
-        self.shift = after + 1 - (self.first or 0)
-
-
-def first_step(log_format: LogFormat, printed: bytes) -> int | None:
-    """Number the step of a log's first record; ``None`` where it is no number."""
-    if not printed.isdigit():
-        return None
-    number = int(printed[:15])
-    first = min(number, 1) if log_format.first_step is None else log_format.first_step
-    return number - first + 1
-
-
 class Gaps:
     """How far the steps of records lie apart.
 
@@ -199,6 +158,11 @@ class Span:
         begin = max(after, 1) if stamps else after + 1
         return cls(after, after + window.measured_steps, begin)
 
+    @property
+    def measured(self) -> int:
+        """How many steps there are."""
+        return self.last - self.after
+
     def too_few(self, found: int, offset: int | None) -> BrokenContractError:
         """Make the error of a log that ends before the window does."""
         return BrokenContractError(
@@ -220,7 +184,7 @@ class Span:
                 f"steps are missing from the log: none between step {before} and step "
                 f"{before + gap}, counted from 1"
             )
-        measured = self.last - self.after
+        measured = self.measured
         if interval > measured:
             raise BrokenContractError(
                 f"only every {interval} steps are printed, and {measured} are measured; measure "
@@ -264,22 +228,6 @@ class Records:
     count: int
     furthest: int
     gaps: Gaps
-
-
-def check_epochs(turned_inside: bool, interval: int) -> None:
-    """Check that the steps between two records can be counted."""
-    if turned_inside and interval > 1:
-        raise BrokenContractError(
-            f"an epoch ends within the window, and with only every {interval} steps printed its "
-            "length is not known; print every step, or make the epoch longer"
-        )
-
-
-def epoch_hint(log_format: LogFormat) -> str:
-    """Say what a declared record may lack where numbers begin again."""
-    if not log_format.whole_lines or "epoch" in log_format.record.groupindex:
-        return ""
-    return "; if numbering begins again with each epoch, the record needs a group 'epoch'"
 
 
 class RankCount:

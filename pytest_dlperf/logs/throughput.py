@@ -14,6 +14,7 @@ from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.neighbours import misread, recognise
+from pytest_dlperf.logs.numbering import first_step
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.ranked import RankedSteps
 from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number
@@ -22,7 +23,7 @@ from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.shared import SharedSteps
 from pytest_dlperf.logs.step_times import NoStepTimesError
-from pytest_dlperf.logs.steps import Span, first_step
+from pytest_dlperf.logs.steps import Span
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 
@@ -99,8 +100,12 @@ class LogReading:
             )
         self.log_format = self.log_format.of(self.case)
         self._step_times = [metric for metric in self.metrics if metric.name in STEP_TIMES]
+        # What is looked for in the log; a second definition may go by another number of a line.
+        self._format = self.log_format
+        if self.estimator is Estimator.PUBLISHED:
+            self._format = self.log_format.as_published
         self._collector = _collector(
-            self.log_format,
+            self._format,
             self.case,
             self.window,
             self.estimator,
@@ -318,7 +323,7 @@ class LogReading:
         """Take the region's steps; return where in it the log has shown enough of them."""
         facts = self._facts
         if self._in_header:
-            first = next(iter(records(region, self.log_format)), None)
+            first = next(iter(records(region, self._format)), None)
             facts.look(region, region.end if first is None else first[1])
             self._in_header = first is None
             if first is not None:
@@ -344,7 +349,7 @@ class LogReading:
 
     def _begin(self, region: Region, first: Record) -> None:
         """Take note of the first record: how it numbers steps, and what its time is."""
-        self.first_step = first_step(self.log_format, first[2])
+        self.first_step = first_step(self._format, first[2])
         reason = misread(region, first, self.log_format, self.case)
         if reason is not None:
             raise BrokenContractError(reason, offset=region.offset + first[0])
@@ -355,7 +360,7 @@ class LogReading:
         if scan is None:
             self._enough = True
             return
-        following = (each[0] for each in records(region, self.log_format) if each[0] >= begin)
+        following = (each[0] for each in records(region, self._format) if each[0] >= begin)
         if (start := next(following, None)) is not None:
             scan.leave_window(start)
         scan.end(self.window_in_steps)
@@ -383,7 +388,7 @@ def _collector(
         if log_format.labels_ranks:
             ranks = case.topology.devices_per_node
             return RankedSteps(log_format, span, case, ranks=ranks, keeps_steps=keeps_steps)
-        return SharedSteps(log_format, span, case)
+        return SharedSteps(log_format, span, case, keeps_steps=keeps_steps)
     if log_format.published is None:
         raise ValueError(f"the log format {log_format.name} has no published definition")
     return PublishedLines(log_format, log_format.published, window, case)

@@ -1,0 +1,215 @@
+"""Number the steps of a log from 1 on, by how many had ended, whatever the log calls them.
+
+Numbering goes on where the log begins anew with each epoch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.contract import BrokenContractError, whole_number
+
+if TYPE_CHECKING:
+    from pytest_dlperf.logs.formats import LogFormat
+
+_NEVER: Final = 1 << 62
+"""A step that no run reaches."""
+
+
+class StepNumbers:
+    """Numbers steps from 1 on, whatever a log calls its first one, and on through its epochs.
+
+    The length of an epoch is what the log prints of it, at least as many steps as were seen.
+    """
+
+    def __init__(self, log_format: LogFormat) -> None:
+        """Begin before the first record, which decides what the first step is called."""
+        self.first = log_format.first_step
+        self.epoch = -1
+        self.shift = 0
+        """What is added to a number of the current epoch."""
+        self.furthest = 0
+        """The last step of all."""
+        self._shifts: dict[int, int] = {}
+        self._lengths: dict[bytes, int] = {}
+        self._turns: list[int] = []
+        self._even = log_format.even_epochs
+        self._length = log_format.epoch_length
+        self._last = _NEVER
+
+    def begin(self, number: int) -> None:
+        """Take the number of the log's first record."""
+        if self.first is None:
+            self.first = min(number, 1)
+        self.shift = 1 - self.first
+
+    def note_length(self, epoch: bytes, buffer: bytearray, start: int) -> None:
+        """Read on an epoch's first record how many steps the log says it has."""
+        if self._length is None or epoch in self._lengths:
+            return
+        match = self._length.match(buffer, start)
+        self._lengths[epoch] = 0 if match is None else int(match[1])
+
+    def enter(self, epoch: int, offset: int) -> bool:
+        """Go on in an epoch; say whether it is a further one, behind all steps so far."""
+        shift = self._shifts.get(epoch)
+        if shift is not None:
+            self.shift = shift
+            return False
+        if epoch < self.epoch:
+            raise BrokenContractError(
+                f"steps are out of order: epoch {epoch} follows epoch {self.epoch}", offset=offset
+            )
+        begins = self.epoch < 0
+        after = 0 if begins else self._end_of_epoch()
+        self.epoch = epoch
+        self.shift = self._shifts[epoch] = after + 1 - (self.first or 0)
+        if not begins:
+            self._turns.append(after)
+        return not begins
+
+    def _end_of_epoch(self) -> int:
+        before = self._shifts[self.epoch] - 1 + (self.first or 0)
+        if self._even:
+            self._last = min(self._last, self.furthest - self._shifts[self.epoch])
+        # All epochs have the same data: of lengths that differ, one is damaged.
+        lengths = set(self._lengths.values())
+        return max(self.furthest, before + (lengths.pop() if len(lengths) == 1 else 0))
+
+    def has_turned(self, before: int, step: int) -> bool:
+        """Say whether an epoch begins behind one step, and up to another."""
+        return any(before <= turn < step for turn in self._turns)
+
+    def is_in_epoch(self, number: int) -> bool:
+        """Say whether epochs are so long, as far as all have the same length."""
+        return number <= self._last
+
+    def check(self, number: int, offset: int) -> None:
+        """Check that no epoch with as many steps as this one has ended before such a number."""
+        if not self.is_in_epoch(number):
+            raise BrokenContractError(
+                f"steps are missing from the log: an epoch ended with step {self._last}, "
+                f"and a later one goes on to step {number}",
+                offset=offset,
+            )
+
+    def place(self, number: int, epoch: bytes, offset: int) -> int:
+        """Number a step that any of several ranks has printed; of an epoch, where it has one."""
+        if not self.furthest:
+            self.begin(number)
+        if epoch:
+            self.enter(whole_number(epoch, what="epoch", offset=offset), offset)
+        self.check(number, offset)
+        step = number + self.shift
+        if step < 1:
+            raise BrokenContractError(
+                f"step {number} stands below the first step, {self.first}", offset=offset
+            )
+        self.furthest = max(self.furthest, step)
+        return step
+
+
+_SECOND_RUN: Final = "; a second run begins there, in the same file"
+
+
+class StepOrder:
+    """Follows the records of one process, each of which has to come behind the one before."""
+
+    __slots__ = ("_epoch", "_hint", "_restarts", "_text", "gap", "numbers", "offset", "turned")
+
+    def __init__(self, log_format: LogFormat) -> None:
+        """Begin before the first record."""
+        self.numbers = StepNumbers(log_format)
+        self.gap = 0
+        """How many steps the record is behind the one before."""
+        self.turned = False
+        """Whether it is the first of a further epoch."""
+        self.offset: int | None = None
+        self._restarts = "epoch" in log_format.record.groupindex
+        self._hint = epoch_hint(log_format)
+        self._epoch = b""
+        self._text = b""
+
+    @property
+    def step(self) -> int:
+        """The last step, counted from 1."""
+        return self.numbers.furthest
+
+    def follow(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> bool:
+        """Go on to a record; false for an identical copy of the one before."""
+        numbers = self.numbers
+        number = whole_number(printed, what="step", offset=offset)
+        if self.offset is None:
+            numbers.begin(number)
+        self.turned = False
+        if self._restarts and epoch != self._epoch:
+            self.turned = self._turn(epoch, number, offset)
+        step = number + numbers.shift
+        self.gap = gap = step - numbers.furthest
+        if gap == 0 and text == self._text and self.offset is not None:
+            return False
+        if gap <= 0:
+            raise self._disorder(number, offset)
+        numbers.check(number, offset)
+        numbers.furthest = step
+        self._text = text
+        self.offset = offset
+        return True
+
+    def pass_to(self, step: int, text: bytes, offset: int) -> None:
+        """Go on to a later record of the same epoch, over others that are in order."""
+        self.numbers.furthest = step
+        self._text = text
+        self.offset = offset
+
+    def is_next(self, number: int, epoch: bytes, text: bytes) -> bool:
+        """Say whether a record is of the next step of the same epoch, and printed later."""
+        return (
+            number + self.numbers.shift == self.step + 1
+            and epoch == self._epoch
+            and self.offset is not None
+            and text >= self._text
+        )
+
+    def _turn(self, epoch: bytes, number: int, offset: int) -> bool:
+        numbers = self.numbers
+        into = whole_number(epoch, what="epoch", offset=offset)
+        if into < numbers.epoch:
+            reason = f"steps are out of order: epoch {into} follows epoch {numbers.epoch}"
+            if number == numbers.first:
+                reason += _SECOND_RUN
+            raise BrokenContractError(reason, offset=offset)
+        self._epoch = epoch
+        return numbers.enter(into, offset)
+
+    def _disorder(self, number: int, offset: int) -> BrokenContractError:
+        numbers = self.numbers
+        last = numbers.furthest - numbers.shift
+        if self.offset is None:
+            reason = f"the log begins with step {number}, below its first, {numbers.first}"
+        elif self.gap == 0:
+            reason = (
+                f"step {number} stands twice with different times; more than one process prints "
+                "into the log, or a second run was appended"
+            )
+        else:
+            reason = f"steps are out of order: step {number} follows step {last}"
+            if number == numbers.first:
+                reason += self._hint or _SECOND_RUN
+        return BrokenContractError(reason, offset=offset)
+
+
+def first_step(log_format: LogFormat, printed: bytes) -> int | None:
+    """Number the step of a log's first record; ``None`` where it is no number."""
+    if not printed.isdigit():
+        return None
+    number = int(printed[:15])
+    first = min(number, 1) if log_format.first_step is None else log_format.first_step
+    return number - first + 1
+
+
+def epoch_hint(log_format: LogFormat) -> str:
+    """Say what a declared record may lack where numbers begin again."""
+    if not log_format.whole_lines or "epoch" in log_format.record.groupindex:
+        return ""
+    return "; if numbering begins again with each epoch, the record needs a group 'epoch'"

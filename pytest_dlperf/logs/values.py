@@ -1,0 +1,347 @@
+"""What the records of a window amount to: times of steps, stamps, or means since the start.
+
+One rule holds for all of them: the steps between the last record of an epoch and the first of the
+next do not count, nor does the time that passes there. A trainer validates, saves and opens its
+data anew in between, and some logs do not say how long an epoch was.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate
+from pytest_dlperf.logs.steps import Ends, Place
+from pytest_dlperf.logs.timing import Covers, Kind, samples_per_second, step_seconds
+from pytest_dlperf.model import statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.steps import Records, Span
+    from pytest_dlperf.model.case import Case
+
+    Text: TypeAlias = tuple[bytes, int]
+    """What is printed of a time, and its place in the log."""
+    Checked: TypeAlias = Callable[[int, int], Records]
+    """Checks that the records from one step to another make up the window."""
+
+_FEW: Final = 5
+"""Printed steps below which a mean over them may say little of the others."""
+_FAR: Final = 5.0
+"""How many times a step's time differs where a decimal point may have been lost: ten at least."""
+
+_DIGIT: Final = re.compile(rb"[0-9]")
+
+# Ranks wait for each other in each step. In real logs two of them differ by 3 % over 100 steps,
+# four that share two cores by 65 %, and by a factor of 2.9 over 20 steps. Up to the first bound
+# their mean is right, beyond the other it is a mean of different things.
+NOTEWORTHY_DISAGREEMENT: Final = 1.05
+WORTHLESS_DISAGREEMENT: Final = 4.0
+
+
+class Values:
+    """What was printed of the measured steps, by one rank or by several alike."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        """Begin before the window."""
+        self._format = log_format
+        self._span = span
+        self._case = case
+        self._first = self._last = 0
+        self._first_offset = self._last_offset = 0
+        self._turns = 0
+        self._left_out = 0
+
+    def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
+        """Take a step of the window, ``gap`` behind the record before, as each rank printed it.
+
+        ``turned`` says that it is the first record of a further epoch.
+        """
+        if turned:
+            self._turns += 1
+            self._left_out += gap
+        if not self._first:
+            self._first, self._first_offset = step, texts[-1][1]
+        self._last, self._last_offset = step, texts[-1][1]
+
+    @property
+    def ends(self) -> Ends | None:
+        """The first and the last record that count, if there are two."""
+        if self._first == self._last:
+            return None
+        return Ends(Place(self._first, self._first_offset), Place(self._last, self._last_offset))
+
+    def estimate(self, checked: Checked) -> Estimate:
+        """Compute samples per second over all devices, if the records make up the window."""
+        raise NotImplementedError
+
+    def _made(self, steps: int, seconds: float, *notes: str | None) -> Estimate:
+        if not steps:
+            raise BrokenContractError(
+                f"no step is left to be measured: all printed steps from {self._first} to "
+                f"{self._last}, counted from 1, are the first of an epoch"
+            )
+        told = [note for note in (*notes, self._turned_note) if note]
+        throughput = self._case.global_batch * steps / seconds
+        return Estimate(throughput, steps, "; ".join(told) or None)
+
+    @property
+    def _turned_note(self) -> str | None:
+        if not self._turns:
+            return None
+        return (
+            f"{self._left_out} step(s) at the begin of {self._turns} epoch(s) are left out, with "
+            "the time between the epochs"
+        )
+
+    def _check_form(self, text: bytes, offset: int) -> None:
+        form = self._format.time_form
+        if form is not None and form.fullmatch(text) is None:
+            raise BrokenContractError(
+                f"the time is printed as {text[:60].decode(errors='replace')!r}, which this "
+                "trainer never does; something of it is lost",
+                offset=offset,
+            )
+
+
+class _Times(Values):
+    """Durations and speeds, of single steps or of all since the record before."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        super().__init__(log_format, span, case)
+        self._is_rate = log_format.timing.kind is Kind.RATE
+        self._of_all = log_format.covers is Covers.SINCE_LAST
+        self._begin = 0
+        self._steps = 0
+        self._time = 0.0
+        self._by_rank: list[float] = []
+        self._seconds = array("d")
+        self._bare: list[tuple[float, Text]] = []
+
+    def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
+        each = [self._read(*text) for text in texts]
+        weight = gap if self._of_all else 1
+        if self._of_all and step - gap < self._span.after:
+            return
+        super().take(step, gap, texts, turned=turned)
+        self._begin = self._begin or step - weight + 1
+        if turned:
+            return
+        if self._is_rate:
+            mean = len(each) / math.fsum(1 / seconds for seconds in each)
+        else:
+            mean = math.fsum(each) / len(each)
+        self._steps += weight
+        self._time += weight * mean
+        self._by_rank = [
+            total + weight * seconds
+            for total, seconds in zip(self._by_rank or [0.0] * len(each), each, strict=True)
+        ]
+
+    def _read(self, text: bytes, offset: int) -> float:
+        form = self._format
+        if self._is_rate:
+            rate = samples_per_second(form.timing, form.rate_scope, text, offset, self._case)
+            seconds = self._case.global_batch / rate
+        else:
+            seconds = step_seconds(form.timing, text, offset)
+        if form.time_form is not None:
+            self._check_form(text, offset)
+        else:
+            self._seconds.append(seconds)
+            if b"." not in text:
+                self._bare.append((seconds, (text, offset)))
+        return seconds
+
+    def estimate(self, checked: Checked) -> Estimate:
+        records = checked(self._begin, self._last)
+        self._check_points()
+        few = None
+        if not self._of_all:
+            self._span.check_two(records)
+            if self._steps < min(_FEW, self._span.measured):
+                few = f"{self._steps} steps of the {self._span.measured} that are measured count"
+        return self._made(self._steps, self._time, few, agreement(self._by_rank))
+
+    def _check_points(self) -> None:
+        """Refuse a number without decimal point among such with one that it is far from."""
+        if not 0 < len(self._bare) < len(self._seconds):
+            return
+        median = statistics.median(self._seconds)
+        for seconds, (text, offset) in self._bare:
+            if not median / _FAR < seconds < median * _FAR:
+                raise BrokenContractError(
+                    f"the time is printed as {text[:60].decode(errors='replace')!r}, without a "
+                    f"decimal point, and differs {max(seconds / median, median / seconds):.3g} "
+                    "times from the median; the point may be lost",
+                    offset=offset,
+                )
+
+
+class _Means(Values):
+    """Means over all steps since the start: what the last and the first of the window differ by."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        super().__init__(log_format, span, case)
+        self._ends: list[Sequence[Text]] = []
+
+    def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
+        super().take(step, gap, texts, turned=turned)
+        self._ends = [*self._ends[:1], texts]
+
+    def estimate(self, checked: Checked) -> Estimate:
+        records = checked(self._first, self._last)
+        if len(self._ends) == 1:
+            raise self._span.only_one(records.first)
+        if self._turns:
+            raise BrokenContractError(
+                "the log prints means since the start, and an epoch begins within the window; "
+                "print what single steps take"
+            )
+        passed = [
+            [self._since_start(step, text, offset) for text, offset in texts]
+            for step, texts in zip((self._first, self._last), self._ends, strict=True)
+        ]
+        begin, end = (statistics.mean([seconds for seconds, _ in each]) for each in passed)
+        if end <= begin:
+            raise BrokenContractError(
+                f"no time passes between step {self._first} and step {self._last}: the log says "
+                f"{begin:g} s and {end:g} s since the start",
+                offset=self._last_offset,
+            )
+        error = max(error for each in passed for _, error in each)
+        note = uncertain("the means' resolution", error, end - begin, self._last_offset)
+        return self._made(self._last - self._first, end - begin, note)
+
+    def _since_start(self, step: int, text: bytes, offset: int) -> tuple[float, float]:
+        """Compute the seconds since the start, and how far off they may be by rounding."""
+        form = self._format
+        if form.timing.kind is Kind.RATE:
+            rate = samples_per_second(form.timing, form.rate_scope, text, offset, self._case)
+            seconds = step * self._case.global_batch / rate
+        else:
+            seconds = step * step_seconds(form.timing, text, offset)
+        digits = bytes(each for each in text if each in b"0123456789").lstrip(b"0")
+        return seconds, seconds / int(digits or b"1")
+
+
+class Stamps(Values):
+    """Times at which steps ended: only those at the window's ends and around epochs count."""
+
+    def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
+        """Begin before the window."""
+        super().__init__(log_format, span, case)
+        self._sort = log_format.stamps_sort
+        self._clock = Clock()
+        self._text: Text = b"", 0
+        self._between = 0
+        """Nanoseconds between epochs."""
+        self._ends: list[Sequence[Text]] = []
+        self._intervals = array("d")
+        self._neighbours: list[tuple[Text, Text]] = []
+
+    def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
+        """Take a step; it has ended when the last rank says so."""
+        text, offset = texts[0] if len(texts) == 1 else texts[lags(texts).index(0)]
+        begins = not self._first
+        turned = turned and not begins
+        super().take(step, gap, texts, turned=turned)
+        self._ends = [*self._ends[:1], texts]
+        # Sorted, no stamp between the ends matters: else midnight has passed, one of them is no
+        # stamp, or time runs backwards.
+        if begins or turned or not self._sort or text < self._text[0]:
+            if self._sort and not begins:
+                self._read(*self._text)
+            before = self._clock.nanoseconds
+            self._read(text, offset)
+            interval = self._clock.nanoseconds - before
+            if turned:
+                self._between += interval
+            if not (begins or self._sort):
+                self._intervals.append(interval / gap)
+                self._neighbours = [*self._neighbours[:1], (self._text, (text, offset))]
+        self._text = text, offset
+
+    def pass_to(self, step: int, text: bytes, offset: int) -> None:
+        """Go on to a later step of the same epoch, whose stamp sorts behind all before."""
+        self._last, self._last_offset = step, offset
+        self._text = text, offset
+        self._ends = [*self._ends[:1], [self._text]]
+
+    def _read(self, text: bytes, offset: int) -> None:
+        self._clock.read(text, offset)
+        self._check_form(text, offset)
+
+    def estimate(self, checked: Checked) -> Estimate:
+        """Compute samples per second over all devices, if the records make up the window."""
+        records = checked(self._first, self._last)
+        if self._first == self._last:
+            raise self._span.only_one(records.first)
+        if self._sort:
+            self._read(*self._text)
+        self._check_digits()
+        steps = self._last - self._first - self._left_out
+        if not steps:
+            return self._made(0, 1.0)
+        passed = self._clock.nanoseconds - self._between
+        note = self._clock.error_note(passed)
+        # Which of them is whose is not known: the last to begin is taken for the last to end.
+        begins, ends = (sorted(lags(texts)) for texts in self._ends)
+        apart = agreement([passed + a - b for a, b in zip(begins, ends, strict=True)])
+        return self._made(steps, passed / NANOSECONDS, note, apart)
+
+    def _check_digits(self) -> None:
+        """Refuse a stamp at an end that is far from its neighbour, and printed otherwise."""
+        if len(self._intervals) <= 2:  # noqa: PLR2004 - nothing to compare the ends with
+            return
+        most = _FAR * statistics.median(self._intervals)
+        for end, passed, (before, after) in (
+            (0, self._intervals[0], self._neighbours[0]),
+            (1, self._intervals[-1], self._neighbours[-1]),
+        ):
+            text, offset = (before, after)[end]
+            if passed > most and _DIGIT.sub(b"0", before[0]) != _DIGIT.sub(b"0", after[0]):
+                raise BrokenContractError(
+                    f"the stamp {text[:60].decode(errors='replace')!r} is "
+                    f"{passed / NANOSECONDS:.3g} s from the one beside it, and has other digits; "
+                    "one may be lost",
+                    offset=offset,
+                )
+
+
+def values_of(log_format: LogFormat, span: Span, case: Case) -> Values:
+    """Make what takes the records of a format."""
+    if log_format.timing.kind is Kind.MOMENT:
+        return Stamps(log_format, span, case)
+    if log_format.covers is Covers.SINCE_START:
+        return _Means(log_format, span, case)
+    return _Times(log_format, span, case)
+
+
+def agreement(seconds: Sequence[float], names: Sequence[str] = ()) -> str | None:
+    """Compare how long the steps took by each rank; return a note where they differ a little.
+
+    Raises:
+        BrokenContractError: They differ by more than ranks of one training can.
+    """
+    slow, fast = max(seconds, default=1.0), min(seconds, default=1.0)
+    ratio = slow / fast if fast > 0 else math.inf
+    if ratio <= NOTEWORTHY_DISAGREEMENT:
+        return None
+    one, other = (
+        (names[seconds.index(slow)], names[seconds.index(fast)])
+        if names
+        else ("one rank", "another")
+    )
+    said = f"by what {one} prints, steps take {ratio:.3g} times as long as by what {other} does"
+    if ratio > WORTHLESS_DISAGREEMENT:
+        raise BrokenContractError(
+            f"the ranks disagree: {said}; ranks of one training wait for each other in each step"
+        )
+    return said
