@@ -43,7 +43,7 @@ CASES = ("tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g", "tiny-mlp-fp32-b4-2n1
 # another training at work on the same host writes it to overlaps.txt. TINY_SLOWER=1.1 in the
 # environment makes each step so many times as long; slower.txt has one line of it per start.
 TRAINER = """\
-import fcntl, os, pathlib, sys, time
+import faulthandler, fcntl, os, pathlib, signal, sys, time
 nodes, devices, node_rank, steps, run = map(int, sys.argv[1:6])
 here = pathlib.Path(__file__).parent
 def note(file, *words):
@@ -74,6 +74,8 @@ for word in behaviour:
         time.sleep(float(word[5:]))
 while "wait" in behaviour and not (here / "go").exists():
     time.sleep(0.02)
+if "cry" in behaviour:
+    faulthandler.register(signal.SIGTERM, chain=True)
 is_quiet = "last-rank-prints" in behaviour and node_rank < nodes - 1
 for local_rank in range(devices) if not is_quiet else ():
     rank = node_rank * devices + local_rank

@@ -1,0 +1,91 @@
+"""Runs on two nodes of which the last rank alone prints: launched, and read again."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from trainers import LAST_RANK, SYSTEM, TinySystem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+pytestmark = pytest.mark.end_to_end
+
+TWO_NODES = ("-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1")
+
+
+@pytest.fixture
+def night(suite: Suite) -> Path:
+    """The logs of a launched run, in the folder of its system and topology."""
+    tiny = TinySystem(suite, log=LAST_RANK)
+    tiny.behave("0.01 last-rank-prints")
+    folder = suite.path / "night"
+    suite.run(*TWO_NODES, "--dlperf-create-baselines", "--dlperf-run-dir", folder)
+    return folder / SYSTEM / "2n1g"
+
+
+def judged_again(suite: Suite, night: Path) -> dict[str, Any]:
+    logs = f"{SYSTEM}={night.parent.parent}"
+    _, results = suite.judge(*TWO_NODES, "--dlperf-logs", logs, cluster="local")
+    case: dict[str, Any] = results["cases"][0]
+    return case
+
+
+def test_what_was_launched_is_read_again_from_the_same_log(suite: Suite, night: Path) -> None:
+    case = judged_again(suite, night)
+    [run] = case["runs"]
+    assert (run["status"], run["log"]) == ("ok", str(night / "mlp_b4_fp32_1" / "node1.log"))
+    throughput = case["metrics"]["throughput"]
+    assert throughput["verdict"] == "pass"
+    assert throughput["median"] == pytest.approx(throughput["accepted"], rel=1e-5)
+
+
+def test_a_log_that_is_gone_is_told(suite: Suite, night: Path) -> None:
+    shutil.rmtree(night / "mlp_b4_fp32_1")
+    case = judged_again(suite, night)
+    assert case["metrics"]["throughput"]["verdict"] == "invalid"
+    reason = case["runs"][0]["reason"]
+    assert f"as in {night / 'mlp_b4_fp32_1' / 'node1.log'}, and none is there" in reason
+    assert "'node: last' of own.yaml" in reason
+
+
+def test_where_the_only_log_has_the_steps_it_is_that_of_all_nodes(
+    suite: Suite, night: Path
+) -> None:
+    log = night / "mlp_b4_fp32_1.log"
+    (night / "mlp_b4_fp32_1" / "node1.log").replace(log)
+    case = judged_again(suite, night)
+    assert case["metrics"]["throughput"]["verdict"] == "pass"
+    assert case["runs"][0]["log"] == str(log)
+
+
+def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite: Suite) -> None:
+    tiny = TinySystem(suite, log=LAST_RANK, launch=["retries: 1", "step_limit_s: 0.5"])
+    tiny.behave("0.01 last-rank-prints hang-at-6")
+    _, results = suite.judge(*TWO_NODES, "--dlperf-run-dir", suite.path / "night", cluster="local")
+    folder = suite.path / "night" / SYSTEM / "2n1g"
+    [run] = results["cases"][0]["runs"]
+    assert run["log"] == str(folder / "mlp_b4_fp32_1" / "node1.log")
+    [attempt] = run["failed_attempts"]
+    kept = folder / "mlp_b4_fp32_1.attempt1" / "node1.log"
+    assert attempt["log"] == str(kept)
+    assert "step=5 " in kept.read_text(encoding="utf-8")
+
+
+def test_what_a_trainer_says_of_being_ended_is_told_apart(suite: Suite) -> None:
+    """A stack trace at the end of a log looks like the cause, and here we are the cause."""
+    tiny = TinySystem(suite, log=LAST_RANK, launch=["step_limit_s: 0.5"])
+    tiny.behave("0.01 last-rank-prints hang-at-6 cry")
+
+    _, results = suite.judge(*TWO_NODES, cluster="local")
+
+    [run] = results["cases"][0]["runs"]
+    head, *words = run["reason"].splitlines()
+    assert "the log of node 1, " in head
+    told = words.index("(what follows was printed after pytest-dlperf had sent SIGTERM)")
+    assert "step=5 " in words[told - 1]
+    assert "most recent call first" in words[told + 1]
