@@ -378,7 +378,7 @@ def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched: W
     run.write(make.pytorch_record(0, 17, 5005, 0.25) + "\n")
     assert run.look(FIRST_LIMIT / 18) is Stop.HUNG
     assert run.reason == (
-        "not every rank has shown a first step within 900 s; last step: 17 (all of its ranks: 0)"
+        "not every rank has shown a first step within 900 s; last step: 18 (all of its ranks: 0)"
     )
 
 

@@ -354,6 +354,44 @@ def test_a_log_that_is_not_there_is_named(nodes: list[Path]) -> None:
     assert "No such file" in reason
 
 
+def of_last_rank(folder: Path, declared: DeclaredMetric) -> RunLogs:
+    """Logs as Megatron's: the last rank prints the steps, the first one its memory."""
+    logs = [folder / "node0.log", folder / "node1.log"]
+    logs[0].write_text(
+        "".join(
+            f"[Rank 0] (after {step} iterations) memory (MB) | max allocated: {step * 100}.5 |\n"
+            for step in range(1, 11)
+        )
+    )
+    logs[1].write_text("".join(steps()), encoding="utf-8")
+    readings = [
+        reading(log, declared, node=node, nodes=2, case=case("2n1g"))
+        for node, log in enumerate(logs)
+    ]
+    return RunLogs(readings, node=WhichNode.LAST)
+
+
+def test_the_step_s_number_may_stand_in_a_log_that_shows_no_steps(tmp_path: Path) -> None:
+    numbered = memory(
+        r"after (?P<step>[0-9]+) iterations.* max allocated: (?P<value>[0-9.]+) ",
+        statistic=Statistic.MAX,
+    )
+    logs = of_last_rank(tmp_path, numbered)
+    logs.advance(1000_000)
+    assert not logs.lacks_numbers
+    assert logs.finish().metrics["peak_memory"] == 800.5
+
+
+def test_a_number_without_step_needs_a_log_with_steps(tmp_path: Path) -> None:
+    record = r" max allocated: (?P<value>[0-9.]+) "
+    run = of_last_rank(tmp_path, memory(record)).finish()
+    assert run.metrics == {"throughput": 512}
+    assert str(tmp_path / "node0.log") in run.missing["peak_memory"]
+    assert "'over: run'" in run.missing["peak_memory"]
+    over_run = memory(record, over=Over.RUN, statistic=Statistic.MAX)
+    assert of_last_rank(tmp_path, over_run).finish().metrics["peak_memory"] == 1000.5
+
+
 def test_a_log_of_any_name_is_named(tmp_path: Path) -> None:
     file = Path(os.fsdecode(bytes(tmp_path) + b"/\xff.log"))
     file.write_text("".join(steps()), encoding="utf-8")

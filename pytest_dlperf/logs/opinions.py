@@ -79,7 +79,7 @@ class _Results:
     def numbers(self, reading: LogReading) -> NodeLog:
         """Read the rest of a log for declared metrics, where it may have any."""
         if not reading.has_metrics:
-            return NodeLog(path=str(reading.path), numbers={})
+            return NodeLog(str(reading.path), {})
         return self._result(reading)[1]
 
     def _result(self, reading: LogReading) -> tuple[Run, NodeLog]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from operator import gt
 from typing import TYPE_CHECKING, Final
@@ -36,7 +36,7 @@ class _UnsoundError(Exception):
     """A run that no metric may be taken of; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NodeLog:
     """The log of one node, as far as it was read.
 
@@ -45,7 +45,9 @@ class NodeLog:
 
     path: str
     numbers: Mapping[str, Numbers]
+    _: KW_ONLY
     problem: str | None = None
+    has_steps: bool = True
 
 
 def with_declared(
@@ -128,6 +130,11 @@ def _looked_for(
     where = readable(log.path)
     if len(lacking) > 1:
         where += f" and {len(lacking) - 1} more logs"
+    if not (log.has_steps or declared.has_step) and declared.over is Over.WINDOW:
+        return (
+            f"{where} shows no steps{_because(log)}, so that no number in it is of the window; if "
+            f"it has numbers, give '{pattern}' the group 'step', or write 'over: run'"
+        )
     if declared.over is Over.RUN:
         return f"looked for '{pattern}' in {where}: no match{_because(log)}"
     return (

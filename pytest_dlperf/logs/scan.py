@@ -264,7 +264,12 @@ class MetricScan:
     def lacking(self) -> list[DeclaredMetric]:
         """The metrics that have no number yet, which may still come."""
         every = (*self._over_run, *self._open)
-        return [each.declared for each in every if not each.values and each.fault is None]
+        early = {numbers for numbers, *_ in self._early}
+        return [
+            each.declared
+            for each in every
+            if not (each.values or each.fault is not None or each in early)
+        ]
 
     def begin(self, region: Region) -> None:
         """Go on in the next region."""
@@ -299,12 +304,32 @@ class MetricScan:
         for numbers in self._over_run:
             numbers.take_between(view, 0, view.end, 0)
         if self._shifts:
-            early, self._early = self._early, []
-            for numbers, line, at in early:
-                # Numbering may have begun anew; what stands before all records goes with them.
-                shift = next((s for offset, s in reversed(self._shifts) if offset <= at), None)
-                shift = self._shifts[0][1] if shift is None else shift
-                numbers.take_stepped(line, at, shift, window)
+            self._take_early(window)
+
+    def settle(self, first_step: int | None, window: tuple[int, int]) -> None:
+        """Take the numbers that name their step from a log that shows no steps, at its end.
+
+        Without ``first_step``, the log decides what it calls its first one.
+        """
+        if self._shifts or not self._early:
+            return
+        if first_step is None:
+            named = (
+                match["step"] or b""
+                for numbers, line, _ in self._early
+                for match in numbers.declared.record.finditer(line)
+            )
+            first_step = min(1, *(int(text[:_LONGEST_STEP]) for text in named if text.isdigit()), 1)
+        self._shifts.append((0, 1 - first_step))
+        self._take_early(window)
+
+    def _take_early(self, window: tuple[int, int]) -> None:
+        early, self._early = self._early, []
+        for numbers, line, at in early:
+            # Numbering may have begun anew; what stands before all records goes with them.
+            shift = next((s for offset, s in reversed(self._shifts) if offset <= at), None)
+            shift = self._shifts[0][1] if shift is None else shift
+            numbers.take_stepped(line, at, shift, window)
 
     @property
     def _seen(self) -> Lines:

@@ -207,10 +207,13 @@ class LogReading:
             run = self._finished(limit)
         finally:
             self.close()
+        if self._scan is not None and self._in_header:
+            self._scan.settle(self.log_format.first_step, self.window_in_steps)
         found = () if self._scan is None else self._scan.numbers
         numbers = {each.declared.metric.name: each for each in found}
         problem = None if run.status is RunStatus.OK else run.reason
-        return run, NodeLog(path=str(self.path), numbers=numbers, problem=problem)
+        log = NodeLog(str(self.path), numbers, problem=problem, has_steps=not self._in_header)
+        return run, log
 
     def close(self) -> None:
         """Close the log; nothing more is read of it."""
