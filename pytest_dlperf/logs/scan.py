@@ -15,7 +15,7 @@ from functools import cached_property
 from operator import contains, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pytest_dlperf.logs.declared import Over
+from pytest_dlperf.logs.declared import Over, printed_number
 from pytest_dlperf.logs.lines import Lines
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LONGEST_STEP: Final = 15
 _THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
 _EXPONENT: Final = re.compile(rb"[eE][-+]?[0-9]+(?![0-9A-Za-z])")
+_PREFIX: Final = re.compile(rb" ?([kKMG])(?![\w/:=])")
+_PREFIXED: Final = re.compile(rb"[0-9] ?[kKMG](?![\w/:=])")
 _EXPONENTS: Final = (b"e+", b"e-", b"E+", b"E-")
 """How they are printed."""
 
@@ -109,7 +111,7 @@ class Numbers:
         """
         record = self.declared.record
         stepped = self.declared.has_step
-        if record.groups > 1 + stepped or lines.may_have_commas:
+        if record.groups > 1 + stepped or lines.may_be_cut:
             return None
         found = record.findall(lines.joined, len(lines.texts))
         if len(found) != len(lines.texts):
@@ -135,25 +137,14 @@ class Numbers:
         text = match[self._group]
         at = match.end(self._group)
         try:
-            value = float(text)
+            value, prefix = printed_number(text)
         except ValueError:
-            hint = "; print numbers without commas" if b"," in text else ""
-            self._refuse(f"{_shown(text)} is no number{hint}", offset + match.start())
+            self._refuse(f"{_shown(text)} is no number", offset + match.start())
             return
-        line = match.string
-        if line[at : at + 1] == b"," and _THOUSANDS.match(line, at):
-            whole = text + line[at : at + 4]
+        if cut := self._cut(match, at):
             self._refuse(
-                f"{_shown(whole)} has a comma, before which the expression ends; print numbers "
-                "without commas",
-                offset + match.start(),
-            )
-            return
-        if exponent := _EXPONENT.match(line, at):
-            whole = text + exponent[0]
-            self._refuse(
-                f"{_shown(whole)} has an exponent, before which the expression ends; take it into "
-                "the group 'value'",
+                f"{_shown(text + cut)} goes on behind the group 'value'; let it take all of the "
+                "number, as in [-+.,0-9eEkMG]+",
                 offset + match.start(),
             )
             return
@@ -161,7 +152,8 @@ class Numbers:
             self._refuse(f"{_shown(text)} is too large for a number", offset + match.start())
             return
         try:
-            value *= self.declared.worth(None if self._unit is None else match[self._unit])
+            unit = None if self._unit is None else match[self._unit]
+            value *= self.declared.worth(unit, prefix)
         except ValueError as error:
             self._refuse(str(error), offset + match.start())
             return
@@ -170,6 +162,21 @@ class Numbers:
         self.offsets.append(offset + match.start())
         if self._rank is not None:
             self.ranks.append(match[self._rank] or b"")
+
+    def _cut(self, match: Match, at: int) -> bytes:
+        """Return what belongs to the number behind the group's end; nothing, if all is well."""
+        line = match.string
+        if thousands := _THOUSANDS.match(line, at):
+            return thousands[0]
+        if exponent := _EXPONENT.match(line, at):
+            return exponent[0]
+        prefix = _PREFIX.match(line, at)
+        if prefix is None or self._unit is not None or match.end() > at:
+            return b""
+        # It says nothing new where the number is of that unit anyway.
+        declared = self.declared
+        worth = declared.worth(None)
+        return b"" if declared.worth(None, prefix[1].decode()) == worth else prefix[0]
 
     def _refuse(self, reason: str, offset: int) -> None:
         self.fault = self.fault or (reason, offset)
@@ -213,9 +220,12 @@ class _Measured:
         return list(map(sub, self.steps, self.shifts))
 
     @cached_property
-    def may_have_commas(self) -> bool:
-        """Whether a number may hold a comma, before which an expression could end."""
-        return b"," in self.joined and _THOUSANDS.search(self.joined) is not None
+    def may_be_cut(self) -> bool:
+        """Whether a number may hold a comma or a prefix, before which an expression could end."""
+        joined = self.joined
+        if b"," in joined and _THOUSANDS.search(joined) is not None:
+            return True
+        return _PREFIXED.search(joined) is not None
 
     @cached_property
     def exponents(self) -> list[bytes]:

@@ -93,7 +93,7 @@ _DECIMAL: Final = re.compile(rb"(?P<whole>[0-9]{1,15})(?:\.(?P<part>[0-9]{0,15})
 _PLAIN_STAMPS: Final = (Timing.TIMESTAMP, Timing.ARRIVAL)
 _LEAST_EPOCH: Final = 10**11
 _GREATEST_EPOCH: Final = 10**14
-_THOUSANDS: Final = re.compile(rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
+THOUSANDS: Final = re.compile(rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _PREFIXED: Final = re.compile(rb"([0-9][0-9.,]*) ?([kKMG])")
 _PREFIXES: Final = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9}
 
@@ -112,7 +112,7 @@ def _in_seconds(text: bytes) -> bytes:
         hours = int(clock["days"] or 0) * 24 + int(clock["hours"] or 0)
         seconds, point, part = clock["seconds"].partition(b".")
         return b"%d" % ((hours * 60 + int(clock["minutes"])) * 60 + int(seconds)) + point + part
-    if b"," in text and _THOUSANDS.fullmatch(text):
+    if b"," in text and THOUSANDS.fullmatch(text):
         return text.replace(b",", b"")
     return text
 
