@@ -223,7 +223,8 @@ def _made(  # noqa: PLR0913 - all that is known by then
             if name not in ("batch_per_replica", "precision")
             and str(CASE_FACTS[name](case)) == one.value
         }
-        declared = {**log_format, **({"facts": confirmed} if confirmed else {})}
+        facts_said = {**confirmed, **log_format.get("facts", {})}
+        declared = {**log_format, **({"facts": facts_said} if facts_said else {})}
         if guessed is not None and guessed.all_ranks is False and steps.printers > 1:
             declared |= {"ranks": "local"}
     per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND

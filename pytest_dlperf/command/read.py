@@ -36,6 +36,7 @@ from pytest_dlperf.logs.found_expressions import lines_of
 from pytest_dlperf.logs.known_trainers import TRAINERS
 from pytest_dlperf.logs.survey import HeadOfLog, NoLogError
 from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.logs.timing import Timing
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 _LABELS: Final = 14
 _CASES_NAMED: Final = 3
 _LEAST_TEXT: Final = 4
+_ASIDE: Final = 0xE000
+"""Where characters are put meanwhile that mean themselves: a range that no text uses."""
 _LINE: Final = (
     'print(f"dlperf step rank={rank} step={step} time={time.time()} loss={loss}", flush=True)'
 )
@@ -181,15 +184,8 @@ class _Reader:
         yield from self._rows("ranks", _ranks_text(steps))
         yield from self._rows("time", meaning(system.log_format))
         doubts = list(found.unsure)
-        measured = self._measured(head, found)
         yield from self._rows("window", _window_text(system))
-        yield from self._rows("throughput", _throughput_text(measured, found))
-        if measured.status is not RunStatus.OK:
-            yield from self._shorter(head, found)
-        others = {name: value for name, value in measured.metrics.items() if name != THROUGHPUT}
-        units = {metric.name: metric.unit for metric in system.metrics}
-        for name, value in others.items():
-            yield from self._rows("metric", f"{name} {amount(value, units.get(name, ''))}")
+        yield from self._metrics(head, found)
         facts = [f"{fact.name} {_some(fact.values)}" for fact in found.facts]
         yield from self._rows("facts", "; ".join(facts) or "none")
         yield from self._numbers(head, system)
@@ -256,6 +252,21 @@ class _Reader:
                 missing = [text for text in texts if text not in there]
                 best = share, log_format.name, there, missing
         return None if best is None or not best[3] else best[1:]
+
+    def _metrics(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
+        """Measure the window."""
+        if found.system.log_format.timing is Timing.ARRIVAL:
+            text = "none: no time is printed; of launches it is measured by when lines arrive"
+            yield from self._rows("throughput", text)
+            return
+        run = self._measured(head, found)
+        yield from self._rows("throughput", _throughput_text(run, found))
+        if run.status is not RunStatus.OK:
+            yield from self._shorter(head, found)
+        units = {metric.name: metric.unit for metric in found.system.metrics}
+        for name, value in run.metrics.items():
+            if name != THROUGHPUT:
+                yield from self._rows("metric", f"{name} {amount(value, units.get(name, ''))}")
 
     def _shorter(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
         """Measure what is there, of a log that has too few steps for its system."""
@@ -393,8 +404,9 @@ def _doubts(found: Identified) -> Iterator[str]:
 
 def _texts(pattern: str) -> list[str]:
     """List the fixed texts of an expression, as far as they are easily seen."""
-    plain = re.sub(r"\(\?P?<\w+>|\[[^\]]*\]|\{[0-9,]*\}|\\[a-zA-Z]", "\n", pattern)
-    plain = re.sub(r"\\(.)", r"\1", re.sub(r"(?<!\\)[()*+?|^$]", "\n", plain))
+    kept = re.sub(r"\\([^\w])", lambda match: chr(_ASIDE + ord(match[1])), pattern)
+    kept = re.sub(r"\(\?P?<\w+>|\[[^\]]*\]|\{[0-9,]*\}|\\[a-zA-Z]|[()*+?|^$]", "\n", kept)
+    plain = re.sub("[\ue000-\ue0ff]", lambda match: chr(ord(match[0]) - _ASIDE), kept)
     return [text.strip() for text in plain.split("\n") if len(text.strip()) >= _LEAST_TEXT]
 
 

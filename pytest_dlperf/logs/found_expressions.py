@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.formats import LogFormat
 
 _META: Final = re.compile(r"([.^$*+?{}\[\]()|\\])")
-_FALLS: Final = 0.98
+_FALLS: Final = 0.9
 """The part of a loss's median that it falls to by the second half, where it clearly falls."""
 
 

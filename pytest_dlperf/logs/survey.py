@@ -32,7 +32,7 @@ COMPARED: Final = 1024 * 1024
 _END_COMPARED: Final = 128 * 1024
 MOST_RECORDS: Final = 20_000
 _ENOUGH_RECORDS: Final = 50
-_BINARY: Final = 0.3
+_BINARY: Final = 0.05
 _PACKED: Final = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",

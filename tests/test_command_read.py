@@ -1,0 +1,393 @@
+"""``pytest-dlperf read``: what a log is, what it holds, and a system file to begin with."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import log_makers
+import pytest
+
+from pytest_dlperf.command.identifying import Identified, Wanted, identify
+from pytest_dlperf.config.systems import load_systems, system_of_text
+from pytest_dlperf.logs.alike import Looks, named_numbers
+from pytest_dlperf.logs.guessing import Guess, guess
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.survey import REACH, HeadOfLog
+from pytest_dlperf.logs.timing import RateScope, Timing
+from pytest_dlperf.model.case import Case
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
+LOGS = Path(__file__).parent / "data" / "logs"
+OWN = """
+framework: own
+model: net
+unit: samples/s
+log:
+  name: net
+  format:
+    record: 'it (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s'
+    facts: {global_batch: 'global batch ([0-9]+)'}
+window: {warmup_steps: 1, measured_steps: 4}
+cases:
+  - {precision: fp32, global_batch: 8, topologies: [1n1g]}
+  - {precision: fp32, global_batch: 16, topologies: [1n1g]}
+"""
+OWN_LOG = "global batch 16\n" + "".join(f"it {step} took 0.5 s\n" for step in range(1, 8))
+
+
+def identified(log: Path, **wanted: object) -> Identified | None:
+    return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, Wanted(**wanted))  # type: ignore[arg-type]
+
+
+def guessed(*lines: str) -> Guess:
+    """What is guessed of a log in which these lines stand between others."""
+    looks = Looks()
+    looks.take("".join(f"{line}\nNCCL INFO Channel 00 : 0 1\n" for line in lines).encode())
+    found = guess(looks.repeated)
+    assert found is not None
+    return found
+
+
+def read(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SCRIPT, "read", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def rows(output: str) -> dict[str, str]:
+    """The rows of one log by their labels, broken lines joined."""
+    found: dict[str, str] = {}
+    label = ""
+    for line in output.splitlines()[1:]:
+        label = line[2:14].strip() or label
+        found[label] = f"{found.get(label, '')} {line[14:]}".strip()
+    return found
+
+
+# ------------------------------------------------------------------------ logs that are known
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "timing", "steps"),
+    [
+        ("dllogger_1n1g_b128.log", "format dllogger", "timestamp", 99),
+        ("dllogger_1n8g_b128.log", "format dllogger", "timestamp", 99),
+        ("paddle_resnet_1n1g_b8.log", "format paddle_resnet", "seconds", None),
+        ("plsc_1n4g_b128.log", "format plsc", "samples_per_second", None),
+        ("pytorch_imagenet_1n2g_b4_glued.log", "format pytorch_imagenet", "seconds", None),
+        ("pytorch_imagenet_1n4g_b2_blocks.log", "format pytorch_imagenet", "seconds", None),
+        ("tf_models_bert_1n1g_b8.log", "format tf_models_bert", "timestamp", None),
+        ("hf_trainer_2n1g_node1.log", "format dlperf", "timestamp", 20),
+        ("deepspeed_1n2g.log", "DeepSpeed", "timestamp", 20),
+        ("litgpt_1n1g.log", "litgpt", "arrival", 20),
+        ("maxtext_like_1n2g.log", "MaxText", "seconds", 19),
+        ("paddlenlp_1n2g.log", "PaddleNLP or PaddleFormers", "samples_per_second", 20),
+        ("timm_1n2g_b4.log", "timm", "seconds", 23),
+        ("torchtitan_1n2g_tp2.log", "torchtitan", "timestamp", 20),
+    ],
+)
+def test_a_known_log_is_recognised_and_has_a_system_file(
+    name: str, of: str, timing: str, steps: int | None
+) -> None:
+    found = identified(LOGS / name)
+
+    assert found is not None
+    assert found.kind == f"a log of {of}"
+    assert found.system.log_format.timing.value == timing
+    assert steps in {None, found.steps.last}
+    assert found.starter is not None
+    # What is written is what was read by.
+    again = system_of_text(found.starter.text(), Path("own.yaml"), BUILTIN_FORMATS)
+    assert again.cases == found.system.cases
+    assert HeadOfLog(LOGS / name).steps(again.log_format) == found.steps
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "source"),
+    [
+        ("dllogger_1n8g_b128.log", ("gb1024", "1n8g"), "128 of each replica"),
+        ("plsc_1n4g_b128.log", ("gb512", "1n4g"), "128 of each replica"),
+        ("paddle_resnet_1n1g_b8.log", ("gb8", "1n1g"), "batch_size (of a node) 8"),
+        ("torchtitan_1n2g_tp2.log", ("gb2-s128-tp2", "1n2g"), "as the log says"),
+        ("pytorch_imagenet_1n4g_b2_blocks.log", ("gb4", "1n4g"), ""),
+    ],
+)
+def test_the_case_of_a_log_is_what_it_says_of_its_run(
+    name: str, case: tuple[str, str], source: str
+) -> None:
+    found = identified(LOGS / name)
+    assert found is not None
+    assert (str(found.case.work), str(found.case.topology)) == case
+    assert source in found.batch_source
+    assert bool(found.batch_source) != any("global_batch" in doubt for doubt in found.unsure)
+
+
+@pytest.mark.parametrize(
+    "name", ["accelerate_1n2g.log", "lightning_1n2g_rich.log", "hf_trainer_1n2g_bar.log"]
+)
+def test_a_log_without_a_line_per_step_is_not_guessed(name: str) -> None:
+    assert identified(LOGS / name) is None
+
+
+def test_a_case_or_a_batch_may_be_given() -> None:
+    case = Case.from_id("own-net-bf16-gb256-s64-2n8g")
+    by_case = identified(LOGS / "timm_1n2g_b4.log", case=case)
+    by_batch = identified(LOGS / "timm_1n2g_b4.log", global_batch=24)
+    assert by_case is not None
+    assert by_batch is not None
+    assert by_case.case.id == case.id
+    assert by_batch.case.global_batch == 24
+    assert "--batch" in by_batch.batch_source
+
+
+def test_the_systems_of_the_project_come_first(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(OWN, encoding="utf-8")
+    log = tmp_path / "slurm-1.out"
+    log.write_text(OWN_LOG, encoding="utf-8")
+    systems = load_systems([tmp_path / "own.yaml"], BUILTIN_FORMATS)
+
+    found = identify(HeadOfLog(log), systems, BUILTIN_FORMATS, Wanted())
+
+    assert found is not None
+    assert found.system.id == "own-net"
+    assert [case.id for case in found.cases] == ["own-net-fp32-gb16-1n1g"]
+    assert found.case == found.cases[0]
+    assert found.starter is None
+
+
+def test_steps_are_counted_over_epochs_and_ranks(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    seconds = log_makers.seconds(60)
+    log.write_text(
+        log_makers.pytorch_imagenet([seconds, seconds], epoch_length=20), encoding="utf-8"
+    )
+    steps = HeadOfLog(log).steps(BUILTIN_FORMATS["pytorch_imagenet"])
+    assert steps is not None
+    assert (steps.epochs, steps.printers, steps.interval) == (3, 2, 1)
+    assert (steps.first, steps.last, steps.records) == (0, 19, 120)
+
+
+# ----------------------------------------------------------------------------------- guesses
+
+
+@pytest.mark.parametrize(
+    ("line", "timing", "scope"),
+    [
+        ("step {n}/500 took {t:.3f} s, loss {x:.2f}", Timing.SECONDS, RateScope.GLOBAL),
+        ("[{n}] loss={x:.2f} | iter time (ms): {m:.1f} | lr 0.1", Timing.MILLISECONDS, None),
+        ("it {n} | {m:.2f} ms/step", Timing.MILLISECONDS, None),
+        ("iteration: {n}  time: {t:.4f} s/iter  data_time: 0.01", Timing.SECONDS_PER_STEP, None),
+        ("step={n} tokens/s/gpu={k:,} loss={x:.2f}", Timing.TOKENS_PER_SECOND, RateScope.DEVICE),
+        ("step {n}: 12{n}.5 samples/sec", Timing.SAMPLES_PER_SECOND, RateScope.GLOBAL),
+        ("batch {n} speed: {t:.2f} steps/s", Timing.STEPS_PER_SECOND, RateScope.GLOBAL),
+        ("2026-11-20 08:30:{n:02d},440 INFO step {n} loss {x:.2f}", Timing.TIMESTAMP, None),
+        ("I1120 08:30:{n:02d}.440000 77 a.py:1] Step {n} done", Timing.TIMESTAMP, None),
+        ("step {n} at 17953005{n:02d}.25 loss {x:.2f}", Timing.TIMESTAMP, None),
+        ('{{"time_ms": 17953005{n:02d}250, "step": {n}}}', Timing.EPOCH_MILLISECONDS, None),
+        ("step:{n}/90 train_time:{e}ms loss:{x:.2f}", Timing.ELAPSED_MILLISECONDS, None),
+        ("global_step {n}, loss {x:.2f}", Timing.ARRIVAL, None),
+    ],
+)
+def test_a_guess_finds_steps_and_their_time(
+    line: str, timing: Timing, scope: RateScope | None
+) -> None:
+    lines = [
+        line.format(
+            n=n, t=0.2 + n % 3 / 10, m=200 + n % 3, x=3 - n % 4, k=7000 + 17 * (n % 5), e=n * 250
+        )
+        for n in range(10, 40)
+    ]
+
+    found = guessed(*lines)
+
+    assert found.timing is timing
+    assert scope in {None, found.scope}
+    pattern = re.compile(found.record)
+    matches = [pattern.search(line) for line in lines]
+    assert [match and match["step"] for match in matches] == [str(n) for n in range(10, 40)]
+
+
+def test_a_guess_takes_the_last_step_of_micro_batches_and_not_the_mean_of_all() -> None:
+    found = guessed(
+        *(
+            f"micro_step={4 * n}/global_step={n}, AvgSecondsPerStep=0.5{n}, step time 0.3{n} s"
+            for n in range(1, 20)
+        )
+    )
+    assert "global_step=(?P<step>" in found.record
+    assert "step time (?P<seconds>" in found.record
+    assert found.others == ("AvgSecondsPerStep",)
+
+
+def test_a_guess_of_many_ranks_and_epochs() -> None:
+    found = guessed(
+        *(
+            f"Epoch {epoch} batch {n}/20: {0.5 + n / 1000:.3f} sec"
+            for epoch in range(3)
+            for n in range(20)
+            for _ in range(4)
+        )
+    )
+    assert found.all_ranks
+    assert "(?P<epoch>" in found.record
+
+
+def test_validation_and_progress_bars_are_no_steps() -> None:
+    found = guessed(
+        *(
+            text
+            for n in range(1, 30)
+            for text in (
+                f"Test: [{n}/30] time 0.1{n}",
+                f" {n}%|##  | {n}/30 [00:01<00:02,  5.{n}it/s]",
+                f"train step {n} time 0.2{n} s",
+            )
+        )
+    )
+    assert "train step" in found.record
+
+
+def test_numbers_have_names_and_units() -> None:
+    looks = Looks()
+    looks.take(b"step 1 | lm loss: 2.5E+00 | mem 9.4GiB(64%) | acc1 7.5 | 12.5 img/s\n" * 3)
+    [kind] = looks.repeated
+    assert [(one.name, one.unit) for one in named_numbers(kind.columns())] == [
+        ("step", ""),
+        ("lm loss", ""),
+        ("mem", "GiB"),
+        ("acc1", ""),
+        ("img/s", "img/s"),
+    ]
+
+
+# --------------------------------------------------------------------------- the command line
+
+
+@pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
+def test_what_is_written_is_accepted_by_check(tmp_path: Path, log: Path) -> None:
+    done = read(tmp_path, log, "--write", "own.yaml")
+
+    assert "Traceback" not in done.stderr
+    if not (tmp_path / "own.yaml").exists():
+        assert done.returncode == 2
+        assert "nothing was found" in done.stderr
+        return
+    assert done.returncode == 0
+    checked = subprocess.run(
+        [SCRIPT, "check", "--systems", "."], cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:
+    systems = tmp_path / "bench_tests" / "systems"
+    systems.mkdir(parents=True)
+    (systems / "own.yaml").write_text(OWN, encoding="utf-8")
+    (tmp_path / "slurm 1.out").write_text(OWN_LOG, encoding="utf-8")
+
+    done = read(tmp_path, "slurm 1.out")
+
+    assert done.returncode == 0
+    found = rows(done.stdout)
+    assert found["steps"].startswith(
+        "1 to 7, each printed; 7 records were read, the first on line 2"
+    )
+    assert found["ranks"] == "one process prints"
+    assert found["time"].startswith("seconds: ")
+    assert found["window"].startswith("steps 2 to 5")
+    assert found["throughput"].startswith("32.00 samples/s (global batch 16, ")
+    assert found["facts"] == "global_batch 16"
+    assert "took 0.5 … 0.5 s" in found["numbers"]
+    case = "own-net-fp32-gb16-1n1g"
+    assert found["next"] == f"pytest bench_tests -k {case} --dlperf-logs {case}='slurm 1.out'"
+
+    judged = subprocess.run(
+        [sys.executable, "-m", *shlex.split(found["next"]), "--co", "-q"], cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "unrecognized" not in judged.stderr
+
+
+def test_a_log_that_is_too_short_is_measured_as_far_as_it_goes(tmp_path: Path) -> None:
+    systems = tmp_path / "bench_tests" / "systems"
+    systems.mkdir(parents=True)
+    (systems / "own.yaml").write_text(
+        OWN.replace("measured_steps: 4", "measured_steps: 50"), encoding="utf-8"
+    )
+    (tmp_path / "a.out").write_text(OWN_LOG, encoding="utf-8")
+    throughput = rows(read(tmp_path, "a.out").stdout)["throughput"]
+    assert throughput.startswith("none: too few steps")
+    assert "32.00 samples/s" in throughput
+
+
+def test_of_an_unknown_log_is_said_what_was_tried_and_what_is_nearest(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("Epoch: [0] begins\n" * 20, encoding="utf-8")
+
+    done = read(tmp_path, "a.log")
+
+    assert done.returncode == 1
+    found = rows(done.stdout)
+    assert "dllogger" in found["tried"]
+    assert found["nearest"].startswith("pytorch_imagenet: 'Epoch:")
+    assert "dlperf step rank=" in found["next"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.log"], "nowhere.log: No such file"),
+        (["folder"], "folder is a folder"),
+        (["pipe"], "kept first"),
+        (["empty.log"], "it is empty"),
+        (["packed.log"], "packed by gzip"),
+        (["binary.log"], "it is no text"),
+        (["a.log", "a.log", "--write", "new.yaml"], "name one"),
+        (["a.log", "--write", "a.log"], "a.log exists"),
+        (["a.log", "--write", "new.txt"], ".yaml"),
+        (["a.log", "--case", "own-net"], "is not a case id"),
+        (["a.log", "--batch", "0"], "'0'"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty.log").touch()
+    (tmp_path / "a.log").write_text(OWN_LOG, encoding="utf-8")
+    (tmp_path / "packed.log").write_bytes(gzip.compress(OWN_LOG.encode()))
+    (tmp_path / "binary.log").write_bytes(bytes(range(256)) * 100)
+
+    done = read(tmp_path, *arguments)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "new.yaml").exists()
+
+
+def test_of_a_large_log_the_head_and_the_end_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "large.log"
+    noise = "node0:1:2 [0] NCCL INFO Channel 00/32 : 0 1 2 3 4 5 6 7 via P2P 0x7f16ab\n" * 19
+    with log.open("w", encoding="utf-8") as file:
+        for step in range(1, 8000):
+            file.write(f"{noise}it {step} took 0.500 s\n")
+        file.truncate(10**9)
+        file.seek(10**9)
+        file.write("\nit 700000 took 0.500 s\n")
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = read(tmp_path, log)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+    found = rows(done.stdout)
+    assert found["read"].startswith(f"the first {REACH:,} of its 1,000,0")
+    assert found["steps"].startswith("1 to 700000, ")
+    assert found["throughput"].startswith("2 steps/s")
+    assert after.ru_utime - before.ru_utime < 1
