@@ -76,7 +76,7 @@ class Run:
     reason: str | None = None
     """What was wrong or, on an ok run, what is worth knowing."""
     log: str | None = None
-    """Path of the main log."""
+    """Path of the log that its numbers come from; of several, the first."""
     steps: int | None = None
     """The number of steps that its numbers rest on."""
     failed_attempts: tuple[Run, ...] = ()
