@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.config.log_facts import FACTS_KEY, NEIGHBOURS_KEY, OPTIONS_KEY
 from pytest_dlperf.files.shapes import (
     ByKind,
     Choice,
@@ -15,7 +16,6 @@ from pytest_dlperf.files.shapes import (
     Text,
     one_of,
 )
-from pytest_dlperf.logs.facts import CASE_FACTS
 from pytest_dlperf.logs.formats import LogFormat, Ranks, WhichNode, custom_format
 from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, RateScope
 
@@ -107,17 +107,9 @@ _CUSTOM_FORMAT: Final = Record(
         Choice([*(covers.value for covers in Covers), _MOVING]).parsed(_covers),
         "The steps that a printed duration or speed is of.",
     ),
-    Key(
-        "facts",
-        MapOf(
-            Text("a regular expression"),
-            "a mapping of facts to regular expressions",
-            names="|".join(CASE_FACTS),
-            refused=f"is no fact of a case; those are {', '.join(CASE_FACTS)}",
-        ),
-        "What the log says of its run; a log that contradicts its case is invalid. Expressions "
-        "with one group, by name.",
-    ),
+    FACTS_KEY,
+    OPTIONS_KEY,
+    NEIGHBOURS_KEY,
     allowed="a mapping with 'record', 'json' or 'csv'",
 ).placed(_format)
 

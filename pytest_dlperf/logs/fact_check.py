@@ -6,8 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.expressions import Expression
+from pytest_dlperf.logs.lines import Lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_dlperf.logs.facts import Fact
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
@@ -34,12 +38,15 @@ class FactCheck:
             for fact in log_format.facts
             if fact.declared(case) is not None and (fact.option is None or fact.option in options)
         ]
+        self._format = log_format
         self._devices = log_format.devices
         self._case = case
         self._named_devices: set[bytes] = set()
         self._stand: set[str] = set()
         self._broken: list[tuple[int, Fact, str]] = []
         self._agreed: set[tuple[int, bytes]] = set()
+        self.neighbour: BrokenContractError | None = None
+        """That the log is one of a trainer whose logs the format's user has refused."""
         self.position = 0
         """Up to which byte of the log facts have been looked for."""
 
@@ -47,35 +54,54 @@ class FactCheck:
         """Look for facts in a region, up to the end of the line of ``end``."""
         line = _LINE_END.search(region.buffer, end, region.end)
         end = region.end if line is None else line.start()
-        self._look(region, min(end, REACH - region.offset), self._facts)
+        begin, end = self._part(region, min(end, REACH - region.offset))
+        if begin < end:
+            self._look_for_neighbours(region, begin, end)
+            self._look(region, begin, end, self._facts)
 
     def look_behind(self, region: Region) -> None:
         """Look for those facts that the log has not said before its last step that counts."""
         fresh = [fact for fact in self._facts if fact.name not in self._stand]
-        self._look(region, region.end, fresh)
+        self._look(region, *self._part(region, region.end), fresh)
 
-    def _look(self, region: Region, end: int, facts: list[Fact]) -> None:
-        begin = max(self.position - region.offset, 0)
+    def _part(self, region: Region, end: int) -> tuple[int, int]:
+        """Leave out what has been looked at, and a last line that may still be growing."""
         if not region.terminated:
-            # What stands on a line that has not ended may be the begin of another number.
             end = min(end, region.buffer.rfind(b"\n", 0, region.end) + 1)
+        return max(self.position - region.offset, 0), end
+
+    def _look(self, region: Region, begin: int, end: int, facts: list[Fact]) -> None:
         if begin >= end:
             return
+        lines = Lines(region)
         for fact in facts:
-            for match in fact.pattern.finditer(region.buffer, begin, end):
-                if match[1] is None or (id(fact), match[1]) in self._agreed:
+            for at, said in _found(fact.pattern, lines, begin, end):
+                if (id(fact), said) in self._agreed:
                     continue
                 self._stand.add(fact.name)
-                text = match[1].decode(errors="replace")
+                text = said.decode(errors="replace")
                 if not fact.agrees(text, self._case):
-                    self._broken.append((region.offset + match.start(1), fact, text))
+                    self._broken.append((region.offset + at, fact, text))
                     break
-                self._agreed.add((id(fact), match[1]))
+                self._agreed.add((id(fact), said))
         self.position = region.offset + end
+
+    def _look_for_neighbours(self, region: Region, begin: int, end: int) -> None:
+        for name, pattern in self._format.neighbours:
+            found = next(_found(pattern, Lines(region), begin, end), None)
+            if found is not None and self.neighbour is None:
+                self.neighbour = BrokenContractError(
+                    f"this is a log of {name}, not one of format {self._format.name}",
+                    offset=region.offset + found[0],
+                )
 
     @property
     def contradiction(self) -> BrokenContractError | None:
-        """The first thing that the log says otherwise than the case."""
+        """The first thing that the log says otherwise than the case; or that it is another's."""
+        if self.neighbour is not None:
+            return self.neighbour
+        if not self._broken:
+            return None
         replaced = {fact.replaces for fact in self._facts if fact.name in self._stand}
         broken = [found for found in self._broken if found[1].name not in replaced]
         if not broken:
@@ -88,8 +114,8 @@ class FactCheck:
         )
 
     def settle(self) -> None:
-        """Raise what contradicts the case."""
-        if self._broken and (contradiction := self.contradiction) is not None:
+        """Raise what contradicts the case, or the format."""
+        if (contradiction := self.contradiction) is not None:
             raise contradiction
 
     def note_devices(self, region: Region, end: int) -> None:
@@ -114,3 +140,17 @@ class FactCheck:
                 f"the log names {len(self._named_devices)} device(s); the case "
                 f"{self._case.id} has {allowed} per node"
             )
+
+
+def _found(
+    pattern: re.Pattern[bytes] | Expression, lines: Lines, begin: int, end: int
+) -> Iterator[tuple[int, bytes]]:
+    """Find where a pattern stands in a part of a region, and what its only group took."""
+    if not isinstance(pattern, Expression):
+        for match in pattern.finditer(lines.buffer, begin, end):
+            yield match.start(1), match[1]
+        return
+    for first, last in lines.having(pattern, begin, min(end, lines.end)):
+        for found in pattern.finditer(lines.said(first, last)):
+            group = min(pattern.groups, 1)
+            yield first + found.start(group), found[group] or b""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.logs.expressions import Expression, compiled
 
@@ -95,15 +96,39 @@ def _number(text: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < _LONGEST else None
 
 
-def declared_fact(name: str, expression: str) -> Fact:
-    """Make one of ``CASE_FACTS`` of a user's regular expression.
+def declared_facts(facts: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """Make facts of what a user declares: expressions, by names of ``CASE_FACTS`` and by options.
+
+    In place of an expression may stand a mapping of ``record`` and ``values``: what printed values
+    mean to a case, or several of which each will do; of an option, true or false.
 
     Raises:
-        ValueError: The expression cannot be used; the message says why.
+        ValueError: An expression cannot be used; the message says why.
     """
+    return (
+        *(_declared(name, said, CASE_FACTS[name]) for name, said in facts.items()),
+        *(
+            _declared(option, said, partial(_has_option, option), option=option)
+            for option, said in options.items()
+        ),
+    )
+
+
+def _declared(
+    name: str, said: str | Mapping[str, Any], of_case: Callable[[Case], object], **more: Any
+) -> Fact:
+    expression, values = (said, {}) if isinstance(said, str) else (said["record"], said["values"])
     pattern = compiled(expression)
     if pattern.groups != 1:
         raise ValueError(
             f"{expression!r} needs one group, around the value of {name}, and has {pattern.groups}"
         )
-    return Fact(name=name, pattern=pattern, declared=CASE_FACTS[name])
+    meanings = {
+        printed: meant if isinstance(meant, (str, bool)) else frozenset(meant)
+        for printed, meant in values.items()
+    }
+    return Fact(name=name, pattern=pattern, declared=of_case, values=meanings, **more)
+
+
+def _has_option(option: str, case: Case) -> bool:
+    return option in case.options

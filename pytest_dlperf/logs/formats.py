@@ -13,10 +13,10 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.logs.expressions import Expression, compiled
-from pytest_dlperf.logs.facts import Fact, declared_fact
+from pytest_dlperf.logs.facts import Fact, declared_facts
 from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
 from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, Kind, RateScope, Timing
 
@@ -140,6 +140,8 @@ class LogFormat:
     facts: tuple[Fact, ...] = ()
     options: frozenset[str] = frozenset()
     """The options that cases of the system have: facts of others tell nothing of a case."""
+    neighbours: tuple[tuple[str, Expression], ...] = ()
+    """Trainers of which a log is none of this format, and what stands in theirs."""
     devices: re.Pattern[bytes] | None = None
     published: Published | None = None
     timing: Timing = field(init=False)
@@ -234,7 +236,9 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
     ranks: str = "one",
     rate_scope: str = "global",
     covers: str | None = None,
-    facts: Mapping[str, str] = MappingProxyType({}),
+    facts: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, Any] = MappingProxyType({}),
+    neighbours: Mapping[str, str] = MappingProxyType({}),
 ) -> LogFormat:
     """Make a format of what a record looks like, as a system file declares it.
 
@@ -246,15 +250,16 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
     ``first_step`` needs to be given for runs that resume in the middle. With ``step_every`` records
     are counted, as one of so many steps each. ``steps_in_samples`` says that the group ``step``
     counts samples. ``ranks``, ``rate_scope`` and ``covers`` are values of ``Ranks``, ``RateScope``
-    and ``Covers``. ``facts`` are expressions, by names of ``CASE_FACTS``, whose only group is what
-    the log says of its run.
+    and ``Covers``. ``facts`` and ``options`` are what ``declared_facts`` takes. ``neighbours`` are
+    expressions, by names, that tell logs of other trainers.
 
     Raises:
         ValueError: The expression or another value cannot be used; the message says why.
     """
     try:
         pattern = _record(record, json, csv, where)
-        declared = tuple(declared_fact(fact, said) for fact, said in facts.items())
+        declared = declared_facts(facts, options)
+        known = tuple((other, compiled(line)) for other, line in neighbours.items())
     except ValueError as error:
         raise ValueError(f"log format {name!r}: {error}") from error
     if first_step is not None and first_step < 0:
@@ -277,6 +282,7 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
         rate_scope=scope,
         covers=of_steps,
         facts=declared,
+        neighbours=known,
     )
 
 

@@ -292,9 +292,7 @@ class LogReading:
         if not self._enough:
             self._take(reader.rest())
         if self._in_header:
-            raise _no_steps(
-                file, self.log_format, self._facts.contradiction, empty=not reader.position
-            )
+            raise _no_steps(file, self.log_format, self._facts, empty=not reader.position)
         check_behind(file, self._facts)
         estimate = self._collector.estimate()
         sample = self.case.worth_of_sample(self.unit)
@@ -398,19 +396,17 @@ def _collector(
 
 
 def _no_steps(
-    file: io.FileIO,
-    log_format: LogFormat,
-    contradiction: BrokenContractError | None,
-    *,
-    empty: bool,
+    file: io.FileIO, log_format: LogFormat, facts: FactCheck, *, empty: bool
 ) -> BrokenContractError:
     if empty:
         return BrokenContractError("the log is empty")
+    if facts.neighbour is not None:
+        return facts.neighbour
     neighbour = recognise(file, log_format)
     if neighbour is not None:
         return BrokenContractError(f"this is {neighbour}, not one of format {log_format.name}")
-    if contradiction is not None:
-        return contradiction
+    if facts.contradiction is not None:
+        return facts.contradiction
     if not isinstance(log_format.record, re.Pattern):
         return BrokenContractError(
             f"no line of the log matches the record's pattern '{log_format.record.pattern}'"
