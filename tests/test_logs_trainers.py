@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import log_makers as make
@@ -13,7 +12,6 @@ from pytest_dlperf.logs.expressions import compiled
 from pytest_dlperf.logs.formats import custom_format
 from pytest_dlperf.logs.known_trainers import TRAINERS
 from pytest_dlperf.logs.neighbours import known_trainer
-from pytest_dlperf.logs.timing import Covers
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
@@ -200,21 +198,23 @@ def test_a_starter_reads_the_line(name: str) -> None:
 @pytest.mark.parametrize("name", LINES)
 def test_a_starter_is_not_refused(tmp_path: Path, name: str) -> None:
     starter = next(each.starter for each in TRAINERS if each.name == name)
-    if not starter or starter.keys() & {"step", "steps_in"}:
+    if not starter:
         return
+    arguments = {"step": ("step_every", 1), "steps_in": ("steps_in_samples", True)}
+    declared: dict[str, object] = dict(
+        arguments.get(key, (key, value)) for key, value in starter.items()
+    )
     line = OTHER_LINES.get(name, LINES[name])
-    reason = refusal(tmp_path, line, dict(starter), "f-m-bf16-b8-s128-1n2g")
+    reason = refusal(tmp_path, line, declared, "f-m-bf16-b8-s128-1n2g")
     assert reason is None
 
 
 def refusal(tmp_path: Path, line: str, declared: dict[str, object], of: str) -> str | None:
     """Give what a record is refused for, of those that take a number for something else."""
-    covers = declared.pop("covers", None)
-    log_format = custom_format("mine", **declared)  # type: ignore[arg-type]
     run = make.measured(
         tmp_path,
         f"{line}\n",
-        replace(log_format, covers=Covers(covers)) if covers else log_format,
+        custom_format("mine", **declared),  # type: ignore[arg-type]
         of=Case.from_id(of),
         window=Window(warmup_steps=0, measured_steps=2),
     )
@@ -241,22 +241,10 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             None,
         ),
         (
-            "torchtitan",
-            r"step: +(?P<step>\d+) .* tps: (?P<samples_per_second>[\d,]+) ",
-            {"rate_scope": "device"},
-            "tokens per second",
-        ),
-        (
             "Megatron-LM",
             r"iteration +(?P<step>\d+)/.*elapsed time per iteration \(ms\): (?P<milliseconds>\S+)",
             {},
             None,
-        ),
-        (
-            "NeMo AutoModel",
-            r"step (?P<step>\d+) .* tps (?P<samples_per_second>[\d.]+)\(",
-            {},
-            "tokens per second of all devices",
         ),
         (
             "NeMo AutoModel",
@@ -390,6 +378,21 @@ def test_the_time_of_a_micro_batch_is_that_of_a_step_of_one(tmp_path: Path) -> N
     record = r"step (?P<step>\d+) \|.*iter time: (?P<milliseconds>[\d.]+) ms"
     line = LINES["litgpt"].replace("iter 72 step 18", "iter 18 step 18")
     assert refusal(tmp_path, line, {"record": record}, ALONE) is None
+
+
+def test_a_number_taken_by_its_key_is_refused_as_well(tmp_path: Path) -> None:
+    line = LINES["Hugging Face's Trainer"]
+    taken = {
+        "train_tokens_per_second": "tokens_per_second",
+        "train_runtime": "elapsed_seconds",
+    }
+    reasons = [
+        refusal(tmp_path, line, {"json": {group: key}, "step_every": 1}, ALONE)
+        for key, group in taken.items()
+    ]
+    assert reasons[0] is not None
+    assert "a mean since the start, with the warm-up" in reasons[0]
+    assert reasons[1] is None
 
 
 def test_a_bar_of_progress_tells_no_speed_and_no_name(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.expressions import Expression
+from pytest_dlperf.logs.keyed import JsonRecord
 from pytest_dlperf.logs.known_trainers import TRAINERS
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import regions
@@ -73,7 +74,7 @@ def misread(region: Region, first: Record, log_format: LogFormat, case: Case) ->
     ``first`` is a record of the region. ``None`` where nothing is known against it.
     """
     pattern, timing = log_format.record, log_format.timing
-    if not isinstance(pattern, Expression) or timing.value not in pattern.groupindex:
+    if not isinstance(pattern, (Expression, JsonRecord)) or timing.value not in pattern.groupindex:
         return None
     lines = Lines(region)
     line = lines.said(lines.line_begin(0, first[0]), lines.line_end(first[0]))
