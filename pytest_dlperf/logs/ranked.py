@@ -107,7 +107,7 @@ class _Rank:
         self._in_columns = (
             log_format.stamps_sort and "epoch" in index and log_format.stamp_in_front is None
         )
-        self._step_column = index["step"] - 1
+        self._step_column = index.get("step", 1) - 1
         self._epoch_column = index.get("epoch", 1) - 1
         self._time_column = index.get("timestamp", 1) - 1
 
