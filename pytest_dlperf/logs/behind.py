@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.reader import Region
+from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.reader import Memory, Region, line_number
+from pytest_dlperf.logs.records import records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_dlperf.logs.fact_check import FactCheck
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.reader import LogFile
 
 TAIL: Final = 1024 * 1024
 """Bytes at a log's end that are looked at, however much stands in between."""
+
+_PIECE: Final = 256 * 1024
+_PROBE: Final = 32 * 1024
+_PROBES: Final = 32
+"""Between the first and the last piece of what is too long to be read as a whole."""
+_ALL: Final = 4 * 1024 * 1024
 
 
 def check_behind(file: LogFile, facts: FactCheck) -> None:
@@ -44,3 +57,62 @@ def tail(file: LogFile, begin: int) -> Region | None:
         del buffer[:cut]
         start += cut
     return Region(buffer, len(buffer), start, terminated=buffer.endswith(b"\n"))
+
+
+def check_one_run(
+    file: LogFile, log_format: LogFormat, mark: Mark | None, memory: Memory
+) -> str | None:
+    """Look for steps that begin anew behind the last that counts; return a note of such.
+
+    Of a long rest only pieces are read. Behind the ``mark`` every rank has gone on, so two records
+    of earlier steps in a row are those of a second run. A single one is damaged.
+
+    Raises:
+        BrokenContractError: There are, in a format that matches nothing but steps of training.
+    """
+    if mark is None or log_format.step_every is not None:
+        return None
+    has_epochs = "epoch" in log_format.record.groupindex
+    for region in _pieces(file, mark.offset, memory):
+        behind = False
+        for start, _, step, epoch, _, _ in records(region, log_format):
+            if not (step.isdigit() and (epoch.isdigit() or not has_epochs)):
+                continue
+            was_behind = behind
+            behind = (int(epoch) if has_epochs else 0, int(step)) < (mark.epoch, mark.number)
+            if not (behind and was_behind):
+                continue
+            offset = region.offset + start
+            if log_format.whole_lines:
+                # A validation may print as a step does, and numbers begin again with an epoch.
+                return (
+                    f"behind the window numbers begin anew, on line {line_number(file, offset)}: it"
+                    " is a second run, unless the record matches more than the steps of training"
+                )
+            raise BrokenContractError(
+                f"a second run begins in the same file: step {int(step)} stands behind step "
+                f"{mark.number}, with which the window of the first has ended; keep one run a file",
+                offset=offset,
+            )
+    return None
+
+
+def _pieces(file: LogFile, begin: int, memory: Memory) -> Iterator[Region]:
+    """Read what stands behind a byte; where it is long, pieces of it."""
+    rest = file.size - begin
+    if rest <= _ALL:
+        places = [(at, _PIECE) for at in range(begin, file.size, _PIECE)]
+    else:
+        between = (rest - 2 * _PIECE) // _PROBES
+        first = begin + _PIECE
+        places = [
+            (begin, _PIECE),
+            *((first + number * between, _PROBE) for number in range(_PROBES)),
+            (file.size - _PIECE, _PIECE),
+        ]
+    for at, size in places:
+        buffer = bytearray(os.pread(file.fileno(), min(size, file.size - at), at))
+        # A piece begins in the middle of a line, of which the rest is none.
+        cut = buffer.find(b"\n") + 1 if at > begin else 0
+        del buffer[:cut]
+        yield Region(buffer, len(buffer), at + cut, terminated=False, memory=memory)

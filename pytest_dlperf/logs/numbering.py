@@ -5,7 +5,7 @@ Numbering goes on where the log begins anew with each epoch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.logs.contract import BrokenContractError, whole_number
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 _NEVER: Final = 1 << 62
 """A step that no run reaches."""
+
+
+class Mark(NamedTuple):
+    """Where every rank has gone beyond a step, and what the log calls it."""
+
+    offset: int
+    epoch: int
+    number: int
 
 
 class StepNumbers:
@@ -92,6 +100,11 @@ class StepNumbers:
                 f"and a later one goes on to step {number}",
                 offset=offset,
             )
+
+    def mark(self, step: int, offset: int) -> Mark:
+        """Name a step as the log does, in the epoch that was entered last."""
+        epoch = next((each for each, shift in self._shifts.items() if shift == self.shift), 0)
+        return Mark(offset, epoch, step - self.shift)
 
     def place(self, number: int, epoch: bytes, offset: int) -> int:
         """Number a step that any of several ranks has printed; of an epoch, where it has one."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
 from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
-from pytest_dlperf.logs.numbering import StepOrder
+from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import LOOK_AHEAD, Gaps, RankCount, StepsSeen
@@ -70,6 +70,7 @@ class PublishedLines:
         self._enough: int | None = None
         self._ranks = case.topology.devices_per_node if self._shared else 1
         self._before = (-1, -1)
+        self._first = (0, 0)
         self._gaps = Gaps()
         self._offset: int | None = None
 
@@ -106,6 +107,16 @@ class PublishedLines:
         if self._alone and self._gaps.counts:
             interval = self._gaps.interval
         return begin + (lines - 1) * interval if lines > 0 else begin - 1
+
+    @property
+    def mark(self) -> Mark | None:
+        """Where all lines are there and each rank has shown; of several, only its first step."""
+        if self._enough is None:
+            return None
+        if self._alone:
+            return Mark(self._enough, *self._before)
+        epoch, number = self._first
+        return Mark(self._enough, epoch, number + 1)
 
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's lines; return where the last one needed ends."""
@@ -173,6 +184,8 @@ class PublishedLines:
             # Gaps count from the last line which is left out to the last one which is needed.
             inside = self._skipped <= self._lines < self._needed
             self._gaps.note(gap, step, offset, in_epoch=in_epoch, in_window=inside)
+        else:
+            self._first = epoch, step
         self._before, self._offset = (epoch, step), offset
         line = self._line
         if self._lines == self._needed:

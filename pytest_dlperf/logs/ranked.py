@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
-from pytest_dlperf.logs.numbering import StepOrder
+from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import KeptStep, slowest, slowest_text, step_times
 from pytest_dlperf.logs.steps import Ends, Gaps, Records, StepsSeen
@@ -169,7 +169,7 @@ class RankedSteps:
         self._labelled = log_format.labels_ranks
         self._streams: dict[bytes, _Rank] = {}
         self._complete = 0
-        self._last_offset: int | None = None
+        self._mark: Mark | None = None
 
     @property
     def complete(self) -> bool:
@@ -202,6 +202,11 @@ class RankedSteps:
         ends = {_label(rank): stream.steps.ends for rank, stream in self._streams.items()}
         return {rank: each for rank, each in ends.items() if each is not None}
 
+    @property
+    def mark(self) -> Mark | None:
+        """Where the last rank has completed its window."""
+        return self._mark
+
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the last rank completed its window."""
         span = self._span
@@ -228,6 +233,7 @@ class RankedSteps:
             if steps.complete and not was_complete:
                 self._complete += 1
                 if self._complete == self._ranks:
+                    self._mark = stream.order.numbers.mark(steps.step, base + end)
                     return end
         return None
 

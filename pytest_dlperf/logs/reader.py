@@ -142,6 +142,11 @@ class RegionReader:
         """How many bytes of the file have been read, also of a line that has not ended."""
         return self._offset + self._filled
 
+    @property
+    def memory(self) -> Memory:
+        """What the log has shown, as far as it was read."""
+        return self._memory
+
     def available(self) -> Iterator[Region]:
         """Yield the lines that have ended by now, from where the reading stopped before."""
         self._drop_given()

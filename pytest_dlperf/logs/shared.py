@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.logs.contract import BrokenContractError, whole_number
-from pytest_dlperf.logs.numbering import StepNumbers
+from pytest_dlperf.logs.numbering import Mark, StepNumbers
 from pytest_dlperf.logs.ranked import WindowSteps
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import slowest
@@ -41,6 +41,7 @@ class SharedSteps:
         self._pending: dict[int, list[Text]] = {}
         self._steps = WindowSteps(log_format, span, case, keeps_steps=keeps_steps)
         self._enough: int | None = None
+        self._mark: Mark | None = None
 
     @property
     def complete(self) -> bool:
@@ -66,6 +67,11 @@ class SharedSteps:
         ends = self._steps.ends
         return {} if ends is None else {"": ends}
 
+    @property
+    def mark(self) -> Mark | None:
+        """Where the last rank has completed its window."""
+        return self._mark
+
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the last rank completed its window."""
         span = self._span
@@ -77,6 +83,7 @@ class SharedSteps:
                 step = self._take(printed, epoch, text, offset)
                 if self._steps.complete:
                     self._enough = region.offset + end + LOOK_AHEAD
+                    self._mark = self._numbers.mark(step, region.offset + end)
                 if scan is not None:
                     inside = span.after < step <= span.last
                     shift = self._numbers.shift

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.logs.contract import Estimate
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.model.case import Case
@@ -85,6 +86,10 @@ class Collector(Protocol):
         Where ranks do not name themselves there is one entry under "", of the last record of either
         step. Empty where lines are counted, or without two records.
         """
+
+    @property
+    def mark(self) -> Mark | None:
+        """Behind what no earlier step can stand, but one of a second run; once it is complete."""
 
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take what the region holds; return where in it the log has shown enough, or ``None``.

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.behind import check_behind
+from pytest_dlperf.logs.behind import check_behind, check_one_run
 from pytest_dlperf.logs.builtin import STEP_TIMES
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.fact_check import FactCheck
@@ -295,6 +295,9 @@ class LogReading:
             raise _no_steps(file, self.log_format, self._facts, empty=not reader.position)
         check_behind(file, self._facts)
         estimate = self._collector.estimate()
+        anew = check_one_run(file, self._format, self._collector.mark, reader.memory)
+        notes = "; ".join(note for note in (estimate.note, anew) if note)
+        estimate = replace(estimate, note=notes or None)
         sample = self.case.worth_of_sample(self.unit)
         estimate = replace(estimate, throughput=estimate.throughput * sample)
         self._facts.check_devices()
