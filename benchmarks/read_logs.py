@@ -22,21 +22,13 @@ import sysconfig
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+import log_readers
+from log_readers import MEASURED, SETTLING, USUAL_WINDOW, WARMUP
 
 BYTES_PER_RECORD: Final = 2600
-BATCH: Final = 128
-WARMUP: Final = 20
-MEASURED: Final = 100
-SETTLING: Final = 5
-USUAL_WINDOW: Final = 1000
-"""Steps of a long window."""
-METRICS: Final = ("loss", "total_ips", "mem", "data", "norm")
 
 _INFO: Final = "node{n}:{p}:{t} [{g}] NCCL INFO "
 NOISE: Final = tuple(
@@ -98,97 +90,6 @@ def write_log(path: Path, size: int) -> int:
     return records
 
 
-def read_ours(path: str, last: int) -> str:
-    """Measure the log with the package; the throughput."""
-    from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
-    from pytest_dlperf.logs.throughput import LogReading
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Estimator, Window
-    from pytest_dlperf.model.metric import THROUGHPUT
-
-    run = LogReading(
-        path,
-        number=1,
-        case=Case.from_id(f"ngc_pytorch-resnet50-fp32-b{BATCH}-1n1g"),
-        log_format=BUILTIN_FORMATS["dllogger"],
-        window=Window(warmup_steps=WARMUP, measured_steps=last - WARMUP - SETTLING),
-        estimator=Estimator.STEADY,
-    ).finish()
-    if not run.metrics:
-        raise SystemExit(run.reason)
-    return f"{run.metrics[THROUGHPUT]:.3f}"
-
-
-def read_declared(path: str, last: int, *, names: Sequence[str] = (), steps: int = 0) -> str:
-    """Measure the log with expressions that a system declares: of a step, and of metrics.
-
-    ``steps`` is how many are measured: all after the warm-up, unless it says less.
-    """
-    from pytest_dlperf.logs.declared import declared_metric
-    from pytest_dlperf.logs.formats import custom_format
-    from pytest_dlperf.logs.throughput import LogReading
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Estimator, Window
-    from pytest_dlperf.model.metric import Better, Metric, Source, Statistic
-
-    record = "DLL (?P<timestamp>[-0-9]+ [:.0-9]+) - Epoch: 0 Iteration: (?P<step>[0-9]+) "
-    metrics = [
-        Metric(
-            name=name,
-            unit="",
-            better=Better.LOWER,
-            source=Source.LOG,
-            statistic=Statistic.MAX,
-        )
-        for name in names
-    ]
-    measured = min(steps or last, last - WARMUP - SETTLING)
-    run = LogReading(
-        path,
-        number=1,
-        case=Case.from_id(f"ngc_pytorch-resnet50-fp32-b{BATCH}-1n1g"),
-        log_format=custom_format("declared", record=record),
-        window=Window(warmup_steps=last - measured, measured_steps=measured),
-        estimator=Estimator.STEADY,
-        declared=[
-            declared_metric(metric, record=f"train.{metric.name} : (?P<value>[0-9.]+)")
-            for metric in metrics
-        ],
-    ).finish()
-    if run.missing or not run.metrics:
-        raise SystemExit(run.reason or str(run.missing))
-    return "" if steps else f"{run.metrics['throughput']:.3f}"
-
-
-def read_in_memory(path: str, last: int) -> str:
-    """Measure the log as scripts commonly do: all lines into memory, then one by one."""
-    import re
-
-    iteration = re.compile(r"Iteration: (\d+)")
-    stamp = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{1,6}")
-    stamps = {}
-    with Path(path).open(encoding="utf-8") as log:
-        lines = log.readlines()
-    for line in lines:
-        if "Iteration: " in line:
-            found, number = stamp.search(line), iteration.search(line)
-            if found and number and int(number[1]) in (WARMUP + SETTLING, last):
-                stamps[int(number[1])] = datetime.fromisoformat(found[0])
-    elapsed = stamps[last] - stamps[WARMUP + SETTLING]
-    steps = last - WARMUP - SETTLING
-    return f"{BATCH * steps / elapsed.total_seconds():.3f}"
-
-
-READERS: Final[Mapping[str, Callable[[str, int], str]]] = {
-    "ours": read_ours,
-    "memory": read_in_memory,
-    "declared": read_declared,
-    "declared-metrics": partial(read_declared, names=METRICS),
-    "window": partial(read_declared, steps=USUAL_WINDOW),
-    "window-metrics": partial(read_declared, names=METRICS, steps=USUAL_WINDOW),
-}
-
-
 def cost(command: list[str], **environment: str) -> Cost:
     """Run a command; its CPU time, user and system, and its peak memory."""
     with subprocess.Popen(
@@ -219,9 +120,10 @@ def median_cost(command: list[str], repeats: int, **environment: str) -> Cost:
 def compare(path: Path, records: int, repeats: int) -> None:
     """Read a log in all ways and print the table."""
     head = WARMUP + SETTLING + MEASURED
+    script = Path(log_readers.__file__).resolve()
 
     def reader(name: str, last: int) -> list[str]:
-        return [sys.executable, "-S", __file__, "--read", name, str(path), "--last", str(last)]
+        return [sys.executable, "-S", str(script), name, str(path), str(last)]
 
     here = os.pathsep.join(
         (str(Path(__file__).resolve().parents[1]), sysconfig.get_path("platlib"))
@@ -273,13 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size-mb", type=int, default=1000, help="size of the log, in 10^6 bytes")
     parser.add_argument("--repeats", type=int, default=3, help="runs per reader")
-    parser.add_argument("--read", nargs=2, metavar=("READER", "LOG"), help=argparse.SUPPRESS)
-    parser.add_argument("--last", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.read:
-        name, log = options.read
-        print(READERS[name](log, options.last))
-        return
     with tempfile.TemporaryDirectory(prefix="read_logs_") as folder:
         log = Path(folder, "run.log")
         compare(log, write_log(log, options.size_mb * 1_000_000), options.repeats)

@@ -10,7 +10,7 @@ import re
 import string
 import warnings
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _META: Final = frozenset(".^$*+?{}[]()|")
 _REPEATS: Final = frozenset("*+?{")
+_CODE: Final = re.compile(r"x[0-9a-fA-F]{2}|[0-9]{1,3}")
 _FLAGS: Final = re.compile(r"\(\?[aiLmsux-]")
 
 _Span: TypeAlias = "tuple[int, int]"
@@ -223,28 +224,32 @@ def compiled(expression: str) -> Expression:
 def literal_of(expression: str) -> bytes:
     """Find the longest text that stands in every match; empty where none is easily seen.
 
-    To look for a text is several times as fast as for an expression. Only what stands outside of
-    groups and classes, and is not optional, is taken.
+    To look for a text is several times as fast as for an expression.
     """
-    if "|" in expression or _FLAGS.search(expression):
-        return b""
+    return max(texts_of(expression), key=len)
+
+
+@cache
+def texts_of(expression: str) -> tuple[bytes, ...]:
+    """Find texts that stand in every match, as far as they are easily seen; some may be empty.
+
+    Only what stands outside of groups and classes, and is not optional, is taken.
+    """
+    if _FLAGS.search(expression):
+        return (b"",)
     runs: list[str] = [""]
     position = 0
     while position < len(expression):
         character = expression[position]
         position += 1
+        after = {"[": _after_class, "(": _after_group, "{": _after_count}.get(character)
+        if character == "|":
+            return (b"",)
         if character == "\\":
-            escaped = expression[position : position + 1]
-            position += 1
-            character = "" if escaped in string.ascii_letters + string.digits else escaped
-        elif character == "[":
-            position, character = _after_class(expression, position), ""
-        elif character == "(":
-            position, character = _after_group(expression, position), ""
+            position, character = _after_escape(expression, position)
+        elif after is not None:
+            position, character = after(expression, position), ""
         elif character in _META:
-            if character == "{":
-                # Whatever a count says, the one before it may be absent.
-                position = expression.find("}", position) + 1 or len(expression)
             character = ""
         if expression[position : position + 1] in _REPEATS and character:
             # Absent, or there any number of times: neither is part of a fixed text.
@@ -253,7 +258,7 @@ def literal_of(expression: str) -> bytes:
             runs[-1] += character
         else:
             runs.append("")
-    return max(runs, key=len).encode()
+    return tuple(run.encode() for run in runs)
 
 
 def may_be(expression: str, group: str, text: bytes) -> bool:
@@ -265,6 +270,20 @@ def may_be(expression: str, group: str, text: bytes) -> bool:
     except re.error:
         return True
     return alone.fullmatch(text) is not None
+
+
+def _after_escape(expression: str, position: int) -> tuple[int, str]:
+    """Find where an escape ends, and the character that it is; "" for what may be another."""
+    escaped = expression[position : position + 1]
+    if escaped in string.ascii_letters + string.digits:
+        code = _CODE.match(expression, position)
+        return (position + 1 if code is None else code.end()), ""
+    return position + 1, escaped
+
+
+def _after_count(expression: str, position: int) -> int:
+    """Find where a count ends; whatever it says, what it counts may be absent."""
+    return expression.find("}", position) + 1 or len(expression)
 
 
 def _after_class(expression: str, position: int) -> int:

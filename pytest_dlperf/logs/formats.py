@@ -15,7 +15,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.logs.expressions import Expression, compiled
+from pytest_dlperf.logs.expressions import Expression, compiled, texts_of
 from pytest_dlperf.logs.facts import Fact, declared_facts
 from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
 from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, Kind, RateScope, Timing
@@ -201,6 +201,11 @@ class LogFormat:
     def has_one_order(self) -> bool:
         """Whether each record is known to follow the one before it of the same process."""
         return self.ranks is Ranks.ONE or self.labels_ranks
+
+    @property
+    def texts(self) -> tuple[bytes, ...]:
+        """Texts that stand in each record, as far as its pattern shows them."""
+        return texts_of(self.record.pattern.decode()) if isinstance(self.record, re.Pattern) else ()
 
     @property
     def whole_lines(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
+from pytest_dlperf.logs.sieve import Sieve
 from pytest_dlperf.logs.step_times import KeptStep, slowest, slowest_text, step_times
 from pytest_dlperf.logs.steps import Ends, Gaps, Records, StepsSeen
 from pytest_dlperf.logs.values import Stamps, agreement, values_of
@@ -108,6 +109,7 @@ class _Rank:
             log_format.stamps_sort and "epoch" in index and log_format.stamp_in_front is None
         )
         self._step_column = index.get("step", 1) - 1
+        self._sieve = Sieve(log_format.texts if self._in_columns else ())
         self._epoch_column = index.get("epoch", 1) - 1
         self._time_column = index.get("timestamp", 1) - 1
 
@@ -127,7 +129,11 @@ class _Rank:
         record = self._record
         if not isinstance(record, re.Pattern) or not self._in_columns or steps.complete:
             return False
-        rows = record.findall(region.buffer, 0, region.end)
+        lines = self._sieve.lines(region)
+        if lines is None:
+            rows = record.findall(region.buffer, 0, region.end)
+        else:
+            rows = record.findall(lines)
         if not rows:
             return True
         columns = tuple(zip(*rows, strict=True))

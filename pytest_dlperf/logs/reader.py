@@ -6,7 +6,6 @@ One buffer is filled again and again; nothing of the file is kept but what a cal
 from __future__ import annotations
 
 import errno
-import hashlib
 import io
 import os
 import stat
@@ -224,6 +223,8 @@ def digest_of_logs(paths: Iterable[str]) -> str | None:
 
     ``None`` without a log, or where one cannot be read any more.
     """
+    import hashlib
+
     whole = hashlib.sha256()
     count = 0
     for path in paths:

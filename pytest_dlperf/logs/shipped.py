@@ -67,7 +67,8 @@ def _fact(name: str, pattern: bytes, declared: Callable[[Case], object], **more:
 _STEP = rb"[0-9]{1,15}"
 # Wide enough for nan, inf and signs: what is no proper time must be seen, not skipped.
 _NUMBER = rb"[-+.0-9a-zA-Z]{1,40}"
-_COLOUR = rb"(?:\x1b\[[0-9;]{0,20}m){0,4}"
+# Alternatives, the first of which begins with a character, cost less than an optional group.
+_COLOUR = rb"(?:\x1b\[[0-9;]{0,20}m(?:\x1b\[[0-9;]{0,20}m){0,3}|)"
 _COUNT = rb"([0-9]{1,15})\b"
 _SWITCH = rb"([Tt]rue|[Ff]alse|[01])\b"
 
