@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainers import LAST_RANK, SYSTEM, TinySystem
+from trainers import CASES, LAST_RANK, SYSTEM, TinySystem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +74,45 @@ def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite: Suite) -> None
     kept = folder / "mlp_b4_fp32_1.attempt1" / "node1.log"
     assert attempt["log"] == str(kept)
     assert "step=5 " in kept.read_text(encoding="utf-8")
+
+
+def test_the_logs_of_a_run_s_nodes_may_have_any_names(suite: Suite, night: Path) -> None:
+    names = [suite.path / f"slurm-4711-{node}.out" for node in (0, 1)]
+    (night / "mlp_b4_fp32_1.log").replace(names[0])
+    (night / "mlp_b4_fp32_1" / "node1.log").replace(names[1])
+    logs = f"{CASES[2]}={names[0]},{names[1]}"
+    _, results = suite.judge(*TWO_NODES, "--dlperf-logs", logs, cluster="local")
+    [case] = results["cases"]
+    assert case["metrics"]["throughput"]["verdict"] == "pass"
+    assert case["runs"][0]["log"] == str(names[1])
+
+
+def test_a_metric_may_be_in_the_log_of_another_node_than_the_steps(suite: Suite) -> None:
+    """As with Megatron, whose last rank prints the steps, and the first one its memory."""
+    record = "peak memory of rank 0: (?P<value>[0-9.]+) MB"
+    keys = [
+        "metrics:",
+        f"  peak_memory: {{record: '{record}', unit: MB, better: lower, node: first, over: run}}",
+    ]
+    tiny = TinySystem(suite, log=LAST_RANK, keys=keys)
+    tiny.behave("0.01 last-rank-prints peak-512 stay")
+    _, results = suite.judge(*TWO_NODES, cluster="local")
+    [run] = results["cases"][0]["runs"]
+    assert (run["status"], run["metrics"]["peak_memory"]) == ("ok", 512)
+    assert run["log"].endswith("/node1.log")
+
+
+def test_where_every_rank_prints_a_node_that_printed_no_step_makes_the_run_invalid(
+    suite: Suite,
+) -> None:
+    tiny = TinySystem(suite, launch=["step_limit_s: 1"])
+    tiny.behave("0.01 first-node-prints stay")
+    _, results = suite.judge(*TWO_NODES, cluster="local")
+    [case] = results["cases"]
+    assert case["metrics"]["throughput"]["verdict"] == "invalid"
+    [run] = case["runs"]
+    assert run["log"].endswith("/mlp_b4_fp32_1.log")
+    assert "/mlp_b4_fp32_1/node1.log) shows no step" in run["reason"]
 
 
 def test_what_a_trainer_says_of_being_ended_is_told_apart(suite: Suite) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import log_makers as make
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_dlperf.logs.builtin import builtin_metrics
 from pytest_dlperf.logs.formats import WhichNode, custom_format
@@ -17,7 +21,6 @@ from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pytest_dlperf.logs.formats import LogFormat
 
@@ -294,3 +297,46 @@ def test_of_any_that_print_one_may_be_broken(nodes: Nodes) -> None:
     both.run_logs.advance(1000)
     assert both.run_logs.state is LogState.BROKEN
     assert "step 2 follows step 4" in both.why_invalid()
+
+
+pieces = st.lists(st.sampled_from([500, 520, 900, "x\n", "step 3 took 5 ms\n", "\r"]), max_size=14)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    pieces=st.tuples(pieces, pieces),
+    cuts=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 400)), max_size=5),
+    node=st.sampled_from(WhichNode),
+    all_print=st.booleans(),
+    limits=st.tuples(*[st.none() | st.integers(0, 400)] * 2),
+)
+def test_however_the_logs_grow_the_run_is_that_of_the_whole(
+    pieces: tuple[list[int | str], list[int | str]],
+    cuts: list[tuple[int, int]],
+    node: WhichNode,
+    all_print: bool,
+    limits: tuple[int | None, int | None],
+) -> None:
+    contents = []
+    for rank, drawn in enumerate(pieces):
+        counted = iter(range(1, 20))
+        who = f"rank {rank} " if all_print else ""
+        contents.append(
+            "".join(
+                f"{who}step {next(counted)} took {piece} ms\n" if isinstance(piece, int) else piece
+                for piece in drawn
+            )
+        )
+    options: dict[str, Any] = {
+        "node": node.value,
+        "log_format": ALL_PRINT if all_print else ONE_PRINTS,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        growing = Logs(Path(folder), "", "", **options)
+        for at, size in sorted(cuts, key=lambda cut: cut[1]):
+            growing.paths[at].write_text(contents[at][:size], encoding="utf-8")
+            growing.run_logs.advance(1000)
+        for path, content in zip(growing.paths, contents, strict=True):
+            path.write_text(content, encoding="utf-8")
+        whole = Logs(Path(folder), *contents, **options)
+        assert growing.run(*limits) == whole.run(*limits)

@@ -76,7 +76,10 @@ while "wait" in behaviour and not (here / "go").exists():
     time.sleep(0.02)
 if "cry" in behaviour:
     faulthandler.register(signal.SIGTERM, chain=True)
-is_quiet = "last-rank-prints" in behaviour and node_rank < nodes - 1
+is_quiet = (
+    "last-rank-prints" in behaviour and node_rank < nodes - 1
+    or "first-node-prints" in behaviour and node_rank > 0
+)
 for local_rank in range(devices) if not is_quiet else ():
     rank = node_rank * devices + local_rank
     print(f"dlperf run rank={rank} world_size={world_size} nodes={nodes} "
