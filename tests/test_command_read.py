@@ -15,7 +15,8 @@ from pathlib import Path
 import log_makers
 import pytest
 
-from pytest_dlperf.command.identifying import Identified, Wanted, identify
+from pytest_dlperf.command.case_of_log import Wanted
+from pytest_dlperf.command.identifying import Identified, identify
 from pytest_dlperf.config.systems import load_systems, system_of_text
 from pytest_dlperf.logs.alike import Looks, named_numbers
 from pytest_dlperf.logs.guessing import Guess, guess

@@ -207,6 +207,28 @@ def test_a_metric_of_the_last_node_is_read_from_the_file_named_for_it(suite: Sui
 
 
 @pytest.mark.end_to_end
+@pytest.mark.parametrize("files", ["slurm-1-0.out,slurm-1-1.out", "slurm-1-1.out"])
+def test_steps_that_the_last_node_prints_are_read_from_its_file(suite: Suite, files: str) -> None:
+    suite.system_file(SYSTEM.replace("{name: net,", "{name: net, node: last,"))
+    steps = "".join(f"step {step} took 0.5 s\n" for step in range(1, 6))
+    (suite.path / "slurm-1-0.out").write_text("waiting for others\n", encoding="utf-8")
+    (suite.path / "slurm-1-1.out").write_text(steps, encoding="utf-8")
+
+    _, results = suite.judge(
+        "--dlperf-logs", f"{TWO}={files}", "-k", f"throughput and {TWO}", cluster="local"
+    )
+
+    [run] = results["cases"][0]["runs"]
+    assert run["metrics"]["throughput"] == 64.0
+    _, results = suite.judge(
+        "--dlperf-logs", f"{TWO}=slurm-1-0.out", "-k", f"throughput and {TWO}", cluster="local"
+    )
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "invalid"
+    assert f"{TWO}=slurm-1-0.out,FILE" in run["reason"]
+
+
+@pytest.mark.end_to_end
 def test_a_thousand_runs_are_not_a_thousand_lines(suite: Suite) -> None:
     suite.system_file(SYSTEM)
     (suite.path / "out").mkdir()

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.command.case_of_log import case_of, known_of
 from pytest_dlperf.config.starter import Starter
 from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
@@ -20,11 +21,12 @@ from pytest_dlperf.logs.survey import said_facts
 from pytest_dlperf.logs.timing import Covers, Kind, RateScope, Timing
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.work import Layout, Work, counts_tokens
+from pytest_dlperf.model.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_dlperf.command.case_of_log import Wanted
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.guessing import Guess
@@ -57,14 +59,6 @@ class Identified:
     guess: Guess | None = None
     trainer: Trainer | None = None
     unsure: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the user says of a log."""
-
-    case: Case | None = None
-    global_batch: int | None = None
 
 
 def identify(
@@ -145,8 +139,8 @@ def _of_project(
         owner = next((s for s in mine if case is not None and s.id == case.system), None)
         owner = owner or (fitting[0][0] if fitting else mine[0])
         if case is None or wanted.global_batch is not None:
-            known = _known(log_format, facts)
-            case, source, doubts = _case(owner, known, log_format, steps, wanted, facts)
+            known = known_of(log_format, facts)
+            case, source, doubts = case_of(owner, known, log_format, steps, wanted, facts)
             unsure = [f"{key}: {doubt}" for key, doubt in doubts.items()]
         kind = f"a log of format {log_format.name}"
         if log_format.name == owner.file.stem:
@@ -208,11 +202,11 @@ def _made(  # noqa: PLR0913 - all that is known by then
     if system is None or steps is None:
         return None
     facts = head.facts(system.log_format)
-    known = _known(system.log_format, facts)
+    known = known_of(system.log_format, facts)
     said = {} if isinstance(log_format, str) else {one.name: one for one in said_facts(head.text)}
     # What is called a batch may be that of a micro step, of a device, or of all.
     known |= {name: one.value for name, one in said.items() if name != "batch_per_replica"}
-    case, source, doubts = _case(system, known, system.log_format, steps, wanted, facts)
+    case, source, doubts = case_of(system, known, system.log_format, steps, wanted, facts)
     if "batch_per_replica" in said and not source:
         doubts["global_batch"] += f", only {said['batch_per_replica'].text!r}"
     declared: str | Mapping[str, Any] = log_format
@@ -309,116 +303,6 @@ def window_of(steps: StepsOfLog, settling: int) -> Window:
     warmup = math.ceil(warmup / interval) * interval
     measured = min(usable - warmup, max(_USUAL_STEPS, 10 * interval))
     return Window(warmup_steps=warmup, measured_steps=max(measured // interval * interval, 1))
-
-
-# ---------------------------------------------------------------------------------- cases
-
-
-def _known(log_format: LogFormat, facts: Iterable[FoundFact]) -> dict[str, str]:
-    """Say by the names of a case what a log says once."""
-    names = {getter: name for name, getter in CASE_FACTS.items()}
-    by_name = {fact.name: fact for fact in log_format.facts}
-    found = {}
-    for fact in facts:
-        name = names.get(by_name[fact.name].declared)
-        if name is not None and len(fact.values) == 1:
-            found[name] = fact.values[0]
-    return found
-
-
-def _case(  # noqa: PLR0913, PLR0917 - all that says something of it
-    system: System,
-    known: Mapping[str, str],
-    log_format: LogFormat,
-    steps: StepsOfLog,
-    wanted: Wanted,
-    facts: Sequence[FoundFact],
-) -> tuple[Case, str, dict[str, str]]:
-    """Make the case that a log says it is of; where its batch comes from; and what is not sure."""
-    if wanted.case is not None and wanted.global_batch is None:
-        return wanted.case, "as --case says", {}
-    doubts: dict[str, str] = {}
-    numbers = {
-        name: int(value) for name, value in known.items() if value.isdigit() and int(value) > 0
-    }
-    topology = _topology(numbers, log_format, steps, doubts)
-    layout = Layout(**{way: numbers.get(way, 1) for way in ("tp", "pp", "cp")})
-    if topology.world_size % layout.devices:
-        layout = Layout()
-    replicas = topology.world_size // layout.devices
-    batch, source = _batch(numbers, replicas, wanted)
-    if batch is None or batch % replicas:
-        source = ""
-        batch = replicas
-        doubts["global_batch"] = "the samples of a step of the whole run stand nowhere"
-    precision = known.get("precision", "")
-    if not re.fullmatch("[a-z][a-z0-9]*", precision):
-        precision = "fp32"
-        doubts["precision"] = "the log does not say it"
-    length = numbers.get("sequence_length")
-    if length is None and counts_tokens(system.unit):
-        length = 1
-        doubts["sequence_length"] = "the tokens of a sample stand nowhere"
-        source = ""
-    case = Case(
-        framework=system.framework,
-        model=system.model,
-        precision=precision,
-        work=Work(batch=batch, is_global=True, sequence_length=length, layout=layout),
-        topology=topology,
-        reference_topology=None,
-    )
-    if not source:
-        case, source = _fitting(case, log_format, facts)
-        if source:
-            doubts.pop("global_batch", None)
-    return case, source, doubts
-
-
-def _fitting(case: Case, log_format: LogFormat, facts: Iterable[FoundFact]) -> tuple[Case, str]:
-    """Find the batch with which the case agrees with a fact of another kind, as of a node's."""
-    by_name = {fact.name: fact for fact in log_format.facts}
-    for found in facts:
-        fact = by_name[found.name]
-        if fact.declared in CASE_FACTS.values() or fact.option is not None:
-            continue
-        for value in filter(str.isdigit, found.values):
-            for times in (1, case.topology.nodes, case.replicas):
-                batch = int(value[:9]) * times
-                if not batch or batch % case.replicas:
-                    continue
-                tried = replace(case, work=replace(case.work, batch=batch))
-                if fact.declared(tried) is not None and fact.agrees(value, tried):
-                    return tried, f"from {found.name} {value}, as the log says"
-    return case, ""
-
-
-def _topology(
-    numbers: Mapping[str, int], log_format: LogFormat, steps: StepsOfLog, doubts: dict[str, str]
-) -> Topology:
-    world = numbers.get("world_size")
-    nodes, per_node = numbers.get("nodes"), numbers.get("devices_per_node")
-    if nodes is not None and per_node is not None:
-        return Topology(nodes, per_node)
-    printers = steps.printers if log_format.ranks is Ranks.LOCAL or steps.printers > 1 else None
-    if world is None:
-        doubts["topologies"] = "how many nodes and devices there were stands nowhere"
-        layout = math.prod(numbers.get(way, 1) for way in ("tp", "pp", "cp"))
-        return Topology(1, max(printers or 1, layout))
-    if printers is not None and world % printers == 0:
-        return Topology(world // printers, printers)
-    return Topology(1, world)
-
-
-def _batch(numbers: Mapping[str, int], replicas: int, wanted: Wanted) -> tuple[int | None, str]:
-    if wanted.global_batch is not None:
-        return wanted.global_batch, "as --batch says"
-    if "global_batch" in numbers:
-        return numbers["global_batch"], "as the log says"
-    if "batch_per_replica" in numbers:
-        each = numbers["batch_per_replica"]
-        return each * replicas, f"from {each} of each replica, as the log says"
-    return None, ""
 
 
 def is_rate_of_samples(log_format: LogFormat) -> bool:

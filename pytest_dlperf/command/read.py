@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.command.case_of_log import Wanted
 from pytest_dlperf.command.identifying import (
     Identified,
-    Wanted,
     identify,
     is_rate_of_samples,
     meaning,

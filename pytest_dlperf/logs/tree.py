@@ -53,7 +53,7 @@ class LogIndex:
     logs: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     ignored: list[IgnoredLog] = field(default_factory=list)
     nodes: dict[str, list[str]] = field(default_factory=dict)
-    """Logs of further nodes, by the log of node 0, where the user named them one by one."""
+    """Logs of further nodes, if any, by the log of node 0, where the user named these files."""
 
     def merge(self, other: LogIndex) -> None:
         """Take over what another folder holds."""

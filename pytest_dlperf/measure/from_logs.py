@@ -84,11 +84,17 @@ class LogMeasurer:
         read = logs_of(system, case, self.cluster.estimator, run=run, logs=of_nodes).finish()
         awaits_others = system.log_node is not WhichNode.FIRST and len(of_nodes) == 1
         if not read.steps and awaits_others and case.topology.nodes > 1:
-            missing = readable(str(node_log(of_nodes[0], case.topology.nodes - 1)))
             said = f"'node: {system.log_node.value}' of {system.file.name}"
-            reason = f"{read.reason}; {said} has other logs looked for, as in {missing}"
-            read = replace(read, reason=f"{reason}, and none is there")
+            needed = self._needed(of_nodes[0], case)
+            read = replace(read, reason=f"{read.reason}; {said} has other logs looked for{needed}")
         return with_last_line(with_derived(read, system, case, self.cluster))
+
+    def _needed(self, main: Path, case: Case) -> str:
+        if str(main) in self.index.nodes:
+            named = ",".join([readable(main.name), *["FILE"] * (case.topology.nodes - 1)])
+            return f"; name them, with commas in between: --dlperf-logs {case.id}={named}"
+        missing = readable(str(node_log(main, case.topology.nodes - 1)))
+        return f", as in {missing}, and none is there"
 
     def _node_logs(self, main: Path, case: Case) -> list[Path]:
         """List the logs of the nodes.

@@ -126,8 +126,7 @@ class _Finder:
                 continue
             runs = index.logs.setdefault(case.id, {})
             runs[max(runs, default=0) + 1] = [main]
-            if others:
-                index.nodes[main] = others
+            index.nodes[main] = others
         return index
 
     def _case_of(self, path: Path, source: LogSource, system: System, given: GivenLogs) -> Case:
