@@ -82,12 +82,14 @@ def rows(output: str) -> dict[str, str]:
         ("dllogger_1n1g_b128.log", "format dllogger", "timestamp", 99),
         ("dllogger_1n8g_b128.log", "format dllogger", "timestamp", 99),
         ("paddle_resnet_1n1g_b8.log", "format paddle_resnet", "seconds", None),
-        ("plsc_1n4g_b128.log", "format plsc", "samples_per_second", None),
+        ("plsc_1n4g_b128.log", "format plsc", "timestamp", None),
         ("pytorch_imagenet_1n2g_b4_glued.log", "format pytorch_imagenet", "seconds", None),
         ("pytorch_imagenet_1n4g_b2_blocks.log", "format pytorch_imagenet", "seconds", None),
         ("tf_models_bert_1n1g_b8.log", "format tf_models_bert", "timestamp", None),
         ("hf_trainer_2n1g_node1.log", "format dlperf", "timestamp", 20),
         ("deepspeed_1n2g.log", "DeepSpeed", "timestamp", 20),
+        ("hf_trainer_1n2g_tokens.log", "Hugging Face's Trainer", "elapsed_seconds", 20),
+        ("mllog.log", "MLPerf (MLLOG)", "epoch_milliseconds", 100),
         ("litgpt_1n1g.log", "litgpt", "arrival", 20),
         ("maxtext_like_1n2g.log", "MaxText", "seconds", 19),
         ("paddlenlp_1n2g.log", "PaddleNLP or PaddleFormers", "samples_per_second", 20),
@@ -241,6 +243,26 @@ def test_a_guess_of_many_ranks_and_epochs() -> None:
     assert "(?P<epoch>" in found.record
 
 
+def test_objects_are_read_by_key(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text(
+        "".join(f'{{"step": {n}, "perf": 1, "step_time": 0.{n % 3 + 1}}}\n' for n in range(1, 30)),
+        encoding="utf-8",
+    )
+    found = identified(log)
+    assert found is not None
+    assert found.starter is not None
+    assert found.starter.format == {"json": {"step": "step", "seconds": "step_time"}}
+    assert found.steps.records == 29
+
+
+def test_records_without_a_step_are_counted() -> None:
+    found = guessed(
+        *(f"loss {3 - n / 9:.2f} runtime: {n / 4:.3f} tokens_per_second 5{n}" for n in range(20))
+    )
+    assert (found.counts, found.timing) == (True, Timing.ELAPSED_SECONDS)
+
+
 def test_validation_and_progress_bars_are_no_steps() -> None:
     found = guessed(
         *(
@@ -300,7 +322,7 @@ def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:
     assert done.returncode == 0
     found = rows(done.stdout)
     assert found["steps"].startswith(
-        "1 to 7, each printed; 7 records were read, the first on line 2"
+        "1 to 7, each printed; 7 records looked at, the first on line 2"
     )
     assert found["ranks"] == "one process prints"
     assert found["time"].startswith("seconds: ")

@@ -24,7 +24,7 @@ from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.command.case_of_log import Wanted
     from pytest_dlperf.config.systems import System
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _USUAL_WARMUP: Final = 20
 _USUAL_STEPS: Final = 100
 _FEW: Final = 70
+_ENOUGH: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +91,22 @@ def identify(
         return None
     kind = f"a log of {trainer.name}" if trainer else "a log of an unknown trainer"
     kind += "; how it shows a step is a guess"
-    return make(kind, format_of_guess(guessed), trainer=trainer, guessed=guessed)
+    made = None
+    for form in formats_of_guess(guessed):
+        made = make(kind, form, trainer=trainer, guessed=guessed)
+        if made is not None and made.steps.records >= min(guessed.count, _ENOUGH):
+            break
+    return made
 
 
-def format_of_guess(guessed: Guess) -> dict[str, Any]:
-    """Return what ``log.format`` of a system says to read a log as it was guessed."""
-    found: dict[str, Any] = {"record": guessed.record}
+def formats_of_guess(guessed: Guess) -> Iterator[dict[str, Any]]:
+    """Yield what ``log.format`` of a system may say to read a log as it was guessed."""
+    if guessed.keys is not None:
+        yield _format_of_guess(guessed, {"json": dict(guessed.keys)})
+    yield _format_of_guess(guessed, {"record": guessed.record})
+
+
+def _format_of_guess(guessed: Guess, found: dict[str, Any]) -> dict[str, Any]:
     if guessed.counts:
         found["step"] = "count"
     if guessed.all_ranks:

@@ -29,6 +29,7 @@ from pytest_dlperf.command.shell import (
     path_argument,
     write_report,
 )
+from pytest_dlperf.config.starter import written
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.logs.alike import named_numbers
@@ -190,7 +191,8 @@ class _Reader:
         yield from self._rows("facts", "; ".join(facts) or "none")
         yield from self._numbers(head, system)
         if found.starter is not None and not isinstance(found.starter.format, str):
-            yield from self._rows("record", str(found.starter.format["record"]))
+            form = {key: one for key, one in found.starter.format.items() if key != "facts"}
+            yield from self._rows("format", written(form))
         doubts += _doubts(found)
         for doubt in dict.fromkeys(doubts):
             yield from self._rows("unsure", doubt)
@@ -244,8 +246,9 @@ class _Reader:
         best: tuple[float, str, list[str], list[str]] | None = None
         every = [*self.formats.values(), *(s.log_format for s in self.systems.values())]
         for log_format in every:
-            pattern = log_format.record.pattern
-            texts = _texts(pattern if isinstance(pattern, str) else pattern.decode())
+            if not isinstance(log_format.record, re.Pattern):
+                continue
+            texts = _texts(log_format.record.pattern.decode())
             there = [text for text in texts if text.encode() in head.looks.examples]
             share = len(there) / len(texts) if texts else 0
             if there and (best is None or share > best[0]):
@@ -324,7 +327,7 @@ class _Reader:
         )
 
     def _rows(self, label: str, text: str) -> Iterator[str]:
-        if label in ("next", "record"):
+        if label in ("next", "format"):
             # To be copied: not broken.
             yield _row(label, text)
             return
@@ -351,7 +354,7 @@ def _steps_text(steps: StepsOfLog) -> str:
     every = "each" if steps.interval == 1 else f"every {steps.interval}"
     return (
         f"{steps.first} to {steps.last}, {every} printed; "
-        f"{counted(steps.records, 'record')} were read, the first on line {steps.line}"
+        f"{counted(steps.records, 'record')} looked at, the first on line {steps.line}"
     )
 
 

@@ -93,6 +93,8 @@ class Guess:
     """The expression."""
     example: str
     """A line that it matches."""
+    keys: Mapping[str, str] | None
+    """The same by keys, where the lines hold objects of JSON or dictionaries of Python."""
     counts: bool
     """Whether lines have to be counted, since they print no step."""
     timing: Timing
@@ -163,6 +165,7 @@ def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
     unit = "" if time.column < 0 else unit_of(columns[time.column])
     return score, Guess(
         record=record,
+        keys=_keys(is_whole, {group: name_of(columns[at]) for at, group in wanted.items()}),
         example=is_whole,
         counts=at_step is None,
         timing=time.timing,
@@ -176,6 +179,14 @@ def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
         all_ranks=all_ranks,
         notes=tuple(time.notes),
     )
+
+
+def _keys(line: str, names: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return the keys of what is wanted, by group, if the line holds an object with these keys."""
+    are_keys = all(
+        re.search(rf"[{{,] ?['\"]{re.escape(name)}['\"]: ?", line) for name in names.values()
+    )
+    return names if are_keys else None
 
 
 def _step_of(columns: Sequence[Column]) -> tuple[int, float] | None:

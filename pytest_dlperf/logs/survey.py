@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.alike import Looks
 from pytest_dlperf.logs.behind import tail
+from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.neighbours import known_trainer
-from pytest_dlperf.logs.reader import LogFile, Region, RegionReader
+from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.records import Record
     from pytest_dlperf.logs.trainer_log import Trainer
 
 REACH: Final = 8 * 1024 * 1024
@@ -155,30 +158,31 @@ class HeadOfLog:
         return [each for _, each in sorted(counted, key=lambda pair: -pair[0])]
 
     def _count(self, log_format: LogFormat) -> int:
-        count = 0
-        for region in self.regions:
-            count += sum(1 for _ in records(region, log_format))
-            if count >= _ENOUGH_RECORDS:
-                break
-        return count
+        return sum(1 for _ in islice(self._records(log_format), _ENOUGH_RECORDS))
+
+    def _records(self, log_format: LogFormat) -> Iterator[tuple[int, Record]]:
+        """Find the records of the head, up to one that breaks the format, and their offsets."""
+        memory = Memory()
+        with suppress(BrokenContractError):
+            for region in self.regions:
+                for record in records(replace(region, memory=memory), log_format):
+                    yield region.offset + record[0], record
 
     def steps(self, log_format: LogFormat) -> StepsOfLog | None:
         """Count the steps of a format; ``None`` where there are none."""
         rows: list[tuple[int, int, bytes]] = []
         offset = -1
-        for region in self.regions:
-            for start, _, step, epoch, rank, _ in records(region, log_format):
-                if not rows:
-                    offset = region.offset + start
-                rows.append(_row(log_format, len(rows), step, epoch, rank))
-            if len(rows) >= MOST_RECORDS:
-                break
+        for at, (_, _, step, epoch, rank, _) in islice(self._records(log_format), MOST_RECORDS):
+            if not rows:
+                offset = at
+            rows.append(_row(log_format, step, epoch, rank))
         if not rows:
             return None
         last = rows[-1]
-        for region in filter(None, (self.end,)):
-            for _, _, step, epoch, rank, _ in records(region, log_format):
-                last = _row(log_format, len(rows), step, epoch, rank)
+        if self.end is not None and log_format.step_every is None:
+            with suppress(BrokenContractError):
+                for _, _, step, epoch, rank, _ in records(self.end, log_format):
+                    last = _row(log_format, step, epoch, rank)
         return _steps(rows, last, self._line(offset))
 
     def _line(self, offset: int) -> int:
@@ -212,11 +216,9 @@ def _copied(region: Region) -> Region:
     return Region(region.buffer[: region.end], region.end, region.offset, region.terminated)
 
 
-def _row(
-    log_format: LogFormat, at: int, step: bytes, epoch: bytes, rank: bytes
-) -> tuple[int, int, bytes]:
+def _row(log_format: LogFormat, step: bytes, epoch: bytes, rank: bytes) -> tuple[int, int, bytes]:
     index = log_format.record.groupindex
-    number = int(step[:15]) if step.isdigit() else at
+    number = int(step[:15]) if step.isdigit() else 0
     turn = int(epoch[:15]) if "epoch" in index and epoch.isdigit() else 0
     return turn, number, rank if "rank" in index else b""
 
