@@ -1,0 +1,129 @@
+"""What the logs of a declared format say of their runs, and by what other trainers' are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+SYSTEM = r"""
+framework: own
+model: net
+unit: images/s
+log:
+  name: net
+  format:
+    record: 'step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s'
+    facts:
+      precision: {record: '^amp=(\w+)', values: {True: [amp, fp16], False: fp32}}
+      global_batch: 'a batch of ([0-9,]+) '
+    options:
+      dali: '^loader=dali: (\w+)'
+      compiled: {record: '^mode=(\w+)', values: {eager: false, graph: true}}
+    neighbours:
+      my evaluation: '^evaluating '
+window: {warmup_steps: 2, measured_steps: 4}
+cases:
+  - {precision: fp32, batch_per_device: 1024, topologies: [1n2g]}
+  - {precision: amp, batch_per_device: 1024, options: [dali], topologies: [1n2g]}
+"""
+STEPS = "".join(f"step {step} took 0.5 s\n" for step in range(1, 8))
+FULL, MIXED = "own-net-fp32-b1024-1n2g", "own-net-amp-b1024-dali-1n2g"
+
+
+def judged(tmp_path: Path, case: str, log: str) -> tuple[str, str | None]:
+    """The status of a run by its log, and what the log is refused for."""
+    file = tmp_path / "own.yaml"
+    file.write_text(SYSTEM, encoding="utf-8")
+    system = load_systems([file], BUILTIN_FORMATS)["own-net"]
+    of = next(each for each in system.cases if each.id == case)
+    run = make.measured(tmp_path, log, system.log_format, of=of, window=system.window)
+    return run.status.value, run.reason
+
+
+@pytest.mark.parametrize(
+    ("case", "header", "said"),
+    [
+        (FULL, "amp=False\nloader=dali: no\na batch of 2,048 images\n", None),
+        (FULL, "amp=True\n", "precision True; the case {case} has fp32"),
+        (FULL, "amp=None\n", "precision None; the case {case} has fp32"),
+        (FULL, "\x1b[31mamp=\x1b[0mTrue\n", "precision True; the case {case} has fp32"),
+        (FULL, "loader=dali: True\n", "dali True; the case {case} has no option dali"),
+        (FULL, "a batch of 1,024 images\n", "global_batch 1,024; the case {case} has 2048"),
+        (MIXED, "amp=True\nloader=dali: 1\n", None),
+        (MIXED, "amp=False\n", "precision False; the case {case} has amp"),
+        (MIXED, "loader=dali: off\n", "dali off; the case {case} has the option dali"),
+        # No case of the system has the option compiled.
+        (MIXED, "mode=graph\n", None),
+    ],
+)
+@pytest.mark.parametrize("behind", [False, True])
+def test_facts_with_values_and_options(
+    tmp_path: Path, case: str, header: str, said: str | None, behind: bool
+) -> None:
+    log = STEPS + header if behind else header + STEPS
+    status, reason = judged(tmp_path, case, log)
+    if said is None:
+        assert (status, reason) == ("ok", None)
+    else:
+        assert status == "invalid"
+        assert reason is not None
+        assert reason.startswith(f"the log says {said.format(case=case)} (line ")
+
+
+def test_a_log_of_a_declared_neighbour(tmp_path: Path) -> None:
+    expected = "this is a log of my evaluation, not one of format own"
+    for log in ("evaluating a checkpoint\n" + STEPS, "evaluating a checkpoint\n"):
+        status, reason = judged(tmp_path, FULL, log)
+        assert status == "invalid"
+        assert reason is not None
+        assert reason.startswith(expected)
+    # Behind the steps that are measured, the training itself may evaluate.
+    status, _ = judged(tmp_path, FULL, STEPS + "evaluating a checkpoint\n")
+    assert status == "ok"
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("values: {eager: false, graph: true}", "values: {eager: 0}", "allowed: true or false"),
+        ("{record: '^mode=(\\w+)', ", "{", "the key 'record' is missing"),
+        (", values: {eager: false, graph: true}", "", "the key 'values' is missing"),
+        ("'^loader=dali: (\\w+)'", "'^loader=dali: \\w+'", "one group, around the value of dali"),
+        ("compiled: {", "Compiled: {", "is no name of an option"),
+        ("'^evaluating '", "'^(?!x)evaluating '", "look-around"),
+    ],
+)
+def test_mistakes_are_named(suite: Suite, old: str, new: str, said: str) -> None:
+    assert SYSTEM.count(old) == 1
+    suite.system_file(SYSTEM.replace(old, new))
+    result = suite.run("--collect-only")
+    assert result.ret == 4
+    assert said in result.stderr.str()
+    assert "$.log.format" in result.stderr.str()
+
+
+@pytest.mark.end_to_end
+def test_a_shipped_trainer_with_another_loader(suite: Suite) -> None:
+    header = "".join(
+        f"2020-09-10 08:27:37,894-INFO:  {name} : {value}\n"
+        for name, value in (("batch_size", 224), ("use_fp16", 1), ("use_dali", 1))
+    )
+    file = suite.path / "it.txt"
+    file.write_text(header + make.paddle_resnet([0.5] * 130), encoding="utf-8")
+    case = "paddle-resnet50-fp16-b224-1n1g"
+    _, results = suite.judge("--dlperf-logs", f"{case}={file}", "-k", case)
+    [found] = results["cases"]
+    [run] = found["runs"]
+    assert run["status"] == "invalid"
+    assert f"the log says use_dali 1; the case {case} has no option dali" in run["reason"]
