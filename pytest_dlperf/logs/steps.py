@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.numbering import epoch_hint
-from pytest_dlperf.logs.timing import Kind
+from pytest_dlperf.logs.timing import Covers, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,8 +159,8 @@ class Span:
     def of(cls, log_format: LogFormat, window: Window) -> Span:
         """Shift a window by the steps that the format's logs need to settle."""
         after = window.warmup_steps + log_format.settling_steps
-        stamps = log_format.timing.kind is Kind.MOMENT
-        begin = max(after, 1) if stamps else after + 1
+        ends = log_format.timing.kind is Kind.MOMENT or log_format.covers is Covers.SINCE_START
+        begin = max(after, 1) if ends else after + 1
         return cls(after, after + window.measured_steps, begin)
 
     @property

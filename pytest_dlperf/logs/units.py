@@ -20,8 +20,8 @@ _SAMPLE: Final = rb"(?:sample|seq|sequence|im(?:a?g|age)|example)"
 
 _MILLISECONDS: Final = (
     Timing.MILLISECONDS,
-    Timing.ELAPSED_MILLISECONDS,
     Timing.EPOCH_MILLISECONDS,
+    Timing.ELAPSED_MILLISECONDS,
 )
 _SECONDS: Final = (
     Timing.SECONDS,
@@ -96,7 +96,9 @@ def _check_unit(timing: Timing, match: Match, key: str | None) -> None:
 def _check(timing: Timing, timings: tuple[Timing, ...], unit: bytes, where: str) -> None:
     if timing in timings:
         return
-    write = f"name the group {timings[0].value}" if timings else "print seconds"
+    alike = [each for each in timings if each.kind is timing.kind] or timings
+    since_start = timing is Timing.ELAPSED_SECONDS
+    write = f"name the group {alike[-1 if since_start else 0].value}" if alike else "print seconds"
     raise BrokenContractError(
         f"the group {timing.value} has {unit.decode(errors='replace')!r} {where} it; {write}"
     )

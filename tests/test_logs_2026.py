@@ -1,0 +1,685 @@
+"""What trainers of 2026 print: read right by a format that a user would declare, or refused.
+
+Each test has a trainer's real line. Where no log of a whole run is at hand, lines are made of the
+real one for a run whose numbers are known: see ``TIMES``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime, timedelta
+from itertools import accumulate
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pytest_dlperf.config.cluster import Cluster
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.launch.plan import node_log
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.tree import LogSource, index_logs, log_path
+from pytest_dlperf.measure.from_logs import LogMeasurer
+from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+DATA: Final = Path(__file__).parent / "data" / "logs"
+
+TIMES: Final = [2.0] * 5 + [0.4, 0.6] * 8
+"""Seconds of steps 1 to 21.
+
+Measured are steps 6 to 15. They take 5 s, so that a global batch of 8 makes 10 x 8 / 5 s = 16
+samples/s, or with 512 tokens each 8192 tokens/s. The mean of their ten speeds is another number,
+16.67 samples/s, and so is the mean since the start, at step 15 with its 15 s: 8 samples/s.
+"""
+ENDS: Final = list(accumulate(TIMES))
+START: Final = datetime(2026, 5, 18, 16, 4, 46)  # noqa: DTZ001 - logs tell no zone
+STAMPS: Final = [START + timedelta(seconds=end) for end in ENDS]
+BATCH: Final = 8
+SAMPLES: Final = 16.0
+TOKENS: Final = 8192.0
+
+WINDOW: Final = "warmup_steps: 5, measured_steps: 10"
+ONE_DEVICE: Final = "precision: bf16, global_batch: 8, topologies: [1n1g]"
+TWO_DEVICES: Final = "precision: bf16, global_batch: 8, topologies: [1n2g]"
+IN_TOKENS: Final = "precision: bf16, global_batch: 8, sequence_length: 512, topologies: [1n2g]"
+
+
+def read(  # noqa: PLR0913 - a system file has these sides
+    tmp_path: Path,
+    log_format: str,
+    *logs: str | Path,
+    case: str = TWO_DEVICES,
+    window: str = WINDOW,
+    unit: str = "samples/s",
+    more: str = "",
+) -> Run:
+    """What ``--dlperf-logs`` gives of a run: a log or a file of each node, node 0's first.
+
+    ``log_format`` is what the system file says below ``log`` behind the name.
+    """
+    file = tmp_path / "trainer.yaml"
+    file.write_text(
+        f"framework: trainer\nmodel: llama\nunit: {unit}\nlog:\n  name: run\n"
+        f"{indent(log_format, '  ')}\nwindow: {{{window}}}\n{more}\ncases:\n  - {{{case}}}\n",
+        encoding="utf-8",
+    )
+    systems = load_systems([file], BUILTIN_FORMATS)
+    [wanted] = systems["trainer-llama"].cases
+    main = log_path(tmp_path / "logs", wanted, "run", 1)
+    for node, content in enumerate(logs):
+        place = node_log(main, node)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            shutil.copy(content, place)
+        else:
+            place.write_text(content, encoding="utf-8")
+    index = index_logs(
+        LogSource(wanted.system, None, tmp_path / "logs"), log_name="run", cases=[wanted]
+    )
+    cluster = Cluster(name="mine", directory=tmp_path)
+    measurer = LogMeasurer(index, systems, cluster, repeats=lambda _: FixedRepeats(1))
+    [run] = measurer.measure(wanted).runs
+    return run
+
+
+def record(pattern: str, **more: str) -> str:
+    """Declare a format by the pattern of its records."""
+    lines = (f"  {key}: {value}\n" for key, value in more.items())
+    quoted = pattern.replace("'", "''")
+    return f"format:\n  record: '{quoted}'\n{''.join(lines)}"
+
+
+def throughput(run: Run) -> float:
+    assert run.status is RunStatus.OK, run.reason
+    return run.metrics["throughput"]
+
+
+def refusal(run: Run) -> str:
+    assert run.status is RunStatus.INVALID, run.metrics
+    return str(run.reason)
+
+
+def of_steps(line: Callable[[int], str], every: int = 1) -> str:
+    """A log with a line for each step, or for every so many."""
+    return "".join(f"{line(step)}\n" for step in range(every, len(TIMES) + 1, every))
+
+
+def mean_since(step: int, every: int) -> float:
+    """The mean time of the steps since the line before."""
+    return sum(TIMES[step - every : step]) / every
+
+
+# ------------------------------------------------------------------------------------ torchtitan
+
+
+def titan(step: int) -> str:
+    """Two devices share 8 x 512 tokens a step, so that each makes half of them."""
+    tps = BATCH * 512 / TIMES[step - 1] / 2
+    return (
+        f"[rank0]:[titan] {f'{STAMPS[step - 1]:%Y-%m-%d %H:%M:%S,%f}'[:-3]} - root - INFO - "
+        f"step: {step:2}  loss:  3.24405  grad_norm:  0.8319  memory:  9.46GiB(64.99%)  "
+        f"tps: {round(tps):,}  tflops: 0.52  mfu: 0.17%"
+    )
+
+
+TITAN_TPS = record(
+    "step: +(?P<step>[0-9]+) .*tps: (?P<tokens_per_second>[0-9.,]+)", rate_scope="device"
+)
+TENSOR_PARALLEL = (
+    "precision: bf16, batch_per_replica: 8, sequence_length: 512, parallel: {tp: 2}, "
+    "topologies: [1n2g], reference: none"
+)
+
+
+def test_torchtitan_by_tokens_per_second_and_device(tmp_path: Path) -> None:
+    log = of_steps(titan)
+    assert "tps: 5,120 " in log
+    run = read(tmp_path, TITAN_TPS, log, case=TENSOR_PARALLEL, unit="tokens/s")
+    assert throughput(run) == pytest.approx(TOKENS, rel=1e-4)
+
+
+def test_torchtitan_by_its_stamps(tmp_path: Path) -> None:
+    by_stamp = record(r"\[titan\] (?P<timestamp>[0-9-]+ [0-9:,]+) .*step: +(?P<step>[0-9]+) ")
+    run = read(tmp_path, by_stamp, of_steps(titan), case=TENSOR_PARALLEL, unit="tokens/s")
+    assert throughput(run) == pytest.approx(TOKENS)
+
+
+def test_torchtitan_with_its_colours(tmp_path: Path) -> None:
+    """A real run: steps 7 to 20 took from 22:25:44.996 to 22:26:05.556, 256 tokens each."""
+    run = read(
+        tmp_path,
+        TITAN_TPS,
+        DATA / "torchtitan_1n2g_tp2.log",
+        case="precision: fp32, batch_per_replica: 2, sequence_length: 128, parallel: {tp: 2}, "
+        "topologies: [1n2g], reference: none",
+        window="warmup_steps: 6, measured_steps: 14",
+        unit="tokens/s",
+    )
+    assert throughput(run) == pytest.approx(14 * 256 / 20.560, rel=0.01)
+
+
+# ---------------------------------------------------------------------------- Megatron, NeMo
+
+
+def megatron(step: int, every: int = 1) -> str:
+    took_ms = mean_since(step, every) * 1000
+    return (
+        f" [{STAMPS[step - 1]:%Y-%m-%d %H:%M:%S.%f}] iteration {step:8}/     100 | "
+        f"consumed samples: {step * BATCH:12} | elapsed time per iteration (ms): {took_ms:.1f} | "
+        "throughput per GPU (TFLOP/s/GPU): 239.8 | learning rate: 1.500000E-04 | "
+        f"global batch size: {BATCH:5} | lm loss: 1.825991E+00 | grad norm: 1.234 | "
+        "number of skipped iterations:   0 | number of nan iterations:   0 |"
+    )
+
+
+MEGATRON: Final = record(
+    r"iteration +(?P<step>[0-9]+)/.*time per iteration \(ms\): (?P<milliseconds>[0-9.]+) ",
+    covers="since_last",
+    facts="{global_batch: 'global batch size: +([0-9]+) '}",
+)
+
+
+def test_megatron_prints_the_mean_since_its_last_line(tmp_path: Path) -> None:
+    log = of_steps(lambda step: megatron(step, 5), every=5)
+    run = read(tmp_path, MEGATRON, log, case=IN_TOKENS, unit="tokens/s")
+    assert throughput(run) == pytest.approx(TOKENS)
+
+
+def test_megatron_of_several_nodes_prints_on_the_last(tmp_path: Path) -> None:
+    """The line of the memory comes from the first rank, that of the step from the last."""
+    memory = (
+        "[Rank 0] (after 10 iterations) memory (MB) | allocated: 7000.0 | max allocated: 9431.5 | "
+        "reserved: 9900.0 | max reserved: 9900.0\n"
+    )
+    run = read(
+        tmp_path,
+        f"node: last\n{MEGATRON}",
+        memory,
+        of_steps(megatron),
+        case="precision: bf16, global_batch: 8, sequence_length: 512, parallel: {tp: 8}, "
+        "topologies: [2n8g], reference: none",
+        unit="tokens/s",
+        more="metrics:\n  peak_memory: {record: ' max allocated: (?P<value>[0-9.]+) ', "
+        "node: first, unit: MB, better: lower, statistic: max, over: run}",
+    )
+    assert throughput(run) == pytest.approx(TOKENS)
+    assert run.metrics["peak_memory"] == 9431.5
+
+
+def test_megatron_of_another_batch_is_refused(tmp_path: Path) -> None:
+    log = of_steps(megatron).replace("global batch size:     8", "global batch size:   256")
+    assert "global_batch 256" in refusal(read(tmp_path, MEGATRON, log))
+
+
+def test_megatron_bridge_by_the_line_of_the_first_rank(tmp_path: Path) -> None:
+    """It says no step, so that records are counted: one every 5 steps."""
+    log = of_steps(
+        lambda step: (
+            f"Step Time : {mean_since(step, 5):.2f}s GPU utilization: 58.2MODEL_TFLOP/s/GPU"
+        ),
+        every=5,
+    )
+    counted = record(
+        "Step Time : (?P<seconds>[0-9.]+)s GPU utilization", covers="since_last", step="{every: 5}"
+    )
+    assert throughput(read(tmp_path, counted, log)) == pytest.approx(SAMPLES)
+
+
+def test_nemo(tmp_path: Path) -> None:
+    log = of_steps(
+        lambda step: (
+            f"Training epoch 0, iteration {step}/99 | lr: 2.999e-07 | global_batch_size: 8 | "
+            f"global_step: {step} | reduced_train_loss: 11.03 | "
+            f"train_step_timing in s: {TIMES[step - 1]:.4g} | consumed_samples: {8 * step}"
+        )
+    )
+    nemo = record(
+        "global_step: (?P<step>[0-9]+) .*train_step_timing in s: (?P<seconds>[0-9.]+)",
+        facts="{global_batch: 'global_batch_size: ([0-9]+)'}",
+    )
+    assert throughput(read(tmp_path, nemo, log)) == pytest.approx(SAMPLES)
+
+
+def automodel(step: int) -> str:
+    tps = BATCH * 512 / TIMES[step - 1]
+    return (
+        f"step {step} | epoch 0 | loss 3.2120 | grad_norm 1.1250 | lr 1.00e-05 | mem 21.06 GiB | "
+        f"tps {tps:.2f}({tps / 2:.2f}/gpu) | num_label_tokens 4096"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "scope"),
+    [
+        (r"step (?P<step>[0-9]+) .* tps (?P<tokens_per_second>[0-9.]+)\(", "global"),
+        (r"step (?P<step>[0-9]+) .*\((?P<tokens_per_second>[0-9.]+)/gpu", "device"),
+    ],
+)
+def test_nemo_automodel(tmp_path: Path, pattern: str, scope: str) -> None:
+    log_format = record(pattern, rate_scope=scope)
+    run = read(tmp_path, log_format, of_steps(automodel), case=IN_TOKENS, unit="tokens/s")
+    assert throughput(run) == pytest.approx(TOKENS, rel=1e-5)
+
+
+def test_nemo_automodel_writes_json_lines(tmp_path: Path) -> None:
+    log = of_steps(
+        lambda step: json.dumps(
+            {"step": step, "epoch": 0, "loss": 3.2, "tps": BATCH * 512 / TIMES[step - 1]}
+        )
+    )
+    log_format = "format: {json: {step: step, tokens_per_second: tps}}"
+    run = read(tmp_path, log_format, log, case=IN_TOKENS, unit="tokens/s")
+    assert throughput(run) == pytest.approx(TOKENS)
+
+
+# -------------------------------------------------------------------------------- Lightning
+
+
+def test_lightning_with_rich_prints_one_line_at_the_end(tmp_path: Path) -> None:
+    at_the_end = record("Epoch .* (?P<step>[0-9]+)/[0-9]+ .* (?P<steps_per_second>[0-9.]+)it/s")
+    assert "moving mean" in refusal(read(tmp_path, at_the_end, DATA / "lightning_1n2g_rich.log"))
+
+
+def lightning_bar(step: int) -> str:
+    """With a bar of tqdm, whose speed is a moving mean and whose clock has seconds."""
+    minutes, seconds = divmod(int(ENDS[step - 1] * 20), 60)
+    return (
+        f"\rEpoch 0: :   3%|▎    | {step}/301500 [{minutes:02}:{seconds:02}<55:37:46, 9.53it/s, "
+        f"v_num=0, reduced_train_loss=3.12, train_step_timing in s={TIMES[step - 1] * 20:.3f}]"
+    )
+
+
+BAR_ELAPSED = record(r" (?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<")
+
+
+def test_lightning_with_a_bar_by_its_printed_step_time(tmp_path: Path) -> None:
+    by_time = record(r" (?P<step>[0-9]+)/[0-9]+ \[.*train_step_timing in s=(?P<seconds>[0-9.]+)")
+    run = read(tmp_path, by_time, of_steps(lightning_bar))
+    assert throughput(run) == pytest.approx(SAMPLES / 20)
+
+
+def test_a_bar_by_its_clock(tmp_path: Path) -> None:
+    """Twenty times as slow as ``TIMES``: both ends are at whole seconds, up to 1 s in 100 s."""
+    run = read(tmp_path, BAR_ELAPSED, of_steps(lightning_bar))
+    assert throughput(run) == pytest.approx(SAMPLES / 20, rel=0.01)
+
+
+def test_a_bar_s_speed_is_a_moving_mean(tmp_path: Path) -> None:
+    by_speed = record(r" (?P<step>[0-9]+)/[0-9]+ \[.*, +(?P<steps_per_second>[0-9.]+)it/s")
+    said = refusal(read(tmp_path, by_speed, of_steps(lightning_bar)))
+    assert "moving mean" in said
+
+
+def test_lightning_writes_csv(tmp_path: Path) -> None:
+    """Its ``ThroughputMonitor`` needs a logger; ``time`` counts on from the start."""
+    rows = "".join(
+        f"0,{1e9:.1f},{step},{ENDS[step - 1]}\n,,{step},\n" for step in range(1, len(TIMES) + 1)
+    )
+    log = f"epoch,train/device/flops_per_sec,step,train/time\n{rows}"
+    by_time = "format: {csv: {step: step, elapsed_seconds: train/time}}"
+    assert throughput(read(tmp_path, by_time, log)) == pytest.approx(SAMPLES)
+
+
+# -------------------------------------------------------------------------------- DeepSpeed
+
+
+DEEPSPEED: Final = DATA / "deepspeed_1n2g.log"
+DEEPSPEED_CASE: Final = "precision: bf16, batch_per_device: 8, topologies: [1n2g]"
+DEEPSPEED_SPEED: Final = "global_step=(?P<step>[0-9]+), .*{}=(?P<samples_per_second>[0-9.]+)"
+DEEPSPEED_WINDOW: Final = "warmup_steps: 5, measured_steps: 15"
+
+
+def test_deepspeed_prints_nothing_by_default(tmp_path: Path) -> None:
+    by_speed = record(DEEPSPEED_SPEED.format("CurrSamplesPerSec"))
+    log = "DeepSpeed deepspeed.ops.comm.deepspeed_shm_comm_op built successfully\n"
+    assert "no line of the log matches" in refusal(read(tmp_path, by_speed, log))
+
+
+def test_deepspeed_by_its_stamps(tmp_path: Path) -> None:
+    """Step 5 ended at 14.609, step 15 at 14.956: 10 steps of 16 samples.
+
+    The line of ``step=0`` counts as a step, so that the window ends before ``step=20``.
+    """
+    by_stamp = record(r"^\[(?P<timestamp>[0-9-]+ [0-9:,]+)\] .* step=(?P<step>[0-9]+), skipped=")
+    run = read(tmp_path, by_stamp, DEEPSPEED, case=DEEPSPEED_CASE, window=DEEPSPEED_WINDOW)
+    assert throughput(run) == pytest.approx(10 * 16 / 0.347)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [("CurrSamplesPerSec", "last step"), ("RunningAvgSamplesPerSec", "since the start")],
+)
+def test_deepspeed_s_speeds_are_of_other_steps(tmp_path: Path, number: str, said: str) -> None:
+    """The first is of every fifth step alone, 19 % off here; the second leaves out some steps."""
+    by_speed = record(DEEPSPEED_SPEED.format(number))
+    run = read(tmp_path, by_speed, DEEPSPEED, case=DEEPSPEED_CASE, window=DEEPSPEED_WINDOW)
+    assert said in refusal(run)
+
+
+def test_deepspeed_with_pipelines(tmp_path: Path) -> None:
+    log = of_steps(
+        lambda step: (
+            f"steps: {step} loss: 4.1021 iter time (s): {mean_since(step, 5):.3f} "
+            f"samples/sec: {BATCH / mean_since(step, 5):.3f} "
+        ),
+        every=5,
+    )
+    by_speed = record("steps: (?P<step>[0-9]+) .*samples/sec: (?P<samples_per_second>[0-9.]+) ")
+    assert throughput(read(tmp_path, by_speed, log)) == pytest.approx(SAMPLES, rel=1e-4)
+
+
+# -------------------------------------------------------- Hugging Face: Trainer, Accelerate
+
+
+HF_CASE: Final = "precision: fp32, batch_per_device: 4, sequence_length: 128, topologies: [1n2g]"
+HF_TOKENS: Final = DATA / "hf_trainer_1n2g_tokens.log"
+
+
+def test_hugging_face_trainer_by_its_running_time(tmp_path: Path) -> None:
+    """Its dicts say no step; step 5 ended after 0.8792 s, step 15 after 2.751 s."""
+    by_time = "format: {json: {elapsed_seconds: train_runtime}, step: count}"
+    run = read(tmp_path, by_time, HF_TOKENS, case=HF_CASE)
+    assert throughput(run) == pytest.approx(10 * 8 / (2.751 - 0.8792))
+
+
+def test_hugging_face_trainer_s_speed_is_a_mean_since_the_start(tmp_path: Path) -> None:
+    """Tokens per second up to steps 5 and 15 give the time between, as far as 4 digits go."""
+    by_speed = "format: {json: {tokens_per_second: train_tokens_per_second}, step: count}"
+    case = {"case": HF_CASE, "unit": "tokens/s"}
+    assert "since the start" in refusal(read(tmp_path, by_speed, HF_TOKENS, **case))
+    differenced = by_speed.replace("step: count", "step: count, covers: since_start")
+    run = read(tmp_path, differenced, HF_TOKENS, **case)
+    assert throughput(run) == pytest.approx(1024 * 10 / (2.751 - 0.8792), rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (r"\| (?P<step>[0-9]+)/[0-9]+ \[.*, +(?P<steps_per_second>[0-9.]+)it/s", "moving mean"),
+        (r"\| (?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<", "stands twice"),
+    ],
+)
+def test_hugging_face_trainer_s_bar_is_no_measure(tmp_path: Path, pattern: str, said: str) -> None:
+    assert said in refusal(read(tmp_path, record(pattern), DATA / "hf_trainer_1n2g_bar.log"))
+
+
+def test_hugging_face_trainer_with_the_callback_of_this_package(tmp_path: Path) -> None:
+    """Two nodes: from step 5, 1795300670.419, to step 15, on rank 0's own clock."""
+    nodes = [DATA / f"hf_trainer_2n1g_node{node}.log" for node in range(2)]
+    run = read(
+        tmp_path,
+        "format: dlperf",
+        *nodes,
+        case="precision: fp32, global_batch: 8, topologies: [2n1g], reference: none",
+    )
+    text = nodes[0].read_text(encoding="utf-8")
+    [begin, end] = (
+        float(text.partition(f"rank=0 step={step} time=")[2].partition(" ")[0]) for step in (5, 15)
+    )
+    assert throughput(run) == pytest.approx(10 * 8 / (end - begin))
+
+
+def test_accelerate_prints_nothing_per_step(tmp_path: Path) -> None:
+    log_format = record("step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s")
+    assert "Accelerate example" in refusal(read(tmp_path, log_format, DATA / "accelerate_1n2g.log"))
+
+
+# -------------------------------------------------------------------- vision: timm, torchvision
+
+
+TIMM: Final = DATA / "timm_1n2g_b4.log"
+TIMM_CASE: Final = "precision: fp32, batch_per_device: 4, topologies: [1n2g]"
+TIMM_WINDOW: Final = "warmup_steps: 4, measured_steps: 20"
+
+
+def test_timm_prints_the_last_update_and_the_mean_since_the_start(tmp_path: Path) -> None:
+    """4 steps took 4 x 0.573 s, 24 steps 24 x 0.730 s, as the second number says."""
+    known = 20 * 8 / (24 * 0.730 - 4 * 0.573)
+    begin = r"Train: (?P<epoch>[0-9]+) \[ *(?P<step>[0-9]+)/.* Time: "
+    last = record(begin + "(?P<seconds>[0-9.]+)s,")
+    run = read(tmp_path, last, TIMM, case=TIMM_CASE, window=TIMM_WINDOW)
+    assert throughput(run) == pytest.approx(known, rel=2e-3)
+
+    mean = record(begin + r".*\((?P<seconds>[0-9.]+)s,")
+    run = read(tmp_path, mean, TIMM, case=TIMM_CASE, window=TIMM_WINDOW)
+    assert "since the epoch's start" in refusal(run)
+
+
+def torchvision(step: int, times: Sequence[float]) -> str:
+    """``time`` is the mean of the last 20 steps, ``img/s`` is of one rank's last batch."""
+    last = times[max(step - 20, 0) : step]
+    return (
+        f"Epoch: [0]  [{step - 1:4}/1251]  eta: 0:12:34  lr: 0.1  "
+        f"img/s: {BATCH / 2 / times[step - 1]:.4f} (16.2)  loss: 6.9541 (6.9541)  "
+        f"acc1: 0.0000 (0.3906)  time: {sum(last) / len(last):.4f}  data: 0.0102  max mem: 6012\n"
+    )
+
+
+def test_torchvision(tmp_path: Path) -> None:
+    """Where every 20th step is printed, its means follow on each other: 40 steps took 20 s."""
+    begin = r"Epoch: \[(?P<epoch>[0-9]+)\]  \[ *(?P<step>[0-9]+)/.* "
+    time = begin + "time: (?P<seconds>[0-9.]+) "
+    speed = record(begin + "img/s: (?P<samples_per_second>[0-9.]+) ", rate_scope="rank")
+    log = "".join(torchvision(step, TIMES) for step in range(1, 22))
+    assert "20 steps" in refusal(read(tmp_path, record(time), log))
+    assert "without the wait for data" in refusal(read(tmp_path, speed, log))
+
+    times = [2.0] * 21 + [0.4, 0.6] * 20
+    log = "".join(torchvision(step, times) for step in range(1, 62, 20))
+    followed = record(time, covers="since_last")
+    run = read(tmp_path, followed, log, window="warmup_steps: 21, measured_steps: 40")
+    assert throughput(run) == pytest.approx(40 * 8 / 20)
+
+
+# ----------------------------------------------------------------------------- JAX
+
+
+def maxtext(step: int) -> str:
+    rate = BATCH * 512 / TIMES[step - 1] / 2
+    return (
+        f"completed step: {step - 1}, seconds: {TIMES[step - 1]:.3f}, TFLOP/s/device: 134.924, "
+        f"Tokens/s/device: {rate:.3f}, total_weights: 196608, loss: 10.374"
+    )
+
+
+@pytest.mark.parametrize(
+    "number", ["seconds: (?P<seconds>[0-9.]+)", ".*Tokens/s/device: (?P<tokens_per_second>[0-9.]+)"]
+)
+def test_maxtext(tmp_path: Path, number: str) -> None:
+    log_format = record(f"completed step: (?P<step>[0-9]+), {number}", rate_scope="device")
+    run = read(tmp_path, log_format, of_steps(maxtext), case=IN_TOKENS, unit="tokens/s")
+    assert throughput(run) == pytest.approx(TOKENS, rel=1e-5)
+
+
+def levanter(step: int) -> str:
+    minutes, seconds = divmod(int(ENDS[step - 1] * 20), 60)
+    return (
+        f"2026-05-18T16:04:46 - 0 - tqdm_loggable.tqdm_logging - tqdm_logging.py:145 - INFO :: "
+        f"Progress on:train {step}.00it/10.0kit rate:1.5s/it remaining:11:06 "
+        f"elapsed:{minutes:02}:{seconds:02} postfix:loss=3.21"
+    )
+
+
+def test_levanter_by_the_clock_of_its_bar(tmp_path: Path) -> None:
+    by_clock = "Progress on:train (?P<step>[0-9]+)%sit/.* elapsed:(?P<elapsed_seconds>[0-9:]+) "
+    run = read(tmp_path, record(by_clock % r"\.00"), of_steps(levanter))
+    assert throughput(run) == pytest.approx(SAMPLES / 20, rel=0.01)
+    by_prefix = record(by_clock.replace("[0-9]+)%s", "[0-9.k]+)"))
+    log = of_steps(levanter).replace(".00it/", ".00kit/")
+    assert "no whole number" in refusal(read(tmp_path, by_prefix, log))
+
+
+# ----------------------------------------------------------------- JSON of NVIDIA and MLPerf
+
+
+def test_dllogger_s_json(tmp_path: Path) -> None:
+    log = of_steps(
+        lambda step: (
+            "DLLL "
+            + json.dumps(
+                {
+                    "timestamp": f"{1570716916.143421 + ENDS[step - 1]:.6f}",
+                    "type": "LOG",
+                    "step": [0, step],
+                    "data": {"train.loss": 6.9, "train.total_ips": BATCH / TIMES[step - 1]},
+                }
+            )
+        )
+    )
+    by_stamp = "format: {json: {epoch: step.0, step: step.1, timestamp: timestamp}}"
+    assert throughput(read(tmp_path, by_stamp, log)) == pytest.approx(SAMPLES, rel=1e-5)
+
+
+def mllog(step: int) -> str:
+    return "0: :::MLLOG " + json.dumps(
+        {
+            "namespace": "",
+            "time_ms": 1721026805975 + round(ENDS[step - 1] * 1000),
+            "event_type": "POINT_IN_TIME",
+            "key": "tracked_stats",
+            "value": {"throughput": BATCH / mean_since(step, 5), "train_loss": 2.1},
+            "metadata": {"file": "train.py", "lineno": 4, "step": step * BATCH},
+        }
+    )
+
+
+MLPERF: Final = (
+    "format: {json: {step: metadata.step, epoch_milliseconds: time_ms}, steps_in: samples}"
+)
+
+
+def test_mlperf_counts_samples_and_stamps_milliseconds(tmp_path: Path) -> None:
+    log = of_steps(mllog, every=5)
+    assert throughput(read(tmp_path, MLPERF, log)) == pytest.approx(SAMPLES)
+    as_seconds = MLPERF.replace("epoch_milliseconds", "timestamp")
+    assert "epoch_milliseconds" in refusal(read(tmp_path, as_seconds, log))
+
+
+def test_mlperf_s_only_line_is_no_window(tmp_path: Path) -> None:
+    assert refusal(read(tmp_path, MLPERF, DATA / "mllog.log"))
+
+
+# ----------------------------------------------------------------------------- nanoGPT
+
+
+def test_nanogpt_s_milliseconds_are_no_seconds(tmp_path: Path) -> None:
+    log = of_steps(
+        lambda step: (
+            f"iter {step - 1}: loss 4.0863, time {TIMES[step - 1] * 1000:.2f}ms, mfu 12.30%"
+        )
+    )
+    right = "iter (?P<step>[0-9]+): .* time (?P<milliseconds>[0-9.]+)ms"
+    assert throughput(read(tmp_path, record(right), log)) == pytest.approx(SAMPLES)
+    for end in ("ms", ""):
+        wrong = record("iter (?P<step>[0-9]+): .* time (?P<seconds>[0-9.]+)" + end)
+        assert "milliseconds" in refusal(read(tmp_path, wrong, log))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_modded_nanogpt_prints_the_time_since_the_start(tmp_path: Path, unit: str) -> None:
+    factor, group = {"s": (1, "elapsed_seconds"), "ms": (1000, "elapsed_milliseconds")}[unit]
+    log = of_steps(
+        lambda step: (
+            f"step:{step}/3375 train_time:{ENDS[step - 1] * factor:.3f}{unit} "
+            f"step_avg:{ENDS[step - 1] / step * 1000:.2f}ms"
+        )
+    )
+    by_time = record(f"step:(?P<step>[0-9]+)/.*train_time:(?P<{group}>[0-9.]+){unit}")
+    assert throughput(read(tmp_path, by_time, log)) == pytest.approx(SAMPLES)
+
+    by_mean = record("step:(?P<step>[0-9]+)/.*step_avg:(?P<milliseconds>[0-9.]+)ms")
+    assert "since the first steps" in refusal(read(tmp_path, by_mean, log))
+
+
+# ------------------------------------------------------------------------ Paddle, OneFlow
+
+
+def test_paddlenlp(tmp_path: Path) -> None:
+    """Steps 6 to 15: 128 samples each, in what ``interval_runtime`` of these lines adds up to."""
+    by_speed = record(
+        "global_step: (?P<step>[0-9]+), .*samples_per_second: (?P<samples_per_second>[0-9.]+)"
+    )
+    run = read(
+        tmp_path,
+        by_speed,
+        DATA / "paddlenlp_1n2g.log",
+        case="precision: fp32, batch_per_device: 64, topologies: [1n2g]",
+    )
+    took = 0.0283 + 0.0147 + 0.0256 + 0.0183 + 0.0146 + 0.0147 + 0.0228 + 0.0134 + 0.0329 + 0.0187
+    assert throughput(run) == pytest.approx(10 * 128 / took, rel=2e-3)
+
+
+def test_paddleformers_by_tokens_and_device(tmp_path: Path) -> None:
+    log = of_steps(
+        lambda step: (
+            f"[{STAMPS[step - 1]:%Y-%m-%d %H:%M:%S},000] [    INFO] - loss: 1.07373798, "
+            f"learning_rate: 8e-08, global_step: {step}, interval_runtime: {TIMES[step - 1]:.4f}, "
+            f"interval_steps_per_second: {1 / TIMES[step - 1]:.4f}, "
+            f"interval_tokens_per_second_per_device: {BATCH * 512 / TIMES[step - 1] / 2:.2f}"
+        )
+    )
+    by_tokens = record(
+        "global_step: (?P<step>[0-9]+), .*per_second_per_device: (?P<tokens_per_second>[0-9.]+)",
+        rate_scope="device",
+    )
+    run = read(tmp_path, by_tokens, log, case=IN_TOKENS, unit="tokens/s")
+    assert throughput(run) == pytest.approx(TOKENS, rel=1e-5)
+    by_steps = record(
+        "global_step: (?P<step>[0-9]+), .*steps_per_second: (?P<steps_per_second>[0-9.]+)"
+    )
+    assert throughput(read(tmp_path, by_steps, log)) == pytest.approx(SAMPLES, rel=1e-4)
+
+
+def test_libai_prints_means_since_the_start(tmp_path: Path) -> None:
+    log = of_steps(
+        lambda step: (
+            f"[{STAMPS[step - 1]:%m/%d %H:%M:%S} lb.utils.events]:  eta: 22:07:04  "
+            f"iteration: {step - 1}/18660  consumed_samples: {step * BATCH}  total_loss: 10.92  "
+            f"time: {ENDS[step - 1] / step:.4f} s/iter  data_time: 0.0105 s/iter "
+            f"total_throughput: {step * BATCH / ENDS[step - 1]:.2f} samples/s lr: 5.66e-07"
+        )
+    )
+    by_time = "iteration: (?P<step>[0-9]+)/.*  time: (?P<seconds_per_step>[0-9.]+) s/iter"
+    by_speed = "iteration: (?P<step>[0-9]+)/.*throughput: (?P<samples_per_second>[0-9.]+) "
+    for pattern in (by_time, by_speed):
+        assert "since the start" in refusal(read(tmp_path, record(pattern), log))
+        differenced = record(pattern, covers="since_start")
+        assert throughput(read(tmp_path, differenced, log)) == pytest.approx(SAMPLES, rel=0.01)
+
+
+# ------------------------------------------------------------------------ litgpt, OLMo-core
+
+
+def test_litgpt_prints_the_time_of_a_micro_batch(tmp_path: Path) -> None:
+    """Four of them make a step: read as a step's time, the number would be four times too large."""
+    log_format = record("step (?P<step>[0-9]+) .*iter time: (?P<milliseconds>[0-9.]+) ms")
+    run = read(tmp_path, log_format, DATA / "litgpt_1n1g.log", case=ONE_DEVICE)
+    assert "micro-batch" in refusal(run)
+
+
+def test_olmo_core_by_the_stamp_of_its_first_line(tmp_path: Path) -> None:
+    """Its numbers follow on lines of their own: metrics, not times."""
+    log = of_steps(
+        lambda step: (
+            f"{STAMPS[step - 1]:%Y-%m-%d %H:%M:%S.%f}\thost:0\tolmo_core.train:1\tINFO\t"
+            f"[step={step}/740,epoch=1,eta=3:12:01]\n    train/CE loss=3.2\n"
+            f"    throughput/device/TPS={BATCH * 512 / TIMES[step - 1] / 2:,.0f}"
+        )
+    )
+    by_stamp = record(r"^(?P<timestamp>[0-9-]+ [0-9:.]+)\t.*\[step=(?P<step>[0-9]+)/")
+    run = read(
+        tmp_path,
+        by_stamp,
+        log,
+        case=IN_TOKENS,
+        unit="tokens/s",
+        more="metrics:\n  tps: {record: 'device/TPS=(?P<value>[0-9,]+)', unit: tokens/s, "
+        "judged: false}",
+    )
+    assert throughput(run) == pytest.approx(TOKENS)
+    assert run.metrics["tps"] == pytest.approx((5120 + 4096 / 0.6 / 2) / 2, rel=1e-3)
