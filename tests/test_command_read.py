@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import log_makers
 import pytest
@@ -24,6 +25,9 @@ from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.survey import REACH, HeadOfLog
 from pytest_dlperf.logs.timing import RateScope, Timing
 from pytest_dlperf.model.case import Case
+
+if TYPE_CHECKING:
+    from suites import Suite
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
 LOGS = Path(__file__).parent / "data" / "logs"
@@ -243,6 +247,20 @@ def test_a_guess_of_many_ranks_and_epochs() -> None:
     assert "(?P<epoch>" in found.record
 
 
+def test_a_guess_tells_ranks_apart_that_name_themselves() -> None:
+    found = guessed(*(f"[rank{r}] step {n} took 0.{n}s" for n in range(10, 40) for r in range(4)))
+    assert found.all_ranks
+    assert "rank(?P<rank>[0-9]+)" in found.record
+
+
+def test_a_time_that_never_falls_is_one_since_the_start() -> None:
+    found = guessed(*(f"step {n} elapsed {n / 2:.2f}s" for n in range(30) for _ in range(4)))
+    assert found.timing is Timing.ELAPSED_SECONDS
+    assert found.all_ranks
+    found = guessed(*(f"iteration {n} done in 0.5{n % 7} secs" for n in range(30)))
+    assert found.timing is Timing.SECONDS
+
+
 def test_objects_are_read_by_key(tmp_path: Path) -> None:
     log = tmp_path / "metrics.jsonl"
     log.write_text(
@@ -309,6 +327,22 @@ def test_what_is_written_is_accepted_by_check(tmp_path: Path, log: Path) -> None
         check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.end_to_end
+def test_a_session_measures_what_was_read(suite: Suite) -> None:
+    """From a log of a trainer that the project does not know to a test of it, in two commands."""
+    log = shlex.quote(str(LOGS / "torchtitan_1n2g_tp2.log"))
+    first = rows(read(suite.path, LOGS / "torchtitan_1n2g_tp2.log").stdout)
+    assert first["next"].endswith(" --write bench_tests/systems/torchtitan-model.yaml")
+
+    written = read(suite.path, *shlex.split(first["next"])[2:])
+    _, _, command = rows(written.stdout)["next"].partition("pytest bench_tests ")
+    _, results = suite.judge(*shlex.split(command), "-k", "torchtitan", cluster="local")
+
+    assert command.endswith(log)
+    [run] = results["cases"][0]["runs"]
+    assert first["throughput"].startswith(f"{run['metrics']['throughput']:.2f} tokens/s")
 
 
 def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ def run(options: argparse.Namespace) -> int:
     formats = project.formats
     systems, problems = read_systems(project.system_files, formats, lazily=True)
     wanted = Wanted(case=_case(options.case, systems), global_batch=options.batch)
-    reader = _Reader(systems, formats, wanted, Style(sys.stdout))
+    file = None if options.write is None else Path(options.write)
+    reader = _Reader(systems, formats, wanted, Style(sys.stdout), file)
     for problem in problems[:1]:
         print(f"note: {problem}; 'pytest-dlperf check' shows all mistakes")  # noqa: T201 - a command prints
     known = True
@@ -112,8 +113,8 @@ def run(options: argparse.Namespace) -> int:
         lines = reader.unknown(head) if found is None else reader.known(head, found)
         for line in lines:
             print(line)  # noqa: T201
-        if options.write is not None:
-            print(*_written(Path(options.write), found), sep="\n")  # noqa: T201
+        if file is not None:
+            _write(file, found)
     return FINE if known else FAULTS
 
 
@@ -154,14 +155,12 @@ def _case(given: str | None, systems: Mapping[str, System]) -> Case | None:
         raise UsageError(f"--case: {error}{nearest(given, known)}") from error
 
 
-def _written(file: Path, found: Identified | None) -> Iterator[str]:
+def _write(file: Path, found: Identified | None) -> None:
     if found is None:
         raise UsageError("--write: nothing was found that a system file could say")
     if found.starter is None:
         raise UsageError(f"--write: {found.system.id} reads such logs already: {found.system.file}")
     write_report("--write", file, found.starter.text())
-    yield _row("written", f"{printable(str(file))}: look at what is marked ?, then")
-    yield _row("", f"pytest-dlperf check --systems {printable(str(file.parent))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +171,8 @@ class _Reader:
     formats: Mapping[str, LogFormat]
     wanted: Wanted
     style: Style
+    file: Path | None
+    """The system file that is to be written."""
 
     def known(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
         """Say what a log is that can be read."""
@@ -306,9 +307,15 @@ class _Reader:
     def _next(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
         shown = shlex.quote(os.fspath(head.path))
         if found.starter is not None:
-            yield from self._rows(
-                "next", f"pytest-dlperf read {shown} --write bench_tests/systems/{_file_of(found)}"
-            )
+            if self.file is None:
+                file = f"bench_tests/systems/{found.system.id}.yaml"
+                yield from self._rows("next", f"pytest-dlperf read {shown} --write {file}")
+                return
+            file = shlex.quote(str(self.file))
+            folder = shlex.quote(str(self.file.parent))
+            yield from self._rows("next", f"look at what {file} marks with ?")
+            yield from self._rows("", f"pytest-dlperf check --systems {folder}")
+            yield from self._rows("", f"pytest bench_tests --dlperf-logs {found.case.id}={shown}")
             return
         cases = [case.id for case in found.cases]
         if self.wanted.case is not None:
@@ -327,7 +334,7 @@ class _Reader:
         )
 
     def _rows(self, label: str, text: str) -> Iterator[str]:
-        if label in ("next", "format"):
+        if label in ("next", "format") or text.startswith("pytest"):
             # To be copied: not broken.
             yield _row(label, text)
             return
@@ -338,10 +345,6 @@ class _Reader:
 
 def _row(label: str, text: str) -> str:
     return f"  {label:<{_LABELS - 2}}{text}"
-
-
-def _file_of(found: Identified) -> str:
-    return f"{found.system.framework}-{found.system.model}.yaml"
 
 
 def _amount_read(head: HeadOfLog) -> str:

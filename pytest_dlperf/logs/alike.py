@@ -36,7 +36,7 @@ _IS_CLOCK: Final = re.compile(_CLOCK)
 _BLANKS: Final = re.compile(rb"[ \t\x80-\xff]+")
 _HOLE: Final = b"\x01"
 _UNIT: Final = re.compile(
-    r"[ ]?(?P<unit>[KMGTP]?i?B\b|%|ms\b(?:/[a-z]+)?|s(?:ec(?:onds?)?)?\b(?:/[a-z]+)?|/s\b"
+    r"[ ]?(?P<unit>[KMGTP]?i?B\b|%|ms\b(?:/[a-z]+)?|s(?:ec(?:ond)?s?)?\b(?:/[a-z]+)?|/s\b"
     r"|[KMG]? ?[A-Za-z]+/s(?:ec(?:ond)?)?(?:/[a-zA-Z]+)?|it/s|J\b|W\b)"
 )
 

@@ -112,7 +112,7 @@ def _class(column: Column, group: str) -> str:
         return _stamp_class(column)
     if column.is_clock:
         return "[0-9:.,]+"
-    if group in ("step", "epoch") or (column.integers is not None and group == ""):
+    if group in ("step", "epoch", "rank") or (column.integers is not None and group == ""):
         return "[0-9]+"
     texts = b"".join(column.texts)
     return (

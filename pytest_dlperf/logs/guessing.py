@@ -37,6 +37,10 @@ _NO_STEPS: Final = re.compile(
 _EPOCH_NAMES: Final = ("epoch", "pass")
 _LEAST_RECORDS: Final = 3
 _LEAST_SCORE: Final = 6
+_FEW: Final = 5
+_MOST_RISE: Final = 0.5
+"""The part of all steps at which a time since the start differs from that of the step before."""
+_SECONDS: Final = ("s", "sec", "secs", "second", "seconds")
 _NOT_TRAINING: Final = re.compile(
     r"\b(?:test|val|valid|validation|eval|evaluation)\b", re.IGNORECASE
 )
@@ -147,12 +151,13 @@ def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
         score -= 12
     if _BAR.search(is_whole):
         score -= 10
-    if step is None and time.timing is Timing.TIMESTAMP:
-        return None  # any line of a log has a stamp
+    if step is None and (time.timing is Timing.TIMESTAMP or _rank_of(columns) is not None):
+        return None  # any line of a log has a stamp; lines of several ranks cannot be counted
     at_step = step[0] if step else None
     interval, all_ranks = _interval(columns, at_step)
+    all_ranks |= _rank_of(columns) is not None
     groups = {at_step: "step", time.column: time.timing.value}
-    groups |= {_epoch_of(columns, at_step): "epoch"}
+    groups |= {_epoch_of(columns, at_step): "epoch", _rank_of(columns): "rank"}
     wanted = {at: group for at, group in groups.items() if at is not None and at >= 0}
     record = record_of(kind, columns, wanted)
     if record is None:
@@ -240,6 +245,15 @@ def _epoch_of(columns: Sequence[Column], step: int | None) -> int | None:
     return None
 
 
+def _rank_of(columns: Sequence[Column]) -> int | None:
+    """Find the column that names the rank, where several print."""
+    for at, column in enumerate(columns):
+        is_named = re.search(r"(?:^|[ _])(?:rank|rk)$", name_of(column).lower()) is not None
+        if is_named and column.integers is not None and len(set(column.texts)) > 1:
+            return at
+    return None
+
+
 def _interval(columns: Sequence[Column], step: int | None) -> tuple[int, bool]:
     """Say how many steps lie between two records, and whether several ranks print."""
     if step is None:
@@ -253,10 +267,11 @@ def _interval(columns: Sequence[Column], step: int | None) -> tuple[int, bool]:
 
 def _times(columns: Sequence[Column], step: tuple[int, float] | None) -> list[_Time]:
     found = []
+    steps = len(set(columns[step[0]].texts)) if step is not None else len(columns[0].texts)
     for at, column in enumerate(columns):
         if step is not None and at == step[0]:
             continue
-        time = _stamp(at, column) if column.is_stamp else _number_as_time(at, column)
+        time = _stamp(at, column) if column.is_stamp else _number_as_time(at, column, steps)
         if time is not None:
             found.append(time)
     return found
@@ -272,7 +287,7 @@ def _stamp(at: int, column: Column) -> _Time | None:
     return time
 
 
-def _number_as_time(at: int, column: Column) -> _Time | None:
+def _number_as_time(at: int, column: Column, steps: int) -> _Time | None:
     values = column.numbers
     name, unit = name_of(column), unit_of(column)
     said = f"{name} {unit}".strip()
@@ -285,7 +300,9 @@ def _number_as_time(at: int, column: Column) -> _Time | None:
         return _Time(at, Timing.TIMESTAMP, 9)
     if _OTHER_TIME.search(name) or not said:
         return None
-    time = _rate(at, said, unit) or _duration(at, name, unit, values, rises=rises)
+    # Of a few, any may rise by chance; ranks that print the same do not count twice.
+    rises = rises and len(set(values)) > max(_FEW, _MOST_RISE * steps)
+    time = _rate(at, said, unit) or _duration(at, name, unit, rises=rises)
     if time is not None and _MEAN.search(name):
         time.score -= 5
         time.covers = Covers.SINCE_START
@@ -312,23 +329,21 @@ def _rate(at: int, said: str, unit: str) -> _Time | None:
     return None
 
 
-def _duration(
-    at: int, name: str, unit: str, values: Sequence[float], *, rises: bool
-) -> _Time | None:
+def _duration(at: int, name: str, unit: str, *, rises: bool) -> _Time | None:
     said = f"{name} {unit}"
     if _S_PER_STEP.search(said):
         return _Time(at, Timing.SECONDS_PER_STEP, 7)
     is_milli = _MILLI.search(said) is not None
-    if not (is_milli or unit in ("s", "sec", "seconds", "secs") or _DURATION.search(name)):
+    is_named = name == "" or _DURATION.search(name) is not None
+    if not (is_milli or is_named) and unit not in _SECONDS:
         return None
-    if not (_DURATION.search(name) or name == ""):
+    if name == "" and not (is_milli or unit in _SECONDS):
         return None
-    is_long = rises and len(values) > 5 and len(set(values)) > len(values) / 2  # noqa: PLR2004 - few rise by chance
-    if is_long:
+    if rises:
         time = _Time(at, Timing.ELAPSED_MILLISECONDS if is_milli else Timing.ELAPSED_SECONDS, 6)
         time.notes.append(f"{name!r} never falls: it is taken for the time since the start")
         return time
-    time = _Time(at, Timing.MILLISECONDS if is_milli else Timing.SECONDS, 7)
+    time = _Time(at, Timing.MILLISECONDS if is_milli else Timing.SECONDS, 7 if is_named else 5)
     time.score += bool(re.search("iter|step|batch", name, re.IGNORECASE))
     if unit == "" and not is_milli and not re.search("second|sec", name, re.IGNORECASE):
         time.score -= 1
