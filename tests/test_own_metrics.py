@@ -179,7 +179,7 @@ def test_a_check_that_cannot_be_made_is_red_throughout(nights: Nights) -> None:
     assert {verdict for of_case in verdicts.values() for verdict in of_case.values()} == {"invalid"}
 
 
-@pytest.mark.parametrize("value", ["14,212.5", "9e999", "1e308", "nan"])
+@pytest.mark.parametrize("value", ["14,21", "9e999", "1e308", "nan"])
 def test_a_value_that_is_none_is_told_with_its_line(nights: Nights, value: str) -> None:
     result, metrics = nights.judge(
         Night(line=lambda line: line.replace(f"{MEMORY_MB:.1f}", value) if " 7 " in line else line)

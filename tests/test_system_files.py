@@ -17,7 +17,9 @@ from pytest_dlperf.config.launch_spec import (
 )
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.logs.keyed import JsonRecord
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.timing import Covers, Timing
 
 SYSTEMS = Path(__file__).parent.parent / "bench_tests" / "systems"
 
@@ -640,4 +642,55 @@ def test_a_log_format_can_be_declared_without_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize("record", ["'step (?P<step>'", "'no groups'", "'(?P<step>[0-9]*)'"])
 def test_a_log_format_that_cannot_work_is_told(tmp_path: Path, record: str) -> None:
     text = GOOD.replace("format: paddle_resnet", f"format: {{record: {record}}}")
-    assert mistakes(tmp_path, text)[0].startswith("6: $.log.format: ")
+    assert mistakes(tmp_path, text)[0].startswith("6: $.log.format")
+
+
+FORMAT = GOOD.replace("format: paddle_resnet", "format:\n    {}")
+
+
+@pytest.mark.parametrize(
+    ("given", "line", "said"),
+    [
+        (r"record: 'it (?<![a-z])(?P<step>\d+)'", "7: $.log.format.record", "(?<!"),
+        (
+            r"record: '(?P<a>.)(?P=a) (?P<step>\d+)'",
+            "7: $.log.format.record",
+            "(?P=) cannot be used",
+        ),
+        (r"record: 'it$\Z(?P<step>\d+)'", "7: $.log.format.record", "write $, the end of a line"),
+        (r"record: 'it{1001}(?P<step>\d+)'", "7: $.log.format.record", "repetition size"),
+        ("json: {step: step, second: time}", "7: $.log.format.json.second", "known are step"),
+        ("{json: {step: s}, csv: {step: s}}", "7: $.log.format", "one of 'record', 'json' and"),
+        ("{json: {step: s}, covers: moving_mean}", "7: $.log.format.covers", "a time stamp"),
+        ("{json: {step: s}, covers: last}", "7: $.log.format.covers", "since_start"),
+        ("{json: {step: s}, step: count}", "7: $.log.format", "counted only where one process"),
+        ("{json: {}, step: {every: 0}}", "7: $.log.format.step.every", "an integer"),
+        ("{record: x, step: all}", "7: $.log.format.step", "count, or a mapping with 'every'"),
+    ],
+)
+def test_mistakes_of_a_format(tmp_path: Path, given: str, line: str, said: str) -> None:
+    [first, *_] = mistakes(tmp_path, FORMAT.format(given))
+    assert first.startswith(f"{line}: "), first
+    assert said in first
+
+
+def test_the_words_of_a_format(tmp_path: Path) -> None:
+    by_key = "{json: {step: a.b, seconds: c}, where: {kind: train, n: 1}, covers: since_last}"
+    found = load(tmp_path, FORMAT.format(by_key)).log_format
+    assert isinstance(found.record, JsonRecord)
+    assert found.record.keys == {"step": "a.b", "seconds": "c"}
+    assert found.record.where == {"kind": "train", "n": "1"}
+    assert (found.covers, found.timing) == (Covers.SINCE_LAST, Timing.SECONDS)
+    for step, every in (("count", 1), ("{every: 10}", 10)):
+        counted = load(tmp_path, FORMAT.format(f"{{record: done, step: {step}}}")).log_format
+        assert counted.step_every == every
+    in_samples = "{csv: {step: n, timestamp: t}, steps_in: samples, rate_scope: device}"
+    assert load(tmp_path, FORMAT.format(in_samples)).log_format.steps_in_samples
+
+
+def test_a_metric_cannot_name_a_step_that_has_another_number(tmp_path: Path) -> None:
+    text = FORMAT.format("{record: done, step: count}") + (
+        "metrics:\n  loss: {record: 'step (?P<step>[0-9]+) loss (?P<value>[0-9.na]+)'}\n"
+    )
+    [mistake] = mistakes(tmp_path, text)
+    assert "$.metrics.loss.record: the group 'step'" in mistake

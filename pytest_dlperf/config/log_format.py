@@ -16,6 +16,7 @@ from pytest_dlperf.files.shapes import (
     Text,
     one_of,
 )
+from pytest_dlperf.logs.expressions import compiled
 from pytest_dlperf.logs.formats import LogFormat, Ranks, WhichNode, custom_format
 from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, RateScope
 
@@ -45,6 +46,11 @@ def _covers(word: str) -> str:
     return word
 
 
+def _sound(expression: str) -> str:
+    compiled(expression)
+    return expression
+
+
 def _keys(kind: str) -> MapOf[str]:
     return MapOf(
         Text("a key"),
@@ -62,7 +68,7 @@ _CUSTOM_FORMAT: Final = Record(
     dict[str, Any],
     Key(
         "record",
-        Text("a regular expression"),
+        Text("a regular expression").parsed(_sound),
         "A regular expression for one record, with the group step and one for its time, such as "
         "seconds or timestamp.",
     ),

@@ -248,6 +248,13 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
     parts["metrics"], parts["declared"] = metrics_of(
         parts["unit"], entries, is_launched=launch is not None, has_flops=has_flops
     )
+    if log["format"].renumbers:
+        for each in parts["declared"]:
+            if each.has_step:
+                root.at(f"metrics.{each.metric.name}.record").fault(
+                    "the group 'step' is no number that steps go by here; without it, a number is "
+                    "of the step on whose line it stands, or of the one before"
+                )
     return System(
         log_name=log["name"],
         log_format=replace(log["format"], options=options),

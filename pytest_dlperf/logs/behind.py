@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.contract import BrokenContractError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.reader import LogFile
+    from pytest_dlperf.logs.records import Record
 
 TAIL: Final = 1024 * 1024
 """Bytes at a log's end that are looked at, however much stands in between."""
@@ -75,7 +77,7 @@ def check_one_run(
     has_epochs = "epoch" in log_format.record.groupindex
     for region in _pieces(file, mark.offset, memory):
         behind = False
-        for start, _, step, epoch, _, _ in records(region, log_format):
+        for start, _, step, epoch, _, _ in _sound_records(region, log_format):
             if not (step.isdigit() and (epoch.isdigit() or not has_epochs)):
                 continue
             was_behind = behind
@@ -95,6 +97,12 @@ def check_one_run(
                 offset=offset,
             )
     return None
+
+
+def _sound_records(region: Region, log_format: LogFormat) -> Iterator[Record]:
+    """Find records up to the first that is broken: behind the window nothing depends on it."""
+    with suppress(BrokenContractError):
+        yield from records(region, log_format)
 
 
 def _pieces(file: LogFile, begin: int, memory: Memory) -> Iterator[Region]:

@@ -10,7 +10,7 @@ import re
 import string
 import warnings
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -187,6 +187,7 @@ def _engine(pattern: str) -> Callable[[bytes | bytearray, int, int], list[_Span]
     return partial(engine.Match, _re2.RE2.Anchor.UNANCHORED)
 
 
+@lru_cache(maxsize=256)
 def compiled(expression: str) -> Expression:
     """Check an expression that is matched within single lines; ``^`` and ``$`` are their ends.
 

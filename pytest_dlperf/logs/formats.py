@@ -198,6 +198,11 @@ class LogFormat:
         return replace(self, samples_of_step=case.global_batch)
 
     @property
+    def renumbers(self) -> bool:
+        """Whether steps have other numbers than those that are printed, or none is."""
+        return self.step_every is not None or self.steps_in_samples
+
+    @property
     def has_one_order(self) -> bool:
         """Whether each record is known to follow the one before it of the same process."""
         return self.ranks is Ranks.ONE or self.labels_ranks

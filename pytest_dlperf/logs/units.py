@@ -57,7 +57,7 @@ _BEFORE: Final = tuple(
 _REACH: Final = 60
 
 _GOES_ON: Final = re.compile(
-    rb"[0-9]|[.:][0-9]|[eE][-+]?[0-9]|,[0-9]{3}(?![0-9])|[kKMG](?![A-Za-z/])"
+    rb"[0-9]+|[.:][0-9]+|[eE][-+]?[0-9]+|,[0-9]{3}(?![0-9])|[kKMG](?![A-Za-z/])"
 )
 
 

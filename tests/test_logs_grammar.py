@@ -1,0 +1,419 @@
+"""The words of declared formats: times of all kinds, by expression and by key, counted or not."""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from log_makers import case, measured
+
+from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.model.measurement import Run
+
+TIMES = [8.0] * 5 + [0.5, 1.5] * 8
+"""Seconds of steps 1 to 21. Measured are steps 6 to 15, which take 10 s."""
+ENDS = list(accumulate(TIMES))
+SECONDS = 10.0
+WINDOW = Window(warmup_steps=5, measured_steps=10)
+BATCH = 8
+LLM = Case.from_id(f"trainer-gpt-bf16-gb{BATCH}-s512-tp2-1n4g")
+"""Two replicas of two devices each."""
+SAMPLES = BATCH * 10 / SECONDS
+
+
+def run(
+    path: Path,
+    line: Callable[[int, float, float], str] | str,
+    log_format: LogFormat | str,
+    *,
+    of: Case = LLM,
+    buffer_size: int = 1 << 18,
+    **given: Any,
+) -> Run:
+    """Measure a log of a line for each step: its number, how long it took, and when it ended."""
+    if isinstance(log_format, str):
+        log_format = custom_format("trainer", record=log_format, **given)
+    content = (
+        line
+        if isinstance(line, str)
+        else "".join(line(k, TIMES[k - 1], ENDS[k - 1]) + "\n" for k in range(1, 22))
+    )
+    return measured(path, content, log_format, of=of, window=WINDOW, buffer_size=buffer_size)
+
+
+def throughput(result: Run) -> float:
+    assert result.status is RunStatus.OK, result.reason
+    return result.metrics["throughput"]
+
+
+def reason(result: Run) -> str:
+    assert result.status is RunStatus.INVALID
+    assert result.reason is not None
+    return result.reason
+
+
+def clock(seconds: float, decimals: int = 0) -> str:
+    minutes, rest = divmod(round(seconds, decimals), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{minutes:02d}:{rest:0{2 + decimals + bool(decimals)}.{decimals}f}"
+    return f"{hours}:{text}" if hours else text
+
+
+STEP = "step (?P<step>[0-9]+) "
+TIMINGS: dict[str, tuple[str, Callable[[int, float, float], str]]] = {
+    "seconds": ("took (?P<seconds>[0-9.]+) s", lambda k, s, _: f"step {k} took {s} s"),
+    "milliseconds": (
+        r"(?P<milliseconds>[0-9.,]+)ms",
+        lambda k, s, _: f"step {k} {1000 * s:,.1f}ms",
+    ),
+    "seconds per step": (
+        r"\[.*, (?P<seconds_per_step>[0-9.]+)s/it",
+        lambda k, s, e: f"step {k} [{clock(e)}<01:02, {s:.2f}s/it]",
+    ),
+    "samples per second": (
+        r"ips: (?P<samples_per_second>[0-9.,]+) samples/s",
+        lambda k, s, _: f"step {k} ips: {BATCH / s:,.4f} samples/s",
+    ),
+    "tokens per second": (
+        r"tps: (?P<tokens_per_second>[0-9,.]+)",
+        lambda k, s, _: f"step {k} tps: {BATCH * 512 / s:,.3f}  tflops: 0.52",
+    ),
+    "thousands of tokens": (
+        r"(?P<tokens_per_second>[0-9.]+[kK]?) tok/s",
+        lambda k, s, _: f"step {k} {BATCH * 512 / s / 1000:.6f}K tok/s",
+    ),
+    "steps per second": (
+        r".*, (?P<steps_per_second>[0-9.]+)it/s",
+        lambda k, s, e: f"step {k} [{clock(e)}<01:02, {1 / s:.6f}it/s]",
+    ),
+    "time of day": (
+        r"at (?P<timestamp>[0-9:.]+)",
+        lambda k, _, e: (
+            f"step {k} at 23:59:{e:06.3f}" if e < 60 else f"step {k} at 00:{clock(e - 60, 3)}"
+        ),
+    ),
+    "milliseconds since 1970": (
+        '"time_ms": (?P<epoch_milliseconds>[0-9]+)',
+        lambda k, _, e: f'step {k} "time_ms": {1721026805975 + round(1000 * e)},',
+    ),
+    "seconds since the run began": (
+        r"train_time:(?P<elapsed_seconds>[0-9.]+)s",
+        lambda k, _, e: f"step {k} train_time:{e:.3f}s step_avg:1ms",
+    ),
+    "minutes since the run began": (
+        r"\[(?P<elapsed_seconds>[0-9:.]+)<",
+        lambda k, _, e: f"step {k} [{clock(3580 + e, 2)}<01:02, 1.2it/s]",
+    ),
+    "days since the run began": (
+        r"after (?P<elapsed_seconds>[^|]+) \|",
+        lambda k, _, e: f"step {k} after 1 day, 0:{clock(e, 6)} |",
+    ),
+    "milliseconds since the run began": (
+        r"train_time:(?P<elapsed_milliseconds>[0-9,]+)ms",
+        lambda k, _, e: f"step {k} train_time:{1000 * e:,.0f}ms",
+    ),
+}
+
+
+@pytest.mark.parametrize(("record", "line"), TIMINGS.values(), ids=TIMINGS)
+def test_times_of_all_kinds(
+    tmp_path: Path, record: str, line: Callable[[int, float, float], str]
+) -> None:
+    assert throughput(run(tmp_path, line, STEP + record)) == pytest.approx(SAMPLES, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("scope", "parts"), [("global", 1), ("node", 1), ("rank", 2), ("device", 4)]
+)
+def test_a_speed_is_of_a_part(tmp_path: Path, scope: str, parts: int) -> None:
+    result = run(
+        tmp_path,
+        lambda k, s, _: f"step {k} tps: {BATCH * 512 / s / parts:.6f}",
+        STEP + "tps: (?P<tokens_per_second>[0-9.]+)",
+        rate_scope=scope,
+    )
+    assert throughput(result) == pytest.approx(SAMPLES)
+
+
+def test_tokens_need_a_sequence_length(tmp_path: Path) -> None:
+    line = TIMINGS["tokens per second"]
+    result = run(tmp_path, line[1], STEP + line[0], of=case("1n4g", batch=2))
+    assert "sequence_length" in reason(result)
+
+
+# --------------------------------------------------------------------------------- its unit
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "unit", "write"),
+    [
+        ("time 561.94ms", "seconds", "ms", "milliseconds"),
+        ("time 561.94 ms,", "elapsed_seconds", "ms", "milliseconds"),
+        ("elapsed time per iteration (ms): 544.9 |", "seconds", "ms", "milliseconds"),
+        ("time_ms=1721026805", "timestamp", "ms", "milliseconds"),
+        ("took 0.36 sec", "milliseconds", "sec", "seconds"),
+        ("train_step_timing in s: 7.549 |", "milliseconds", "s", "seconds"),
+        ("took 360 us", "milliseconds", "us", "print seconds"),
+        ("9.53it/s", "samples_per_second", "it/s", "steps_per_second"),
+        ("1.02s/it", "steps_per_second", "s/it", "seconds_per_step"),
+        ("tps: 7282 tflops", "samples_per_second", "tps", "tokens_per_second"),
+        ("Tokens/s/device: 8672.758, ", "samples_per_second", "Tokens/s", "tokens_per_second"),
+        ("12.5 samples/s", "steps_per_second", "samples/s", "samples_per_second"),
+        ("step_time_ms: 12.5", "seconds", "ms", "milliseconds"),
+    ],
+)
+def test_another_unit_is_noticed(
+    tmp_path: Path, text: str, group: str, unit: str, write: str
+) -> None:
+    number = next(word for word in text.split() if any(map(str.isdigit, word)))
+    digits = "".join(each for each in number.partition("=")[2] or number if each in "0123456789.")
+    before, _, behind = text.partition(digits)
+    record = STEP + f"{_escaped(before)}(?P<{group}>[0-9.]+)"
+    said = reason(run(tmp_path, lambda k, *_: f"step {k} {before}{digits}{behind}", record))
+    assert f"{unit!r}" in said
+    assert write in said
+    assert "line 1" in said
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{each}" if each in "()[]|.+*?" else each for each in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [
+        ("loss: {}", "seconds"),
+        ("elapsed: {} s", "seconds"),
+        ("{} min: 3", "seconds"),
+        ("steps {} msgs", "seconds"),
+        ("{} s: 4", "milliseconds"),
+        ("items/s {} s=3", "samples_per_second"),
+        ("Time: {}/s", "seconds"),
+        ("batch_cost: {} sec, ips: 12 images/sec", "seconds"),
+        ("time {} (0.1 ms)", "seconds"),
+        ("speed {} /s", "samples_per_second"),
+        ("tokens: {} ", "seconds"),
+        ("params {} ", "seconds"),
+    ],
+)
+def test_what_is_no_other_unit_is_none(tmp_path: Path, text: str, group: str) -> None:
+    before, _, behind = text.partition("{}")
+    record = STEP + f"{_escaped(before)}(?P<{group}>[0-9.]+)"
+    throughput(run(tmp_path, lambda k, s, _: f"step {k} {before}{s}{behind}", record))
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [("7,282", "[0-9.]+"), ("12.5", "[0-9]+"), ("1.5e+01", "[0-9.]+"), ("1.5K", "[0-9.]+")],
+)
+def test_a_part_of_a_number_is_not_taken(tmp_path: Path, text: str, group: str) -> None:
+    record = STEP + f"tps: (?P<tokens_per_second>{group})"
+    said = reason(run(tmp_path, lambda k, *_: f"step {k} tps: {text} mfu", record))
+    assert repr(text) in said
+
+
+def test_a_list_is_no_number_with_thousands(tmp_path: Path) -> None:
+    """The expression itself takes the comma."""
+    record = "(?P<step>[0-9]+),(?P<seconds>[0-9.]+),"
+    assert throughput(run(tmp_path, lambda k, s, _: f"{k},{s},123", record)) == pytest.approx(
+        SAMPLES
+    )
+    milliseconds = "(?P<step>[0-9]+),(?P<milliseconds>[0-9]+),[0-9]+"
+    line = lambda k, s, _: f"{k},{1000 * s:.0f},123"  # noqa: E731
+    assert throughput(run(tmp_path, line, milliseconds)) == pytest.approx(SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "write"),
+    [
+        ("1721026805975", "timestamp", "epoch_milliseconds"),
+        ("1721026805", "epoch_milliseconds", "timestamp"),
+    ],
+)
+def test_seconds_and_milliseconds_since_1970_are_told_apart(
+    tmp_path: Path, text: str, group: str, write: str
+) -> None:
+    result = run(tmp_path, lambda k, *_: f"step {k} at {text}", STEP + f"at (?P<{group}>[0-9]+)")
+    assert write in reason(result)
+
+
+# ---------------------------------------------------------------------------------- colours
+
+
+@pytest.mark.parametrize("buffer_size", [64, 1 << 18])
+def test_colours_are_no_part_of_a_line(tmp_path: Path, buffer_size: int) -> None:
+    def line(k: int, s: float, _: float) -> str:
+        red, off = "\x1b[38;2;180;60;0m", "\x1b[0m"
+        step = f"{red}st{off}ep: {k:2d}  {red}tps: {4096 / s:,.2f}{off}"
+        return f"\x1b[31mnoise\x1b[2K\n[{red}titan{off}] {step}"
+
+    record = r"\] step: +(?P<step>[0-9]+)  tps: (?P<tokens_per_second>[0-9,.]+)$"
+    result = run(tmp_path, line, record, buffer_size=buffer_size)
+    assert throughput(result) == pytest.approx(SAMPLES, rel=1e-4)
+
+
+# ----------------------------------------------------------------- steps without a number
+
+
+@pytest.mark.parametrize("buffer_size", [40, 1 << 18])
+def test_records_without_a_number_are_counted(tmp_path: Path, buffer_size: int) -> None:
+    result = run(
+        tmp_path,
+        lambda _, __, e: f"{{'loss': '6.256'}} noise\n{e:.4f} done",
+        r"^(?P<elapsed_seconds>[0-9.]+) done",
+        step_every=1,
+        buffer_size=buffer_size,
+    )
+    assert throughput(result) == pytest.approx(SAMPLES)
+    assert result.steps == 10
+
+
+def test_a_record_may_stand_for_several_steps(tmp_path: Path) -> None:
+    content = "".join(f"{ENDS[k - 1]} done\n" for k in range(5, 22, 5))
+    result = run(tmp_path, content, r"^(?P<elapsed_seconds>[0-9.]+) done", step_every=5)
+    assert throughput(result) == pytest.approx(SAMPLES)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"record": "step (?P<step>[0-9]+)"},
+        {"record": "epoch (?P<epoch>[0-9]+)"},
+        {"record": "done", "ranks": "local"},
+    ],
+)
+def test_only_records_of_one_process_can_be_counted(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="counted only where one process"):
+        custom_format("x", step_every=1, **given)
+
+
+def test_steps_may_be_counted_in_samples(tmp_path: Path) -> None:
+    record = "samples (?P<step>[0-9,]+) at (?P<elapsed_seconds>[0-9.]+)"
+    line = lambda k, _, e: f"samples {k * BATCH:,} at {e}"  # noqa: E731
+    result = run(tmp_path, line, record, steps_in_samples=True)
+    assert throughput(result) == pytest.approx(SAMPLES)
+    other = lambda k, _, e: f"samples {k * BATCH + 4} at {e}"  # noqa: E731
+    assert "12 is said to count samples" in reason(
+        run(tmp_path, other, record, steps_in_samples=True)
+    )
+
+
+# ------------------------------------------------------------------------------ JSON and CSV
+
+
+def test_json_by_key(tmp_path: Path) -> None:
+    keyed = custom_format("x", json={"step": "train.step", "seconds": "perf.time"})
+
+    def line(k: int, s: float, _: float) -> str:
+        of_step = {"perf": {"time": s, "others": [1, {"x": None}]}, "train": {"step": k}}
+        return f'[rank0] {{"event": "eval", "time": 7}}{json.dumps(of_step)} and more'
+
+    assert throughput(run(tmp_path, line, keyed)) == pytest.approx(SAMPLES)
+
+
+def test_json_of_one_kind_of_event(tmp_path: Path) -> None:
+    """MLPerf's: steps in samples, and milliseconds since 1970."""
+    keyed = custom_format(
+        "x",
+        json={"step": "metadata.step", "epoch_milliseconds": "time_ms"},
+        where={"key": "tracked_stats"},
+        steps_in_samples=True,
+    )
+
+    def line(k: int, _: float, e: float) -> str:
+        event = {
+            "time_ms": 1721026805975 + round(1000 * e),
+            "key": "tracked_stats",
+            "value": {"throughput": 1.9},
+            "metadata": {"file": "train.py", "lineno": 3, "step": k * BATCH},
+        }
+        other = {**event, "key": "eval_accuracy", "time_ms": 1}
+        return f"0: :::MLLOG {json.dumps(other)}\n0: :::MLLOG {json.dumps(event)}"
+
+    assert throughput(run(tmp_path, line, keyed)) == pytest.approx(SAMPLES)
+
+
+def test_keys_that_hold_dots_and_numbers_of_lists(tmp_path: Path) -> None:
+    keyed = custom_format(
+        "x", json={"step": "step.1", "samples_per_second": "data.train.total_ips"}
+    )
+    line = lambda k, s, _: 'DLLL {"step": [0, %d], "data": {"train.total_ips": %r}}' % (k, 8 / s)  # noqa: E731, UP031
+    assert throughput(run(tmp_path, line, keyed)) == pytest.approx(SAMPLES)
+
+
+@pytest.mark.parametrize("buffer_size", [64, 1 << 18])
+def test_dictionaries_of_python(tmp_path: Path, buffer_size: int) -> None:
+    """As the Trainer of Hugging Face prints them, between its bars."""
+    keyed = custom_format(
+        "x",
+        json={"elapsed_seconds": "elapsed"},
+        where={"loss": "*"},
+        step_every=1,
+    )
+
+    def line(k: int, _: float, e: float) -> str:
+        bar = f"\r {k}%|███  | {k}/21 [00:01<00:00,  9.18it/s]"
+        said = f"{{'loss': '6.2', 'grad_norm': nan, 'elapsed': '{e}'}}"
+        return f"{bar}{said}{bar}\n{{'eval': 1, 'elapsed': 3}}"
+
+    result = run(tmp_path, line, keyed, buffer_size=buffer_size)
+    assert throughput(result) == pytest.approx(SAMPLES)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("buffer_size", [32, 1 << 18])
+def test_csv_by_column(tmp_path: Path, delimiter: str, buffer_size: int) -> None:
+    keyed = custom_format("x", csv={"step": "step", "seconds": "train/time"})
+    rows = [["epoch", "step", "val", '"train/time"']]
+    for k, s in enumerate(TIMES, 1):
+        rows += [["0", str(k), "", f"{s}"], ["0", str(k), "0.5", ""], ["a", "b", "c", "d"]]
+    content = "noise, 1, 2, 3\n" + "".join(delimiter.join(row) + "\nnoise\n" for row in rows)
+    result = run(tmp_path, content, keyed, buffer_size=buffer_size)
+    assert throughput(result) == pytest.approx(SAMPLES)
+
+
+def test_the_unit_of_a_key_is_noticed(tmp_path: Path) -> None:
+    keyed = custom_format("x", json={"step": "step", "seconds": "step_time_ms"})
+    line = lambda k, s, _: json.dumps({"step": k, "step_time_ms": s})  # noqa: E731
+    assert "milliseconds" in reason(run(tmp_path, line, keyed))
+
+
+def test_a_log_without_records_says_what_was_looked_for(tmp_path: Path) -> None:
+    keyed = custom_format("x", json={"step": "step", "seconds": "time"}, where={"kind": "train"})
+    said = reason(run(tmp_path, '{"step": 1, "time": 2, "kind": "test"}\n', keyed))
+    assert "a JSON object with step, time, kind = train" in said
+    columns = custom_format("x", csv={"step": "step", "seconds": "time"})
+    assert "a CSV row below a line with step, time" in reason(run(tmp_path, "a,b\n1,2\n", columns))
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 60_000, "{'" * 30_000, '{"a": [' * 9_000, '{"step"' * 9_000]
+)
+def test_broken_objects_cost_little(tmp_path: Path, text: str) -> None:
+    keyed = custom_format("x", json={"step": "step", "seconds": "a"})
+    assert reason(run(tmp_path, f"{text} step a\n" * 10, keyed))
+
+
+def test_a_record_is_of_one_kind() -> None:
+    with pytest.raises(ValueError, match="one of 'record', 'json' and 'csv'"):
+        custom_format("x")
+    with pytest.raises(ValueError, match="one of 'record', 'json' and 'csv'"):
+        custom_format("x", record=STEP, json={"step": "a"})
+    with pytest.raises(ValueError, match="'where' is of 'json' and 'csv'"):
+        custom_format("x", record=STEP, where={"a": "b"})
+
+
+def test_the_estimator_of_the_original_knows_none_of_them(tmp_path: Path) -> None:
+    keyed = custom_format("x", json={"step": "step", "seconds": "time"})
+    with pytest.raises(ValueError, match="no published definition"):
+        measured(tmp_path, "", keyed, estimator=Estimator.PUBLISHED)
