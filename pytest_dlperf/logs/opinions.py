@@ -136,16 +136,18 @@ def _disagreement(opinions: Sequence[tuple[LogReading, Run]], which: WhichNode) 
         return None  # the original's own arithmetic, which looked at one log
     if which is WhichNode.EACH and reading.log_format.rate_scope is RateScope.NODE:
         return None  # each speaks of itself
-    found = sorted(
-        ((run.metrics[THROUGHPUT], each) for each, run in opinions if run.status is RunStatus.OK),
-        key=lambda pair: pair[0],
-    )
-    (least, slow), (most, fast) = found[0], found[-1]
-    if most <= least * (1 + AGREEMENT_PERCENT / 100):
+    sound = [(each, run) for each, run in opinions if run.status is RunStatus.OK]
+    found = sorted(sound, key=lambda opinion: opinion[1].metrics[THROUGHPUT])
+    (slow, slowest), (fast, fastest) = found[0], found[-1]
+    least, most = slowest.metrics[THROUGHPUT], fastest.metrics[THROUGHPUT]
+    # The nodes of a sound run may be a step apart.
+    steps = min(run.steps or 1 for _, run in sound)
+    allowed = max(AGREEMENT_PERCENT / 100, 1 / steps)
+    if most <= least * (1 + allowed):
         return None
     return (
         f"two nodes disagree by {most / least - 1:.0%}: {most:.6g} {reading.unit} go by "
-        f"{named(fast)}, {least:.6g} by {named(slow)}; allowed are {AGREEMENT_PERCENT} %"
+        f"{named(fast)}, {least:.6g} by {named(slow)}; allowed are {allowed:.0%}"
     )
 
 
