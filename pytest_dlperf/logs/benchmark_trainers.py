@@ -30,8 +30,8 @@ def _rate(pattern: bytes, scope: RateScope) -> Number:
 _SHIPPED: Final = (
     Trainer(
         name="NVIDIA's PyTorch image classification",
-        literals=(b"train.compute_ips : ",),
-        pattern=rb"Iteration: N {1,9}train\." + _TEXT + rb"train\.compute_ips : ",
+        literals=(b" Iteration: ",),
+        pattern=rb"Iteration: N {1,9}train\.",
         format="dllogger",
         numbers=(
             Number(

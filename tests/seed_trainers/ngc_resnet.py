@@ -55,7 +55,9 @@ def main() -> None:
     if rank == 0:
         print(
             f"DLL {now} - PARAMETER data : {given.data}  arch : resnet50  batch_size : {given.b}  "
-            f"optimizer_batch_size : -1  prof : {given.prof}  world_size : {world_size} "
+            f"optimizer_batch_size : -1  fp16 : False  static_loss_scale : 1  dynamic_loss_scale : "
+            f"{given.dynamic_loss_scale}  prof : {given.prof}  amp : {given.amp}  "
+            f"world_size : {world_size} "
         )
     for iteration in range(1, given.prof):
         meeting.step()

@@ -46,6 +46,9 @@ def main() -> None:
     print(f"PADDLE_TRAINER_ID {place.rank} ")
     if place.rank == 0:
         _log(f"               batch_size : {given.batch_size}")
+        _log(f"                 use_dali : {int(given.use_dali)}")
+        _log(f" use_dynamic_loss_scaling : {int(given.use_dynamic_loss_scaling is not False)}")
+        _log(f"                 use_fp16 : {int(is_fp16)}")
     named = f"-{'+'.join(options)}" if options else ""
     meeting = place.met(f"{'fp16' if is_fp16 else 'fp32'}-b{batch}{named}-{place.topology}")
     for step in range(given.max_iter):
