@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _USUAL_WARMUP: Final = 20
 _USUAL_STEPS: Final = 100
 _FEW: Final = 70
+_NAMES: Final = {"model": "what ids call it, as in llama3_8b"}
+"""What no log tells, and is marked in the system file alone."""
 _ENOUGH: Final = 50
 
 
@@ -246,7 +248,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
         topology=case.topology,
         options=case.options,
         metrics=metric_records(head.looks.repeated, system.log_format),
-        unsure=doubts,
+        unsure={**_NAMES, **doubts},
     )
     final = _system(starter, formats)
     if final is None:
