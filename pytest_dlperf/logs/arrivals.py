@@ -13,9 +13,12 @@ import contextlib
 import json
 import os
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from pytest_dlperf.logs.clock import WORTHLESS_ERROR
+from pytest_dlperf.logs.contract import BrokenContractError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +28,11 @@ ANCHOR_REACH: Final = 64 * 1024
 """What a launcher prints before the program does has at most so many bytes."""
 
 _NANOSECONDS: Final = 1000
+_MILLISECOND: Final = 10**6
+_ENDS: Final = 2
+_PAUSE: Final = 20_000
+_LONGEST_FLUSH: Final = 300_000
+"""Microseconds between outputs that may be one flush, and within which it is over."""
 _BLOCK: Final = 64 * 1024
 
 
@@ -36,8 +44,8 @@ def arrivals_of(log: Path | str) -> Path:
 class Burst(NamedTuple):
     """Output that came at once: bytes ``begin`` to ``end`` of the log.
 
-    It came from ``earliest`` to ``latest``, and the output before it by ``previous``, all in
-    nanoseconds; of the first output nothing came before.
+    It came from ``earliest`` to ``latest``, in nanoseconds. No part of it was printed before
+    ``previous``: when all that had been printed until then had come. Nobody knows of the first.
     """
 
     begin: int
@@ -153,10 +161,66 @@ class Arrivals:
             end=self._shift + self._ends[index],
             earliest=(moment - self._spans[index]) * _NANOSECONDS,
             latest=moment * _NANOSECONDS,
-            previous=self._times[index - 1] * _NANOSECONDS if index else None,
+            previous=self._before(index),
         )
+
+    def _before(self, index: int) -> int | None:
+        """Find what had come before all that came in one go with some output.
+
+        What a large buffer held may take a moment to come.
+        """
+        begin = self._times[index] - self._spans[index]
+        floor = begin - _LONGEST_FLUSH
+        while index and begin - self._times[index - 1] < _PAUSE and begin > floor:
+            index -= 1
+            begin = self._times[index] - self._spans[index]
+        return self._times[index - 1] * _NANOSECONDS if index else None
 
     def at(self, offset: int) -> int | None:
         """Give the nanoseconds of the node's clock at which a byte of the log had come."""
         found = self.burst(offset)
         return None if found is None else found.latest
+
+
+@final
+class ArrivalStamps:
+    """Makes time stamps of when records came, for a log whose lines have no time."""
+
+    def __init__(self, arrivals: Arrivals, ranks: int) -> None:
+        """Expect each step ``ranks`` times."""
+        self._arrivals = arrivals
+        self._ranks = ranks
+        self._offsets = array("q")
+        self._moments = array("q")
+
+    def stamp(self, offset: int) -> bytes | None:
+        """Give the seconds at which a record came; ``None`` where the program did not print it."""
+        moment = self._arrivals.at(offset)
+        if moment is None:
+            return None
+        if not self._offsets or offset > self._offsets[-1]:
+            self._offsets.append(offset)
+            self._moments.append(moment)
+        seconds, part = divmod(moment // _MILLISECOND, 1000)
+        return b"%d.%03d" % (seconds, part)
+
+    def check(self, first: int, last: int) -> None:
+        """Check that the records between two did not come in a few bursts.
+
+        Raises:
+            BrokenContractError: They did, so when they came says little of when they were printed.
+        """
+        moments = self._moments[
+            bisect_left(self._offsets, first) : bisect_right(self._offsets, last)
+        ]
+        steps = len(moments) // self._ranks
+        distinct = len(set(moments))
+        # Each end of the window is uncertain by as long as a burst was held back.
+        if 2 * distinct < steps and WORTHLESS_ERROR * distinct < _ENDS:
+            raise BrokenContractError(
+                f"the records of {steps} steps came in {distinct} bursts, so when they came does "
+                "not say when they were printed: the output is block-buffered. Print each record "
+                "at once: PYTHONUNBUFFERED=1 in the environment, print(..., flush=True), "
+                "stdbuf -oL for other programs",
+                offset=first,
+            )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
+    from pytest_dlperf.logs.arrivals import ArrivalStamps
     from pytest_dlperf.logs.keyed import Header
 
 BUFFER_SIZE: Final = 256 * 1024
@@ -36,6 +37,8 @@ class Memory:
     """The lines that name columns, by the bytes at which they stand."""
     counted: dict[int, int] = field(default_factory=dict)
     """How many records stand before a region, by its first byte."""
+    arrivals: ArrivalStamps | None = None
+    """What makes the stamps of records without a time."""
 
 
 @dataclass(frozen=True, slots=True)

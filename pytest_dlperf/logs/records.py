@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.keyed import CsvRecord
 from pytest_dlperf.logs.lines import Lines
-from pytest_dlperf.logs.timing import Kind, stamp_of
+from pytest_dlperf.logs.timing import Kind, Timing, stamp_of
 from pytest_dlperf.logs.units import check_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_dlperf.logs.arrivals import ArrivalStamps
     from pytest_dlperf.logs.expressions import Expression, Match
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.keyed import JsonRecord
@@ -35,6 +36,22 @@ Epoch and rank repeat the step where the format has none.
 
 def records(region: Region, log_format: LogFormat) -> Iterator[Record]:
     """Find the records of steps in a region, in the order in which they stand."""
+    found = _found(region, log_format)
+    arrivals = region.memory.arrivals
+    if arrivals is None or log_format.timing is not Timing.ARRIVAL:
+        return found
+    return _stamped(found, region.offset, arrivals)
+
+
+def _stamped(found: Iterator[Record], begin: int, arrivals: ArrivalStamps) -> Iterator[Record]:
+    """Give records the time at which they came."""
+    for start, end, step, epoch, rank, _ in found:
+        stamp = arrivals.stamp(begin + start)
+        if stamp is not None:
+            yield start, end, step, epoch, rank, stamp
+
+
+def _found(region: Region, log_format: LogFormat) -> Iterator[Record]:
     pattern = log_format.record
     if not isinstance(pattern, re.Pattern):
         return _records_in_lines(region, log_format, pattern)

@@ -24,6 +24,7 @@ from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.shared import SharedSteps
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import Span
+from pytest_dlperf.logs.witness import Witness
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 
@@ -124,6 +125,7 @@ class LogReading:
         self.reason: str | None = None
         """What the log has broken, and on which line; ``None`` unless it is broken."""
         self._closed = False
+        self._witness = Witness(self.path, self._format, self.case)
 
     @property
     def state(self) -> LogState:
@@ -277,7 +279,8 @@ class LogReading:
         if self._file is None or self._reader is None:
             self._file = LogFile(self.path)
             self._reader = RegionReader(self._file, self.buffer_size)
-        self._file.limit = limit
+            self._reader.memory.arrivals = self._witness.stamps
+        self._file.limit = self._witness.known(limit)
         return self._file, self._reader
 
     def _check_same(self, file: LogFile) -> None:
@@ -291,9 +294,12 @@ class LogReading:
             self._take(reader.available())
         if not self._enough:
             self._take(reader.rest())
+        self._witness.check_presence()
         if self._in_header:
             raise _no_steps(file, self.log_format, self._facts, empty=not reader.position)
         check_behind(file, self._facts)
+        ends = self._collector.ends.values()
+        self._witness.check_promptness(ends)
         estimate = self._collector.estimate()
         anew = check_one_run(file, self._format, self._collector.mark, reader.memory)
         notes = "; ".join(note for note in (estimate.note, anew) if note)
@@ -306,6 +312,7 @@ class LogReading:
                 f"the throughput comes out as {estimate.throughput!r}; "
                 "needed is a finite number above zero"
             )
+        self._witness.check(file, reader.memory, ends, estimate.throughput, self.unit)
         return estimate
 
     def _take(self, found: Iterator[Region]) -> None:

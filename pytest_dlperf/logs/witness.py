@@ -1,0 +1,313 @@
+"""The second witness: what a log says of its speed, held against when its lines were written.
+
+A printed time may be that of a micro-batch, leave out the data loader, or be read in the wrong
+unit; each looks sound by itself. When the lines came (``arrivals``), or else the time stamps that
+they begin with, says how long the steps really took. A witness never raises a false alarm: how
+late a line may be seen is bounded, and where the bound is too wide, nothing is said.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
+from pytest_dlperf.logs.clock import NANOSECONDS, parse
+from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.formats import Ranks
+from pytest_dlperf.logs.reader import Memory, Region, readable
+from pytest_dlperf.logs.records import STAMP_REACH, records
+from pytest_dlperf.logs.timing import Kind, Timing
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.steps import Ends
+    from pytest_dlperf.model.case import Case
+
+TOLERANCE: Final = 0.10
+"""What a log prints and what was observed may differ by this part of what was observed."""
+LEAST_S: Final = 1.0
+"""A shorter window is too short for what passes between a line and who sees it."""
+
+_LATE_S: Final = 0.025
+"""A supervisor may be woken so late by a busy machine."""
+_NEAR: Final = 64 * 1024
+_LINE: Final = 4096
+_STAMPED: Final = 80
+_FINE: Final = 20
+_FEW: Final = 8
+_AGREED: Final = 3
+_LINE_ENDS: Final = b"\r\n"
+_STAMPS: Final = re.compile(
+    rb"(?:.*?(?<![0-9])(?P<dated>[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}[ T]+"
+    rb"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?)"
+    rb"|\W{0,3}[A-Z]?(?P<other>(?:[0-9]{4} +)?[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?))(?![0-9<])"
+)
+_BY_ARRIVAL: Final = "by when its lines came"
+_BY_STAMPS: Final = "by the time stamps that its lines begin with"
+
+
+class Observed(NamedTuple):
+    """How long some steps took, as was seen from outside: the best guess and its bounds."""
+
+    steps: int
+    seconds: float
+    least_s: float
+    most_s: float
+    how: str
+
+    def contradicts(self, rate: float) -> bool:
+        """Say whether so many steps per second cannot be right."""
+        above = rate * self.least_s > (1 + TOLERANCE) * self.steps
+        return above or rate * self.most_s < (1 - TOLERANCE) * self.steps
+
+
+@final
+class Witness:
+    """What is known of a log beside its text."""
+
+    def __init__(self, path: Path | str, log_format: LogFormat, case: Case) -> None:
+        """Begin without a look at anything."""
+        self._path = path
+        self._format = log_format
+        self._case = case
+        self._arrivals = Arrivals(path)
+        self._file: io.FileIO | None = None
+        self._memory = Memory()
+        self.stamps: ArrivalStamps | None = None
+        """What makes the stamps of records without a time."""
+        if log_format.timing is Timing.ARRIVAL:
+            shared = log_format.ranks is Ranks.LOCAL
+            ranks = case.topology.devices_per_node if shared else 1
+            self.stamps = ArrivalStamps(self._arrivals, ranks)
+
+    # ------------------------------------------------------------------ records without a time
+
+    def known(self, limit: int | None) -> int | None:
+        """Lower a limit to what may be read by now: records without a time wait for theirs."""
+        if self.stamps is None:
+            return limit
+        self._arrivals.refresh()
+        return min(self._arrivals.known, sys.maxsize if limit is None else limit)
+
+    def check_presence(self) -> None:
+        """Check that records without a time have one.
+
+        Raises:
+            BrokenContractError: Nobody has seen when the log's lines came.
+        """
+        if self.stamps is not None and not self._arrivals.known:
+            raise BrokenContractError(
+                "the record has no time, so it counts when its lines came, and nobody knows: "
+                f"{readable(str(arrivals_of(self._path)))} is missing, or is not of this log. "
+                "Launch the run, or give the record a group of its time, such as 'seconds'"
+            )
+
+    def check_promptness(self, ends: Iterable[Ends]) -> None:
+        """Check that records without a time came when they were printed.
+
+        Raises:
+            BrokenContractError: They did not.
+        """
+        if self.stamps is not None:
+            for each in ends:
+                self.stamps.check(each.first.offset, each.last.offset)
+
+    # ------------------------------------------------------------------ records with a time
+
+    def check(
+        self,
+        file: io.FileIO,
+        memory: Memory,
+        ends: Iterable[Ends],
+        throughput: float,
+        unit: str,
+    ) -> None:
+        """Compare a throughput with what was observed of the window, by each rank's ends of it.
+
+        ``memory`` is of the whole log.
+
+        Raises:
+            BrokenContractError: They differ by more than ``TOLERANCE``, whichever rank is asked.
+        """
+        if self.stamps is not None:
+            return
+        self._file = file
+        self._memory = Memory(headers=memory.headers)
+        self._arrivals.refresh()
+        observed = [found for each in ends if (found := self._observed(each)) is not None]
+        work = self._case.work_of_step(unit)
+        if not observed or not all(each.contradicts(throughput / work) for each in observed):
+            return
+        seen = observed[0]
+        by_eye = work * seen.steps / seen.seconds
+        raise BrokenContractError(
+            f"the log says {throughput:.6g} {unit}, and {seen.how}, {seen.steps} steps took "
+            f"{seen.seconds:.4g} s, which is {by_eye:.6g} {unit}: they differ by more than "
+            f"{TOLERANCE:.0%}. Look at what the printed time covers (a micro-batch, some steps of "
+            "many, the step without its data), and at what else takes time between the steps; "
+            "most robust is a record with a time stamp"
+        )
+
+    def _observed(self, ends: Ends) -> Observed | None:
+        if "epoch" in self._format.record.groupindex and self._turns_between(ends):
+            return None  # what lies between two epochs is no step's time
+        return self._by_arrivals(ends) or self._by_stamps(ends)
+
+    def _turns_between(self, ends: Ends) -> bool:
+        first, last = (self._record_at(place.offset) for place in ends)
+        return first is None or last is None or first.epoch != last.epoch
+
+    # ------------------------------------------------------------------ arrivals
+
+    def _by_arrivals(self, ends: Ends) -> Observed | None:
+        first, last = (self._printed(place.offset) for place in ends)
+        if first is None or last is None:
+            return None
+        seconds = (last[1] - first[1]) / NANOSECONDS
+        if seconds < LEAST_S:
+            return None
+        least, most = (last[0] - first[1]) / NANOSECONDS, (last[1] - first[0]) / NANOSECONDS
+        steps = ends.last.step - ends.first.step
+        return Observed(steps, seconds, least, most, _BY_ARRIVAL)
+
+    def _printed(self, offset: int) -> tuple[int, int] | None:
+        """Give the earliest and the latest time at which a record may have been printed.
+
+        A line that came alone came at once. Others may have been held back, though not longer than
+        since the output before them.
+        """
+        burst = self._arrivals.burst(offset)
+        if burst is None:
+            return None
+        late = int(_LATE_S * NANOSECONDS)
+        if burst.end - burst.begin <= _NEAR and self._came_alone(burst.begin, burst.end):
+            return burst.earliest - late, burst.latest
+        return None if burst.previous is None else (burst.previous - late, burst.latest)
+
+    def _came_alone(self, begin: int, end: int) -> bool:
+        """Say whether these bytes are whole lines, with records of one step at most."""
+        text = self._text(begin - 1, end + 1)
+        before = _is_cut(text[:2]) if begin else False
+        if before or _is_cut(text[-2:]):
+            return False
+        return len({(each.step, each.epoch) for each in self._records(begin, end)}) <= 1
+
+    # ------------------------------------------------------------------ stamps
+
+    def _by_stamps(self, ends: Ends) -> Observed | None:
+        if self._format.timing.kind is Kind.MOMENT:
+            return None
+        first = self._stamped(ends.first.offset, ends.first.offset - _LINE, _NEAR)
+        last = self._stamped(ends.last.offset, ends.last.offset - _NEAR, _LINE)[::-1]
+        if not first or not last:
+            return None
+        steps = ends.last.step - ends.first.step
+        passed = last[0].at - first[0].at
+        grain = max(each.grain for each in (*first, *last))
+        if passed < max(LEAST_S * NANOSECONDS, _FINE * grain):
+            return None
+        pace = passed / steps
+        if _is_bursty(first, pace, grain) or _is_bursty(last, pace, grain):
+            return None
+        least, most = (passed - grain) / NANOSECONDS, (passed + grain) / NANOSECONDS
+        return Observed(steps, passed / NANOSECONDS, least, most, _BY_STAMPS)
+
+    def _stamped(self, offset: int, begin: int, reach: int) -> list[_Stamped]:
+        """Read the stamps of the records near one, from there on or up to there, of its rank."""
+        text = self._text(begin, offset + reach)
+        begin = max(begin, 0)
+        near = self._records(begin, offset + reach)
+        own = next((each for each in near if each.offset == offset), None)
+        if own is None:
+            return []
+        found = {}
+        for each in near:
+            behind = each.offset >= offset if reach == _NEAR else each.offset <= offset
+            if behind and each.rank == own.rank:
+                stamp = _stamp_of(text, each.offset - begin)
+                if stamp is None or not each.step.isdigit():
+                    return []
+                found[each.epoch, each.step] = _Stamped(int(each.step), *stamp)
+        return list(found.values())
+
+    # ------------------------------------------------------------------ the log
+
+    def _text(self, begin: int, end: int) -> bytes:
+        begin = max(begin, 0)
+        return os.pread(self._file.fileno(), end - begin, begin) if self._file else b""
+
+    def _records(self, begin: int, end: int) -> list[_Record]:
+        text = bytearray(self._text(begin, end))
+        region = Region(text, len(text), begin, terminated=True, memory=self._memory)
+        labelled = self._format.labels_ranks
+        return [
+            _Record(begin + start, step, epoch, rank if labelled else b"")
+            for start, _, step, epoch, rank, _ in records(region, self._format)
+        ]
+
+    def _record_at(self, offset: int) -> _Record | None:
+        near = self._records(max(offset - STAMP_REACH, 0), offset + _LINE)
+        return next((each for each in near if each.offset == offset), None)
+
+
+class _Record(NamedTuple):
+    offset: int
+    step: bytes
+    epoch: bytes
+    rank: bytes
+
+
+class _Stamped(NamedTuple):
+    """A record's step, when its line says it was written, and how finely; in nanoseconds."""
+
+    step: int
+    at: int
+    grain: int
+
+
+def _is_cut(text: bytes) -> bool:
+    """Say whether a line goes on from one byte to the next."""
+    return not any(each in _LINE_ENDS for each in text)
+
+
+def _stamp_of(text: bytes, at: int) -> tuple[int, int] | None:
+    """Read the stamp that the line around a place begins with, and its grain."""
+    begin = max(text.rfind(end, 0, at) for end in (b"\n", b"\r")) + 1
+    found = _STAMPS.match(text[begin : begin + _STAMPED])
+    if found is None:
+        return None
+    try:
+        stamp = parse(found["dated"] or found["other"])
+    except BrokenContractError:
+        return None
+    return stamp.nanoseconds, NANOSECONDS // 10 ** min(stamp.decimals, 9)
+
+
+def _is_bursty(near: Sequence[_Stamped], pace: float, grain: int) -> bool:
+    """Say whether records next to each other do not come at the pace of the window.
+
+    Whoever adds stamps to what comes through a buffer stamps many lines at once.
+    """
+    interval = abs(near[-1].step - near[0].step) / max(len(near) - 1, 1)
+    if not interval:
+        return True
+    pace *= interval
+    needed = max(_FEW, math.ceil(2 * _AGREED * grain / pace))
+    few = near[: needed + 1]
+    if len(few) <= needed:
+        return True
+    passed = abs(few[-1].at - few[0].at)
+    expected = abs(few[-1].step - few[0].step) / interval * pace
+    if passed + grain < expected / _AGREED or passed - grain > expected * _AGREED:
+        return True
+    gaps = [abs(b.at - a.at) for a, b in pairwise(few)]
+    return pace > 2 * grain and 4 * sum(gap < pace / 4 for gap in gaps) > len(gaps)
