@@ -7,9 +7,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from log_makers import case, measured
 
 from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.logs.keyed import JsonRecord
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
@@ -402,6 +405,38 @@ def test_a_log_without_records_says_what_was_looked_for(tmp_path: Path) -> None:
 def test_broken_objects_cost_little(tmp_path: Path, text: str) -> None:
     keyed = custom_format("x", json={"step": "step", "seconds": "a"})
     assert reason(run(tmp_path, f"{text} step a\n" * 10, keyed))
+
+
+SCALARS = st.one_of(
+    st.integers(-(10**12), 10**12),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.text("abc {}[]:,'()\\", min_size=1).filter(str.strip),
+)
+OBJECTS = st.dictionaries(
+    st.text("ab ", min_size=1),
+    st.recursive(
+        SCALARS,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.text("ab{,'", min_size=1), inner, max_size=3)
+        ),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+@given(OBJECTS, st.sampled_from(["", "noise {", "[rank0]: ", "{'a': 1} "]), st.booleans())
+def test_a_key_leads_to_what_json_and_python_read(
+    of_step: dict[str, Any], front: str, in_python: bool
+) -> None:
+    """Whatever else there is, in both spellings."""
+    whole = {**of_step, "perf": [of_step, {"seconds": 0.5}], "step": {"now": 7}}
+    text = repr(whole) if in_python else json.dumps(whole)
+    record = JsonRecord(keys={"step": "step.now", "seconds": "perf.1.seconds"})
+    found = [match.group("step", "seconds") for match in record.finditer(f"{front}{text}".encode())]
+    assert (b"7", b"0.5") in found
 
 
 def test_a_record_is_of_one_kind() -> None:
