@@ -83,8 +83,14 @@ class Training:
             since, steps = 0.0, 0
 
     def throughput(self, after: int, last: int) -> float:
-        """Compute samples per second of the steps above ``after`` up to ``last``."""
-        return self.case.global_batch * (last - after) / math.fsum(self.seconds[after:last])
+        """Compute samples per second of the steps above ``after`` up to ``last``.
+
+        The first of an epoch does not count, with what lies before it.
+        """
+        counted = [self.seconds[k] for k in range(after, last) if k % self.epoch_length or not k]
+        if not counted:
+            return math.nan
+        return self.case.global_batch * len(counted) / math.fsum(counted)
 
 
 @dataclass(slots=True)
@@ -215,7 +221,7 @@ def make_log(trainer: Trainer, choose: random.Random) -> Log:
         lines=printed(trainer, training, choose),
         span=(after, last),
         throughput=throughput,
-        refusable=interval > 1 and training.epoch_length < last,
+        refusable=interval > 1 and training.epoch_length < last + interval,
     )
 
 

@@ -191,6 +191,10 @@ def test_a_later_epoch_tells_that_one_before_is_cut(
     lines = make.dllogger([0.5] * 200, epoch_length=40).splitlines(keepends=True)
     del lines[80 - lost : 80]
     run = make.measured(tmp_path, "".join(lines), "dllogger", buffer_size=buffer_size)
+    assert f"an epoch ended with step {40 - lost}, and one before it with step 40" in refused(run)
+    first = make.dllogger([0.5] * 200, epoch_length=40).splitlines(keepends=True)
+    del first[40 - lost : 40]
+    run = make.measured(tmp_path, "".join(first), "dllogger", buffer_size=buffer_size)
     assert f"an epoch ended with step {40 - lost}, and a later one goes on to step" in refused(run)
 
 

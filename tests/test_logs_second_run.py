@@ -94,15 +94,18 @@ def test_a_damaged_line_behind_the_window_is_no_second_run(tmp_path: Path, name:
     assert make.measured(tmp_path, damaged, name, of=case, window=window) == clean
 
 
-def test_a_declared_record_may_match_more_than_steps_of_training(tmp_path: Path) -> None:
-    mine = custom_format("mine", record=r"it (?P<step>\d+) took (?P<seconds>[\d.]+)")
+def test_a_declared_record_may_lack_the_epoch(tmp_path: Path) -> None:
+    record = r"it (?P<step>\d+) took (?P<seconds>[\d.]+)"
+    mine = custom_format("mine", record=record)
     log = "".join(f"it {k} took 0.5\n" for k in range(1, 151))
     run = make.measured(tmp_path, log * 2, mine)
-    assert (run.status, run.metrics["throughput"]) == (RunStatus.OK, 256)
-    assert "behind the window numbers begin anew, on line 152: it is a second run" in (
-        run.reason or ""
-    )
+    assert run.status is RunStatus.INVALID
+    assert "step 2 stands behind step 120" in (run.reason or "")
+    assert "the record needs a group 'epoch' (line 152)" in (run.reason or "")
     assert make.measured(tmp_path, log, mine).reason is None
+    named = custom_format("mine", record=rf"epoch (?P<epoch>\d+) {record}")
+    epochs = "".join(f"epoch {k} {line}\n" for k in (0, 1) for line in log.splitlines())
+    assert make.measured(tmp_path, epochs, named).reason is None
 
 
 def test_published_lines_of_a_second_run_are_seen(tmp_path: Path) -> None:

@@ -214,14 +214,13 @@ def test_what_lies_between_epochs_does_not_count(tmp_path: Path, name: str, paus
 
 def test_speeds_between_epochs_do_not_count(tmp_path: Path) -> None:
     log = "".join(
-        f"epoch {k // 60} it {k % 60 + 1}: {1.5 if k % 60 == 9 else 100.5}\n"
-        for k in range(9, 200, 10)
+        f"epoch {k // 53} it {k % 53 + 1}: {1.5 if k % 53 == 0 else 100.5}\n" for k in range(200)
     )
     record = r"epoch (?P<epoch>\d+) it (?P<step>\d+): (?P<samples_per_second>[\d.]+)"
     run = make.measured(tmp_path, log, custom_format("mine", record=record))
     assert run.metrics.get("throughput") == pytest.approx(100.5)
-    assert run.steps == 90
-    assert told_of_epochs(run, 10, 1)
+    assert run.steps == 98
+    assert told_of_epochs(run, 2, 2)
 
 
 @pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "pytorch_imagenet"])
@@ -285,13 +284,27 @@ def test_durations_of_some_steps_stand_for_all(tmp_path: Path) -> None:
     assert run.steps == 10
 
 
-def test_an_epochs_unprinted_end_does_not_count(tmp_path: Path) -> None:
-    times = [0.5] * 300
-    for epoch in range(1, 6):
-        times[epoch * 57] += 20
-    run = make.measured(tmp_path, make.dllogger(times, epoch_length=57, interval=10), "dllogger")
-    assert (run.metrics.get("throughput"), run.steps) == (256, 70)
-    assert told_of_epochs(run, 20, 2)
+@pytest.mark.parametrize("name", ["dllogger", "paddle_resnet"])
+@pytest.mark.parametrize("epoch_length", [15, 57])
+def test_an_epochs_unprinted_end_makes_steps_uncountable(
+    tmp_path: Path, name: str, epoch_length: int
+) -> None:
+    log = make.OF_ONE_RANK[name]([0.5] * 300, epoch_length=epoch_length, interval=5)
+    run = make.measured(tmp_path, log, name, window=Window(warmup_steps=20, measured_steps=20))
+    if name == "dllogger" and epoch_length == 57:
+        assert (run.metrics.get("throughput"), run.reason) == (256, None)
+    else:
+        assert run.metrics.get("throughput") == (256 if epoch_length == 57 else None)
+    if epoch_length == 15:
+        assert "an epoch ends before the window does" in (run.reason or "")
+
+
+def test_an_epochs_printed_length_makes_steps_countable(tmp_path: Path) -> None:
+    times = [0.5 if 26 <= k < 126 else 0.9 for k in range(300)]
+    log = make.pytorch_imagenet([times], epoch_length=57, interval=10)
+    run = make.measured(tmp_path, log, "pytorch_imagenet")
+    assert (run.metrics.get("throughput"), run.steps) == (256, 9)
+    assert told_of_epochs(run, 14, 2)
 
 
 def test_no_warm_up_measures_from_the_end_of_the_first_step(tmp_path: Path) -> None:

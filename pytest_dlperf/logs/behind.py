@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.contract import BrokenContractError
-from pytest_dlperf.logs.reader import Memory, Region, line_number
+from pytest_dlperf.logs.numbering import epoch_hint
+from pytest_dlperf.logs.reader import Region
 from pytest_dlperf.logs.records import records
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.fact_check import FactCheck
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.numbering import Mark
-    from pytest_dlperf.logs.reader import LogFile
+    from pytest_dlperf.logs.reader import LogFile, Memory
     from pytest_dlperf.logs.records import Record
 
 TAIL: Final = 1024 * 1024
@@ -61,19 +62,17 @@ def tail(file: LogFile, begin: int) -> Region | None:
     return Region(buffer, len(buffer), start, terminated=buffer.endswith(b"\n"))
 
 
-def check_one_run(
-    file: LogFile, log_format: LogFormat, mark: Mark | None, memory: Memory
-) -> str | None:
-    """Look for steps that begin anew behind the last that counts; return a note of such.
+def check_one_run(file: LogFile, log_format: LogFormat, mark: Mark | None, memory: Memory) -> None:
+    """Check that no steps begin anew behind the last that counts.
 
     Of a long rest only pieces are read. Behind the ``mark`` every rank has gone on, so two records
     of earlier steps in a row are those of a second run. A single one is damaged.
 
     Raises:
-        BrokenContractError: There are, in a format that matches nothing but steps of training.
+        BrokenContractError: They do.
     """
     if mark is None or log_format.step_every is not None:
-        return None
+        return
     has_epochs = "epoch" in log_format.record.groupindex
     for region in _pieces(file, mark.offset, memory):
         behind = False
@@ -84,19 +83,12 @@ def check_one_run(
             behind = (int(epoch) if has_epochs else 0, int(step)) < (mark.epoch, mark.number)
             if not (behind and was_behind):
                 continue
-            offset = region.offset + start
-            if log_format.whole_lines:
-                # A validation may print as a step does, and numbers begin again with an epoch.
-                return (
-                    f"behind the window numbers begin anew, on line {line_number(file, offset)}: it"
-                    " is a second run, unless the record matches more than the steps of training"
-                )
             raise BrokenContractError(
                 f"a second run begins in the same file: step {int(step)} stands behind step "
-                f"{mark.number}, with which the window of the first has ended; keep one run a file",
-                offset=offset,
+                f"{mark.number}, with which the window of the first has ended; keep one run a file"
+                + epoch_hint(log_format),
+                offset=region.offset + start,
             )
-    return None
 
 
 def _sound_records(region: Region, log_format: LogFormat) -> Iterator[Record]:

@@ -15,6 +15,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.expressions import Expression, compiled, texts_of
 from pytest_dlperf.logs.facts import Fact, declared_facts
 from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
@@ -223,6 +224,15 @@ class LogFormat:
         if self.published is None or self.published.record is None:
             return self
         return replace(self, record=self.published.record, stamp_in_front=None, time_form=None)
+
+    def check_time(self, text: bytes, offset: int) -> None:
+        """Check that the time of a record looks as the trainer always prints it."""
+        if self.time_form is not None and self.time_form.fullmatch(text) is None:
+            raise BrokenContractError(
+                f"the time is printed as {text[:60].decode(errors='replace')!r}, which this "
+                "trainer never does; something of it is lost",
+                offset=offset,
+            )
 
     @property
     def labels_ranks(self) -> bool:

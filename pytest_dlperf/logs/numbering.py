@@ -38,6 +38,8 @@ class StepNumbers:
         """What is added to a number of the current epoch."""
         self.furthest = 0
         """The last step of all."""
+        self.guessed = _NEVER
+        """The step with which an epoch was first taken to end, since no later one is printed."""
         self._shifts: dict[int, int] = {}
         self._lengths: dict[bytes, int] = {}
         self._turns: list[int] = []
@@ -69,20 +71,30 @@ class StepNumbers:
                 f"steps are out of order: epoch {epoch} follows epoch {self.epoch}", offset=offset
             )
         begins = self.epoch < 0
-        after = 0 if begins else self._end_of_epoch()
+        after = 0 if begins else self._end_of_epoch(offset)
         self.epoch = epoch
         self.shift = self._shifts[epoch] = after + 1 - (self.first or 0)
         if not begins:
             self._turns.append(after)
         return not begins
 
-    def _end_of_epoch(self) -> int:
+    def _end_of_epoch(self, offset: int) -> int:
         before = self._shifts[self.epoch] - 1 + (self.first or 0)
         if self._even:
-            self._last = min(self._last, self.furthest - self._shifts[self.epoch])
+            last = self.furthest - self._shifts[self.epoch]
+            if last < self._last < _NEVER:
+                raise BrokenContractError(
+                    f"steps are missing from the log: an epoch ended with step {last}, and one "
+                    f"before it with step {self._last}",
+                    offset=offset,
+                )
+            self._last = last
         # All epochs have the same data: of lengths that differ, one is damaged.
         lengths = set(self._lengths.values())
-        return max(self.furthest, before + (lengths.pop() if len(lengths) == 1 else 0))
+        length = lengths.pop() if len(lengths) == 1 else 0
+        if not length:
+            self.guessed = min(self.guessed, self.furthest)
+        return max(self.furthest, before + length)
 
     def has_turned(self, before: int, step: int) -> bool:
         """Say whether an epoch begins behind one step, and up to another."""
@@ -101,6 +113,14 @@ class StepNumbers:
                 offset=offset,
             )
 
+    def check_begin(self, number: int, offset: int) -> None:
+        """Check a later epoch's number against the first, which the log's begin may not show."""
+        if self._turns and number < (self.first or 0):
+            raise BrokenContractError(
+                f"the log's begin is missing: it counts from step {number}, as a later epoch shows",
+                offset=offset,
+            )
+
     def mark(self, step: int, offset: int) -> Mark:
         """Name a step as the log does, in the epoch that was entered last."""
         epoch = next((each for each, shift in self._shifts.items() if shift == self.shift), 0)
@@ -113,6 +133,7 @@ class StepNumbers:
         if epoch:
             self.enter(whole_number(epoch, what="epoch", offset=offset), offset)
         self.check(number, offset)
+        self.check_begin(number, offset)
         step = number + self.shift
         if step < 1:
             raise BrokenContractError(
@@ -157,6 +178,8 @@ class StepOrder:
         self.turned = False
         if self._restarts and epoch != self._epoch:
             self.turned = self._turn(epoch, number, offset)
+        if self.turned:
+            numbers.check_begin(number, offset)
         step = number + numbers.shift
         self.gap = gap = step - numbers.furthest
         if gap == 0 and text == self._text and self.offset is not None:

@@ -180,9 +180,14 @@ class PublishedLines:
             begins = not self._follow(epoch, step, offset)
             gap = step - self._before[1]
             in_epoch = gap > 0 and epoch == self._before[0]
-        if not begins:
-            # Gaps count from the last line which is left out to the last one which is needed.
-            inside = self._skipped <= self._lines < self._needed
+        if begins and self._alone:
+            # Steps that do not count may be missing at the begin.
+            gap -= max(
+                (self._definition.only_steps_above or -1) - (self._numbers.first or 0) + 1, 0
+            )
+            in_epoch = False
+        if self._alone or not begins:
+            inside = self._lines < self._needed
             self._gaps.note(gap, step, offset, in_epoch=in_epoch, in_window=inside)
         else:
             self._first = epoch, step
@@ -224,10 +229,12 @@ class PublishedLines:
                 text = line.text
                 text = text.rpartition(b" ")[2] if definition.time_of_day else text
                 self._clock.read(text, line.offset)
+                self._format.check_time(line.text, line.offset)
         elif self._lines > self._skipped:
             rates = definition.rule is Rule.MEAN_RATE
             what = "the printed speed" if rates else "the step's time"
             value = positive(line.text, what=what, offset=line.offset)
+            self._format.check_time(line.text, line.offset)
             self._values.append(value)
             self._total += value
         self._settle(line.end)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.numbering import StepNumbers
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.logs.steps import Span
@@ -29,10 +30,17 @@ class WindowSteps:
     """The steps of one rank, or of several that print each, as far as the window goes."""
 
     def __init__(
-        self, log_format: LogFormat, span: Span, case: Case, *, keeps_steps: bool = False
+        self,
+        log_format: LogFormat,
+        span: Span,
+        case: Case,
+        numbers: StepNumbers,
+        *,
+        keeps_steps: bool = False,
     ) -> None:
         """Begin before the first step; ``keeps_steps`` for the times of single ones."""
         self._format = log_format
+        self._numbers = numbers
         self._span = span
         self._case = case
         self._kept: list[KeptStep] | None = [] if keeps_steps else None
@@ -87,6 +95,11 @@ class WindowSteps:
     def _checked(self, first: int, last: int) -> Records:
         records = Records(first, last, self._within, self.step, self._gaps)
         self._span.check(records, self._offset)
+        if self._numbers.guessed < self._span.last and self._gaps.interval > 1:
+            raise BrokenContractError(
+                f"an epoch ends before the window does, and with only every {self._gaps.interval} "
+                "steps printed its length is not known; print every step, or make the epoch longer"
+            )
         return records
 
     def step_times(self) -> dict[int, float]:
@@ -103,7 +116,9 @@ class _Rank:
         self._span = span
         self._record = log_format.record
         self.order = StepOrder(log_format)
-        self.steps = WindowSteps(log_format, span, case, keeps_steps=keeps_steps)
+        self.steps = WindowSteps(
+            log_format, span, case, self.order.numbers, keeps_steps=keeps_steps
+        )
         index = log_format.record.groupindex
         self._in_columns = (
             log_format.stamps_sort and "epoch" in index and log_format.stamp_in_front is None
@@ -114,9 +129,9 @@ class _Rank:
         self._time_column = index.get("timestamp", 1) - 1
 
     def take(self, printed: bytes, epoch: bytes, text: bytes, offset: int) -> None:
-        """Take the rank's next record, unless the window is complete already."""
+        """Take the rank's next record; behind its window only the order counts."""
         order, steps = self.order, self.steps
-        if not steps.complete and order.follow(printed, epoch, text, offset):
+        if order.follow(printed, epoch, text, offset) and not steps.complete:
             steps.take(order.step, ((text, offset),), turned=order.turned)
 
     def pass_over(self, region: Region) -> bool:

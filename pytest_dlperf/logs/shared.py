@@ -39,7 +39,7 @@ class SharedSteps:
         self._numbers = StepNumbers(log_format)
         self._count = RankCount(log_format, case, self._ranks)
         self._pending: dict[int, list[Text]] = {}
-        self._steps = WindowSteps(log_format, span, case, keeps_steps=keeps_steps)
+        self._steps = WindowSteps(log_format, span, case, self._numbers, keeps_steps=keeps_steps)
         self._enough: int | None = None
         self._mark: Mark | None = None
 

@@ -8,12 +8,12 @@ data anew in between, and some logs do not say how long an epoch was.
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
+from pytest_dlperf.logs.forms import FAR, NumberForms, other_digits
 from pytest_dlperf.logs.steps import Ends, Place
 from pytest_dlperf.logs.timing import Covers, Kind, samples_per_second, step_seconds
 from pytest_dlperf.model import statistics
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 
 _FEW: Final = 5
 """Printed steps below which a mean over them may say little of the others."""
-_FAR: Final = 5.0
-"""How many times a step's time differs where a decimal point may have been lost: ten at least."""
-
-_DIGIT: Final = re.compile(rb"[0-9]")
-
 # Ranks wait for each other in each step. In real logs two of them differ by 3 % over 100 steps,
 # four that share two cores by 65 %, and by a factor of 2.9 over 20 steps. Up to the first bound
 # their mean is right, beyond the other it is a mean of different things.
@@ -100,15 +95,6 @@ class Values:
             "the time between the epochs"
         )
 
-    def _check_form(self, text: bytes, offset: int) -> None:
-        form = self._format.time_form
-        if form is not None and form.fullmatch(text) is None:
-            raise BrokenContractError(
-                f"the time is printed as {text[:60].decode(errors='replace')!r}, which this "
-                "trainer never does; something of it is lost",
-                offset=offset,
-            )
-
 
 class _Times(Values):
     """Durations and speeds, of single steps or of all since the record before."""
@@ -121,8 +107,7 @@ class _Times(Values):
         self._steps = 0
         self._time = 0.0
         self._by_rank: list[float] = []
-        self._seconds = array("d")
-        self._bare: list[tuple[float, Text]] = []
+        self._forms = NumberForms()
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         each = [self._read(*text) for text in texts]
@@ -152,36 +137,20 @@ class _Times(Values):
         else:
             seconds = step_seconds(form.timing, text, offset)
         if form.time_form is not None:
-            self._check_form(text, offset)
+            self._format.check_time(text, offset)
         else:
-            self._seconds.append(seconds)
-            if b"." not in text:
-                self._bare.append((seconds, (text, offset)))
+            self._forms.take(text, seconds, offset)
         return seconds
 
     def estimate(self, checked: Checked) -> Estimate:
         records = checked(self._begin, self._last)
-        self._check_points()
+        self._forms.check()
         few = None
         if not self._of_all:
             self._span.check_two(records)
             if self._steps < min(_FEW, self._span.measured):
                 few = f"{self._steps} steps of the {self._span.measured} that are measured count"
         return self._made(self._steps, self._time, few, agreement(self._by_rank))
-
-    def _check_points(self) -> None:
-        """Refuse a number without decimal point among such with one that it is far from."""
-        if not 0 < len(self._bare) < len(self._seconds):
-            return
-        median = statistics.median(self._seconds)
-        for seconds, (text, offset) in self._bare:
-            if not median / _FAR < seconds < median * _FAR:
-                raise BrokenContractError(
-                    f"the time is printed as {text[:60].decode(errors='replace')!r}, without a "
-                    f"decimal point, and differs {max(seconds / median, median / seconds):.3g} "
-                    "times from the median; the point may be lost",
-                    offset=offset,
-                )
 
 
 class _Means(Values):
@@ -276,7 +245,7 @@ class Stamps(Values):
 
     def _read(self, text: bytes, offset: int) -> None:
         self._clock.read(text, offset)
-        self._check_form(text, offset)
+        self._format.check_time(text, offset)
 
     def estimate(self, checked: Checked) -> Estimate:
         """Compute samples per second over all devices, if the records make up the window."""
@@ -300,13 +269,13 @@ class Stamps(Values):
         """Refuse a stamp at an end that is far from its neighbour, and printed otherwise."""
         if len(self._intervals) <= 2:  # noqa: PLR2004 - nothing to compare the ends with
             return
-        most = _FAR * statistics.median(self._intervals)
+        most = FAR * statistics.median(self._intervals)
         for end, passed, (before, after) in (
             (0, self._intervals[0], self._neighbours[0]),
             (1, self._intervals[-1], self._neighbours[-1]),
         ):
             text, offset = (before, after)[end]
-            if passed > most and _DIGIT.sub(b"0", before[0]) != _DIGIT.sub(b"0", after[0]):
+            if passed > most and other_digits(before[0], after[0]):
                 raise BrokenContractError(
                     f"the stamp {text[:60].decode(errors='replace')!r} is "
                     f"{passed / NANOSECONDS:.3g} s from the one beside it, and has other digits; "

@@ -1,0 +1,99 @@
+"""Recognise a printed number that has lost some of its characters, by the form of the others.
+
+What a program prints has one form: so many decimals, or as many as the number needs. A number of
+another form counts as damaged if it also differs from the others: there it would do harm.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from dataclasses import dataclass
+from typing import Final
+
+from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.model import statistics
+
+FAR: Final = 5.0
+"""How many times a number differs where a decimal point may have been lost: ten at least."""
+_NEAR: Final = 1.1
+"""By how much it may differ where it cannot have been printed so."""
+_ODD: Final = re.compile(rb"\.|0[0-9]")
+_DIGIT: Final = re.compile(rb"[0-9]")
+_NINE_O_CLOCK: Final = re.compile(rb"(?:.*[^0-9])?9:")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The numbers of one form: how many, the least and the greatest with text and place."""
+
+    count: int
+    least: tuple[float, bytes, int]
+    greatest: tuple[float, bytes, int]
+    is_fixed: bool
+
+
+class NumberForms:
+    """The forms of all numbers that were printed of one thing."""
+
+    def __init__(self) -> None:
+        """Begin without a number."""
+        self._values = array("d")
+        self._forms: dict[tuple[int, bool], _Seen] = {}
+
+    def take(self, text: bytes, value: float, offset: int) -> None:
+        """Take a number as it is printed, and where."""
+        self._values.append(value)
+        decimals = len(text.partition(b".")[2])
+        form = decimals, _ODD.match(text) is not None
+        # What is rounded to as few decimals as it needs never ends with a zero.
+        is_fixed = decimals > 1 and text.endswith(b"0")
+        found = value, text, offset
+        seen = self._forms.get(form)
+        if seen is None:
+            self._forms[form] = _Seen(1, found, found, is_fixed)
+            return
+        seen.count += 1
+        seen.is_fixed = seen.is_fixed or is_fixed
+        if value < seen.least[0]:
+            seen.least = found
+        elif value > seen.greatest[0]:
+            seen.greatest = found
+
+    def check(self) -> None:
+        """Refuse a number of another form that is far from the others.
+
+        Raises:
+            BrokenContractError: It is damaged.
+        """
+        if len(self._forms) <= 1:
+            return
+        usual = max(self._forms, key=lambda form: self._forms[form].count)
+        if 2 * self._forms[usual].count <= len(self._values):
+            return
+        median = statistics.median(self._values)
+        for form, seen in self._forms.items():
+            if form == usual:
+                continue
+            cannot_be = self._forms[usual].is_fixed or form[1]
+            least = _NEAR if cannot_be else FAR
+            if not cannot_be and form[0]:
+                continue
+            for value, text, offset in (seen.least, seen.greatest):
+                times = max(value / median, median / value)
+                if times > least:
+                    raise BrokenContractError(
+                        f"the time is printed as {text[:60].decode(errors='replace')!r}, unlike "
+                        f"the others, and differs {times:.3g} times from their median; a digit or "
+                        "the decimal point may be lost",
+                        offset=offset,
+                    )
+
+
+def other_digits(before: bytes, after: bytes) -> bool:
+    """Say whether of two stamps one has other digits than the other, but by growing."""
+    if b":" not in before:
+        return len(before.partition(b".")[2]) != len(after.partition(b".")[2])
+    if len(before) < len(after) and _NINE_O_CLOCK.match(before):
+        return False
+    return _DIGIT.sub(b"0", before) != _DIGIT.sub(b"0", after)
