@@ -203,6 +203,35 @@ def test_the_scaling_of_the_loss(tmp_path: Path) -> None:
     assert said(real(tmp_path, full, "f-m-fp32-b128-1n1g", options=options)) is None
 
 
+MIXED = "INFO:tensorflow:Mixed precision compatibility check (mixed_float16): OK\n"
+COMPILED = (
+    "2020-11-20 08:32:19.893310: I tensorflow/compiler/jit/xla_compilation_cache.cc:241] Compiled "
+    "cluster using XLA!  This line is logged at most once for the lifetime of the process.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "of", "expected"),
+    [
+        (MIXED, "f-m-fp32-b128-1n1g", "mixed precision mixed_float16"),
+        (MIXED, "f-m-fp16-b128-1n1g", None),
+        (COMPILED, "f-m-fp32-b128-1n1g", "that it uses XLA"),
+        (COMPILED, "f-m-fp32-b128-xla-1n1g", None),
+        ("", "f-m-fp16-b128-xla-1n1g", None),
+    ],
+)
+def test_what_tensorflow_says_by_itself(
+    tmp_path: Path, line: str, of: str, expected: str | None
+) -> None:
+    run = make.measured(
+        tmp_path,
+        line + make.tf_models_bert([0.5] * 150),
+        replace(BUILTIN_FORMATS["tf_models_bert"], options=frozenset({"xla"})),
+        of=Case.from_id(of),
+    )
+    assert said(run) == expected
+
+
 SET_BATCH = "INFO 2026-11-20 08:30:45,235 entry.py:319] Set train batch size to {}.\n"
 
 

@@ -47,6 +47,10 @@ def _dali(case: Case) -> bool:
     return "dali" in case.options
 
 
+def _xla(case: Case) -> bool:
+    return "xla" in case.options
+
+
 def _scales_statically(case: Case) -> bool | None:
     return "static_loss_scale" in case.options if case.precision in _HALF else None
 
@@ -252,6 +256,20 @@ _TF_MODELS_BERT: Final = LogFormat(
     ranks=Ranks.ONE,
     facts=(
         _fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _WORLD_SIZE),
+        # What TensorFlow says by itself; without these lines nothing is known.
+        _fact(
+            "mixed precision",
+            rb"Mixed precision compatibility check \((mixed_float16)\)",
+            _precision,
+            values={"mixed_float16": _HALF},
+        ),
+        _fact(
+            "that it uses",
+            rb"Compiled cluster using (XLA)!",
+            _xla,
+            values={"XLA": True},
+            option="xla",
+        ),
     ),
     # TensorFlow/bert/extract_tensorflow_logs_time.py
     published=Published(rule=Rule.ELAPSED, min_warmup=20, print_interval=1, time_of_day=True),
