@@ -318,7 +318,8 @@ def test_a_bar_s_speed_is_a_moving_mean(tmp_path: Path) -> None:
 def test_lightning_writes_csv(tmp_path: Path) -> None:
     """Its ``ThroughputMonitor`` needs a logger; ``time`` counts on from the start."""
     rows = "".join(
-        f"0,{1e9:.1f},{step},{ENDS[step - 1]}\n,,{step},\n" for step in range(1, len(TIMES) + 1)
+        f"0,{1e9:.1f},{step},{ENDS[step - 1] + 1 / 3}\n,,{step},\n"
+        for step in range(1, len(TIMES) + 1)
     )
     log = f"epoch,train/device/flops_per_sec,step,train/time\n{rows}"
     by_time = "format: {csv: {step: step, elapsed_seconds: train/time}}"

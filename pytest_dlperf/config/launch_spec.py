@@ -7,7 +7,7 @@ conditions on the case; what differs between runs and nodes stands as ``{field}`
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +57,8 @@ _LACKS: Final = {
 }
 """Why a case may have no value of a field."""
 
+LOG_FILE: Final = "log.file"
+"""The key path of what is a part of a launch, and stands elsewhere."""
 _RESERVED: Final = {*FIELDS, *EVERY_SYSTEM_TAKES, EXTRA_ARGUMENTS.strip("{}")}
 
 
@@ -117,6 +119,8 @@ class LaunchSpec:
     command: tuple[str | ConditionalArguments, ...]
     environment: Mapping[str, str | tuple[Choice, ...]] = field(default_factory=dict)
     working_directory: str | None = None
+    log_file: str | None = None
+    """A file that it writes its steps into, beside its output: ``log.file`` of the system."""
     variables: Mapping[str, Variable] = field(default_factory=dict)
     values: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
     devices: Devices = Devices.GPU
@@ -220,6 +224,8 @@ class LaunchSpec:
                     yield f"{kind}.{name}[{index}].value", choice.value, choice.when
         if self.working_directory is not None:
             yield "working_directory", self.working_directory, ALWAYS
+        if self.log_file is not None:
+            yield LOG_FILE, self.log_file, ALWAYS
 
     def missing_modules(self) -> tuple[str, ...]:
         """Find the modules that the running interpreter lacks, without importing them."""
@@ -232,6 +238,8 @@ class LaunchSpec:
             yield f"environment.{name}", text
         if self.working_directory is not None:
             yield "working_directory", self.working_directory
+        if self.log_file is not None:
+            yield LOG_FILE, self.log_file
 
     def _names_of(self, case: Case) -> frozenset[str]:
         return frozenset().union(*(names_in(text) for _, text in self._templates_of(case)))
@@ -336,14 +344,18 @@ LAUNCH: Final = Record(
 )
 
 
-def read_launch(value: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec | None:
-    """Read a system's ``launch`` and check it against its cases.
+def read_launch(
+    root: YamlValue, cases: Sequence[Case] | None, log_file: str | None
+) -> LaunchSpec | None:
+    """Read a system's ``launch`` and check it, with its ``log.file``, against its cases.
 
     ``cases`` are ``None`` where not all of them could be read: nobody can say what no case has.
     """
+    value = root.at("launch")
     spec = LAUNCH.read(value)
     if spec is None:
         return None
+    spec = replace(spec, log_file=log_file)
     problems = list(spec.problems())
     for path, _, when in spec.templates():
         condition = f"{path.rpartition('.')[0]}.when"
@@ -354,5 +366,5 @@ def read_launch(value: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec | 
         taken = [case for one in cases or () for case in (one, one.is_scaled and one.reference)]
         problems = [problem for case in taken if case for problem in spec.case_problems(case)]
     for path, message in dict(reversed(problems)).items():
-        value.at(path).fault(message)
+        (root if path == LOG_FILE else value).at(path).fault(message)
     return spec

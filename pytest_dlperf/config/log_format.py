@@ -138,4 +138,9 @@ def log_shape(formats: Mapping[str, LogFormat]) -> Record[dict[str, Any]]:
             required=True,
         ),
         Key("node", one_of(WhichNode), "The nodes whose logs show steps; default: first."),
+        Key(
+            "file",
+            Text("a file"),
+            "A file that the trainer writes beside its output; its lines come into the log.",
+        ),
     )

@@ -232,7 +232,8 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
     launch = None
     place = parts.pop("launch", None)
     if place is not None:
-        launch = Later(place, partial(_read_launch, cases=cases))
+        log_file = parts.get("log", {}).get("file")
+        launch = Later(root, partial(_read_launch, cases=cases, log_file=log_file))
         if not lazily:
             launch.read_now()
     if cases is None or not {"unit", "log", "window"} <= parts.keys():
@@ -265,8 +266,10 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
     )
 
 
-def _read_launch(place: YamlValue, cases: Sequence[Case] | None) -> LaunchSpec | None:
+def _read_launch(
+    root: YamlValue, cases: Sequence[Case] | None, log_file: str | None
+) -> LaunchSpec | None:
     # Only now: whoever lists cases needs none of it.
     from pytest_dlperf.config.launch_spec import read_launch
 
-    return read_launch(place, cases)
+    return read_launch(root, cases, log_file)

@@ -43,7 +43,7 @@ class NodeCommand:
     """The command of one node of one run, ready to start.
 
     ``environment`` is only what the launch entry and the user add. The node's output, errors
-    included, goes to ``log``.
+    included, goes to ``log``, and with it the lines of ``log_file``, as the program names it.
     """
 
     node_rank: int
@@ -52,6 +52,7 @@ class NodeCommand:
     arguments: tuple[str, ...]
     environment: dict[str, str]
     working_directory: str | None
+    log_file: str | None = None
     log: Path
 
 
@@ -125,6 +126,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
             working_directory=(
                 None if spec.working_directory is None else fill(spec.working_directory, values)
             ),
+            log_file=None if spec.log_file is None else fill(spec.log_file, values),
             log=node_log(log, rank),
         )
         for rank, node in enumerate(started)

@@ -119,6 +119,7 @@ class Record:
             "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
             "environment": masked_environment(command.environment),
             "log": str(command.log),
+            "log_file": command.log_file,
             "log_size_at_failure": sizes[index] if sizes else None,
             "exit_code": outcome.exit_codes[index] if outcome else None,
             "failed_first": index in outcome.first_failed if outcome else None,

@@ -1,5 +1,7 @@
 """Passes on what a program prints, within milliseconds, and keeps when it came.
 
+The lines of files that it writes beside that (``Followed``) go the same way, between its own.
+
 It is sent to a node as a part of the supervisor, which calls it: so it imports the standard library
 only, and runs on Python 3.6. Whoever reads the output may be slow. Nothing here waits for it: the
 program does, as with any pipe, once some output is held back.
@@ -16,6 +18,8 @@ import termios
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_dlperf.launch.followed import Followed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,6 +30,7 @@ ANCHOR_BYTES = 64
 
 _PIPE_BYTES = 1048576
 _HELD_BYTES = 262144
+_HELD_IN_THE_END_BYTES = 67108864
 _AT_ONCE_BYTES = 4096
 """A pipe into which can be written takes so many bytes without waiting."""
 _CHATTER_BYTES = 16384
@@ -60,8 +65,8 @@ class Arrival(NamedTuple):
 class Relay:
     """The way from a program's output to whoever reads it."""
 
-    def __init__(self, target: int) -> None:
-        """Pass on to the descriptor ``target`` whatever is written into ``entrance``."""
+    def __init__(self, target: int, file: "bytes | None" = None) -> None:
+        """Pass on to the descriptor ``target`` what is written into ``entrance`` and ``file``."""
         self.anchor = b""
         self._source, self.entrance = os.pipe()
         os.set_blocking(self._source, False)
@@ -72,7 +77,10 @@ class Relay:
         self._target = target
         self._is_file = stat.S_ISREG(os.fstat(target).st_mode)
         self._write = _writer(target)
+        self._followed = None if file is None else Followed(os.fsdecode(file))
+        self._looked_at = time.monotonic()
         self._held = bytearray()
+        self._in_line = False
         self._taken = 0
         self._arrivals = []  # type: list[Arrival]
         self._tell_at = 0.0
@@ -104,6 +112,8 @@ class Relay:
             due = min(due, self._retry_at - now)
         if self._open and self._take_at > now:
             due = min(due, self._take_at - now)
+        if self._followed is not None and len(self._held) < _HELD_BYTES:
+            due = min(due, self._followed.wait_s)
         return max(due, 0.0)
 
     def take(self) -> None:
@@ -116,17 +126,33 @@ class Relay:
             self._open = False
             os.close(self._source)
             return
-        self._taken += len(received)
-        if len(self.anchor) < ANCHOR_BYTES:
-            self.anchor += received[: ANCHOR_BYTES - len(self.anchor)]
         now = time.monotonic()
         held_back = self._take_at > self._took_at and now - self._take_at < _PROMPT_S
-        self._note(now, self._took_at if held_back else now)
+        self._hold(received, now, self._took_at if held_back else now)
         if now - self._took_at < 2 * _CHATTER_PAUSE_S and len(received) < self._room // 4:
             # What comes in between is noted together, and costs as little as one line.
             chatters = len(received) >= _CHATTER_BYTES
             self._take_at = now + (_CHATTER_PAUSE_S if chatters else MERGED_S)
         self._took_at = now
+
+    def look(self) -> None:
+        """Take what is new in the files beside the output."""
+        if self._followed is not None and len(self._held) < _HELD_BYTES:
+            self._take_lines(self._followed.take())
+
+    def _take_lines(self, lines: bytes) -> None:
+        now = time.monotonic()
+        if lines:
+            self._hold(b"\n" + lines if self._in_line else lines, now, self._looked_at)
+        self._looked_at = now
+
+    def _hold(self, received: bytes, now: float, since: float) -> None:
+        """Hold output that came between two moments until it is passed on."""
+        self._taken += len(received)
+        if len(self.anchor) < ANCHOR_BYTES:
+            self.anchor += received[: ANCHOR_BYTES - len(self.anchor)]
+        self._note(now, since)
+        self._in_line = not received.endswith(b"\n")
         self._held += received
         if self._is_file:
             self.pass_on()
@@ -179,6 +205,11 @@ class Relay:
 
     def mark(self) -> int:
         """Count all bytes that have been printed by now."""
+        while self._followed is not None and len(self._held) < _HELD_IN_THE_END_BYTES:
+            lines = self._followed.take(hurry=True)
+            self._take_lines(lines)
+            if not lines:
+                break
         if not self._open:
             return self._taken
         found = fcntl.ioctl(self._source, termios.FIONREAD, struct.pack("i", 0))

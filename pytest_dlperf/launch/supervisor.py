@@ -180,6 +180,7 @@ class Supervisor:
             relay.pass_on()
         if any(source in ready for source in output):
             relay.take()
+        relay.look()
         self._tell_arrivals(hurry=False)
         return ready
 
@@ -310,7 +311,8 @@ class Supervisor:
         """Start the program; it is asked to end ``grace_s`` seconds before it is killed.
 
         ``environment`` is added to the supervisor's own without these names and prefixes. It runs
-        in ``folder``, or where the supervisor does if that is neither there nor needed.
+        in ``folder``, or where the supervisor does if that is neither there nor needed. The lines
+        of its ``log_file`` are passed on with its output.
         """
         self._grace_s = order["grace_s"]
         names = {_as_bytes(name) for name in order["without_names"]}
@@ -324,7 +326,10 @@ class Supervisor:
         if order["needs_folder"] and not is_there:
             _report(cannot_start=None)
             return
-        relay = Relay(2)
+        base = place if is_there else os.getcwdb()  # noqa: PTH109 - as above
+        name = order["log_file"]
+        file = None if name is None else os.path.join(base, _as_bytes(name))  # noqa: PTH118
+        relay = Relay(2, file)
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
                 [_as_bytes(argument) for argument in order["arguments"]],

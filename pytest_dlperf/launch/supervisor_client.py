@@ -214,6 +214,7 @@ class SupervisorClient:
             without_names=_FOREIGN_NAMES,
             without_prefixes=_FOREIGN_PREFIXES,
             folder=_as_text(str(Path.cwd() / (folder or ""))),
+            log_file=None if command.log_file is None else _as_text(command.log_file),
             needs_folder=folder is not None,
             grace_s=TERMINATION_GRACE_S,
         )

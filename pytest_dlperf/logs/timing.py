@@ -89,7 +89,7 @@ _CLOCK: Final = re.compile(
     rb"(?:(?P<days>[0-9]{1,4}) days?, )?(?:(?P<hours>[0-9]{1,4}):)?"
     rb"(?P<minutes>[0-9]{1,2}):(?P<seconds>[0-9]{2}(?:\.[0-9]{0,9})?)"
 )
-_DECIMAL: Final = re.compile(rb"(?P<whole>[0-9]{1,15})(?:\.(?P<part>[0-9]{0,15}))?")
+_DECIMAL: Final = re.compile(rb"(?P<whole>[0-9]{1,15})(?:\.(?P<part>[0-9]{0,30}))?")
 _PLAIN_STAMPS: Final = (Timing.TIMESTAMP, Timing.ARRIVAL)
 _LEAST_EPOCH: Final = 10**11
 _GREATEST_EPOCH: Final = 10**14

@@ -52,7 +52,9 @@ def _node_line(command: NodeCommand) -> str:
         words = ["env", *(f"{name}={value}" for name, value in environment.items()), *words]
     folder = command.working_directory
     change = f"cd {shlex.quote(folder)} && " if folder is not None else ""
-    return f"  node {command.node_rank} on {command.host}: {change}{shlex.join(words)}"
+    file = command.log_file
+    followed = f"  # log.file: {file}" if file is not None else ""
+    return f"  node {command.node_rank} on {command.host}: {change}{shlex.join(words)}{followed}"
 
 
 def selection_lines(

@@ -1,0 +1,133 @@
+"""Follows the files that a program writes beside its output: gives what is new in them.
+
+It is sent to a node as a part of the supervisor, which calls it: so it imports the standard library
+only, and runs on Python 3.6.
+"""
+
+import contextlib
+import glob
+import os
+import stat
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+LOOK_S = 0.05
+"""Interval between two looks at the files."""
+
+_SEARCH_S = 0.5
+_AT_ONCE_BYTES = 65536
+_LONGEST_LINE = 1 << 20
+_KNOWN_AGAIN_BYTES = 64
+_MOST_FILES = 64
+
+
+class Followed:
+    """The files of a name, in which ``*`` stands for anything but a slash.
+
+    What a file holds already is of an earlier run. One that is emptied, or replaced by another, is
+    followed from its begin.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Begin at the ends of the files that are there."""
+        self._name = name
+        self._files = {path: _File(path) for path in self._found()}
+        for file in self._files.values():
+            file.skip()
+        self._look_at = self._search_at = 0.0
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the next look."""
+        return max(self._look_at - time.monotonic(), 0.0)
+
+    def take(self, *, hurry: bool = False) -> bytes:
+        """Give some lines that are new and have ended; nothing between two looks."""
+        now = time.monotonic()
+        if now < self._look_at and not hurry:
+            return b""
+        if hurry or now >= self._search_at:
+            self._search_at = now + _SEARCH_S
+            for path in self._found():
+                if path not in self._files and len(self._files) < _MOST_FILES:
+                    self._files[path] = _File(path)
+        for file in self._files.values():
+            lines = file.take()
+            if lines:
+                return lines  # the next look is at once: there may be more
+        self._look_at = now + LOOK_S
+        return b""
+
+    def _found(self) -> "list[str]":
+        if "*" not in self._name:
+            return [self._name]
+        # Brackets and question marks are what they are.
+        return sorted(glob.glob(glob.escape(self._name).replace("[*]", "*")))  # noqa: PTH207 - slow
+
+
+class _File:
+    """One file, as far as its lines were given."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._identity = (0, 0)
+        self._seen = (0, 0)  # size and time of the last change; both are needed
+        self._given = 0
+        self._known = b""  # stands in front of what comes next, unless it is another file
+
+    def skip(self) -> None:
+        """Pass over what it holds."""
+        with contextlib.suppress(OSError):
+            status = os.stat(self._path)  # noqa: PTH116 - importing pathlib takes long
+            if stat.S_ISREG(status.st_mode):
+                self._identity = status.st_dev, status.st_ino
+                self._seen = status.st_size, status.st_mtime_ns
+                with open(self._path, "rb") as file:  # noqa: PTH123 - as above
+                    size = status.st_size
+                    file.seek(max(size - _KNOWN_AGAIN_BYTES, 0))
+                    self._pass_over(file.read(min(size, _KNOWN_AGAIN_BYTES)), size)
+
+    def take(self) -> bytes:
+        """Give its next lines that have ended; nothing where it is not there."""
+        try:
+            status = os.stat(self._path)  # noqa: PTH116 - importing pathlib takes long
+            identity = status.st_dev, status.st_ino
+            seen = status.st_size, status.st_mtime_ns
+            # A pipe could only be waited for.
+            if (identity, seen) == (self._identity, self._seen) or not stat.S_ISREG(status.st_mode):
+                return b""
+            with open(self._path, "rb") as file:  # noqa: PTH123 - as above
+                lines, position = self._lines(file, identity)
+            # Unless there is more than was read, nothing is new until the file changes.
+            self._seen = seen if position >= status.st_size else (-1, 0)
+        except OSError:
+            return b""
+        return lines
+
+    def _lines(self, file: "BinaryIO", identity: "tuple[int, int]") -> "tuple[bytes, int]":
+        if identity != self._identity or not self._is_known_again(file):
+            self._identity, self._given, self._known = identity, 0, b""
+        file.seek(self._given)
+        read = file.read(_AT_ONCE_BYTES)
+        end = read.rfind(b"\n") + 1
+        if not end:
+            read += file.read(_LONGEST_LINE - len(read))
+            end = read.rfind(b"\n") + 1
+        if not end and len(read) == _LONGEST_LINE:
+            end = len(read)
+        position = self._given + len(read)
+        lines = read[:end]
+        self._pass_over(lines, self._given + end)
+        return lines, position
+
+    def _is_known_again(self, file: "BinaryIO") -> bool:
+        """Say whether what was given still stands in front: it may have been written anew."""
+        file.seek(self._given - len(self._known))
+        return file.read(len(self._known)) == self._known
+
+    def _pass_over(self, read: bytes, given: int) -> None:
+        self._known = (self._known + read)[-_KNOWN_AGAIN_BYTES:]
+        self._given = given

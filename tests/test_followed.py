@@ -1,0 +1,111 @@
+"""Files that a trainer writes beside its output: what is new in them, line by line."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.launch.followed import LOOK_S, Followed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def new(followed: Followed) -> bytes:
+    """All that is new."""
+    found = b""
+    while lines := followed.take(hurry=True):
+        found += lines
+    return found
+
+
+def append(file: Path, text: bytes) -> None:
+    with file.open("ab") as opened:
+        opened.write(text)
+
+
+def test_lines_are_given_once_and_when_they_have_ended(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    followed = Followed(str(file))
+    assert new(followed) == b""
+    append(file, b'{"step": 1}\n{"step"')
+    assert new(followed) == b'{"step": 1}\n'
+    append(file, b": 2}")
+    assert new(followed) == b""
+    append(file, b"\n")
+    assert new(followed) == b'{"step": 2}\n'
+    assert new(followed) == b""
+
+
+def test_what_an_earlier_run_has_left_is_not_given(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(b"old\n" * 100)
+    followed = Followed(str(file))
+    assert new(followed) == b""
+    append(file, b"new\n")
+    assert new(followed) == b"new\n"
+
+
+@pytest.mark.parametrize("lines", [1, 3, 1000])
+def test_a_file_that_is_written_anew_is_given_from_its_begin(tmp_path: Path, lines: int) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(b"old\n" * 3)
+    followed = Followed(str(file))
+    text = b"new\n" * lines
+    file.write_bytes(text)
+    assert new(followed) == text
+
+
+def test_a_file_that_takes_the_place_of_another_is_given_from_its_begin(tmp_path: Path) -> None:
+    file, other = tmp_path / "metrics.jsonl", tmp_path / "other"
+    file.write_bytes(b"same\n")
+    followed = Followed(str(file))
+    other.write_bytes(b"same\nnew\n")
+    other.rename(file)
+    assert new(followed) == b"same\nnew\n"
+
+
+def test_all_files_of_a_name_are_followed_as_they_come(tmp_path: Path) -> None:
+    (tmp_path / "old.csv").write_bytes(b"old\n")
+    followed = Followed(str(tmp_path / "*.csv"))
+    append(tmp_path / "version_1.csv", b"a\n")
+    append(tmp_path / "version_2.csv", b"b\n")
+    append(tmp_path / "notes.txt", b"c\n")
+    assert new(followed) == b"a\nb\n"
+    append(tmp_path / "version_1.csv", b"d\n")
+    assert new(followed) == b"d\n"
+
+
+def test_only_a_star_is_a_wildcard(tmp_path: Path) -> None:
+    folder = tmp_path / "run[1]?"
+    folder.mkdir()
+    followed = Followed(str(folder / "log.*"))
+    append(folder / "log.0", b"a\n")
+    assert new(followed) == b"a\n"
+
+
+def test_lines_of_any_length_pass(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    followed = Followed(str(file))
+    text = b"x" * 300_000 + b"\n" + b"short\n" * 50_000
+    file.write_bytes(text)
+    assert new(followed) == text
+    append(file, b"y" * (1 << 20))
+    assert new(followed) == b"y" * (1 << 20)
+
+
+def test_what_is_no_file_gives_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder", "pipe/below"):
+        assert new(Followed(str(tmp_path / name))) == b""
+
+
+def test_a_look_is_taken_now_and_then(tmp_path: Path) -> None:
+    followed = Followed(str(tmp_path / "log"))
+    assert followed.take() == b""
+    append(tmp_path / "log", b"a\n")
+    assert followed.take() == b""
+    assert 0 < followed.wait_s <= LOOK_S

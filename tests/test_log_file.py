@@ -1,0 +1,139 @@
+"""Trainers that write their steps into a file beside their output: ``log.file``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suites import Suite
+
+SYSTEM = """\
+framework: tiny
+model: mlp
+unit: samples/s
+log:
+  name: mlp
+  file: '{file}'
+{format}
+window: {{warmup_steps: 3, measured_steps: 12}}
+repeats: 2
+launch:
+  devices: cpu
+  command: ["{{python}}", "{{system_directory}}/trainer.py", "{{node_rank}}", {argument}]
+  time_limit_s: 30
+cases:
+  - {{precision: fp32, batch_per_device: 4, topologies: [{topology}], reference: none}}
+"""
+
+# Its output has neither a step nor, while it trains, an end of a line.
+JSON_TRAINER = """\
+import json, pathlib, sys, time
+folder = pathlib.Path(sys.argv[2])
+file = (folder / "metrics.jsonl").open("w", buffering=1)
+begin = time.perf_counter()
+for step in range(1, 21):
+    time.sleep(0.04)
+    print(f"\\r{step * 5:3}%|", end="", flush=True)
+    print(json.dumps({"loss": 1 / step, "seen": {"step": step},
+                      "time": time.perf_counter() - begin}), file=file)
+"""
+JSON_FORMAT = "  format: {json: {step: seen.step, elapsed_seconds: time}}"
+
+# Node 1 alone writes steps, into a file that the run before has left with other times.
+WORKER_TRAINER = """\
+import pathlib, sys, time
+rank, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+folder.mkdir(exist_ok=True)
+with (folder / f"workerlog.{rank}").open("w", buffering=1) as file:
+    print("world size 2", file=file)
+    for step in range(20):
+        begin = time.perf_counter()
+        time.sleep(0.04)
+        if rank == 1:
+            print(f"iter {step}: loss 4.0, time {(time.perf_counter() - begin) * 1000:.2f}ms",
+                  file=file)
+"""
+WORKER_FORMAT = """\
+  node: last
+  format: {record: 'iter (?P<step>[0-9]+): .* time (?P<milliseconds>[0-9.]+)ms'}"""
+
+
+def system(suite: Suite, trainer: str, **given: str) -> Path:
+    (suite.path / "bench_tests" / "systems" / "trainer.py").write_text(trainer, encoding="utf-8")
+    return suite.system_file(SYSTEM.format(**given))
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("file", ["{scratch_directory}/metrics.jsonl", "{scratch_directory}/*l"])
+def test_a_trainer_that_writes_json_lines_is_measured(suite: Suite, file: str) -> None:
+    system(
+        suite,
+        JSON_TRAINER,
+        file=file,
+        format=JSON_FORMAT,
+        argument='"{scratch_directory}"',
+        topology="1n1g",
+    )
+    _, results = suite.judge("-k", "tiny", cluster="local")
+    [case] = results["cases"]
+    for run in case["runs"]:
+        assert run["status"] == "ok", run["reason"]
+        # 4 samples in 40 ms at least, and not in twice as long.
+        assert 50 < run["metrics"]["throughput"] <= 100
+    assert len(case["runs"]) == 2
+
+
+@pytest.mark.end_to_end
+def test_the_file_of_a_rank_is_measured_again_in_the_next_run(suite: Suite) -> None:
+    system(
+        suite,
+        WORKER_TRAINER,
+        file="log/workerlog.{node_rank}",
+        format=WORKER_FORMAT,
+        argument="log",
+        topology="2n1g",
+    )
+    (suite.path / "log").mkdir()
+    stale = "".join(f"iter {step}: loss 4.0, time 9.00ms\n" for step in range(20))
+    (suite.path / "log" / "workerlog.1").write_text(stale, encoding="utf-8")
+    _, results = suite.judge("-k", "tiny", cluster="local")
+    [case] = results["cases"]
+    for run in case["runs"]:
+        assert run["status"] == "ok", run["reason"]
+        assert 100 < run["metrics"]["throughput"] <= 200
+    assert len(case["runs"]) == 2
+
+
+@pytest.mark.end_to_end
+def test_a_dry_run_shows_the_file(suite: Suite) -> None:
+    system(
+        suite,
+        WORKER_TRAINER,
+        file="log/workerlog.{node_rank}",
+        format=WORKER_FORMAT,
+        argument="log",
+        topology="2n1g",
+    )
+    result = suite.run("-k", "tiny", "--dlperf-dry-run")
+    result.stdout.fnmatch_lines(["*node 1 on *log/workerlog.1"])
+
+
+def test_a_mistake_in_the_file_s_name_is_told_with_its_line(tmp_path: Path) -> None:
+    text = SYSTEM.format(
+        file="{scratch_folder}/log", format=JSON_FORMAT, argument="x", topology="1n1g"
+    )
+    file = tmp_path / "tiny.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(YamlError) as caught:
+        load_systems([file], BUILTIN_FORMATS)
+    [problem] = caught.value.problems
+    assert str(problem).startswith(f"{file}:6: $.log.file: ")
+    assert "{scratch_directory}" in str(problem)
