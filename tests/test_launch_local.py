@@ -22,7 +22,7 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import launchers, relay, scratch, supervisor, supervisor_client
+from pytest_dlperf.launch import followed, launchers, relay, scratch, supervisor, supervisor_client
 from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch.channel import supervisor_source
 from pytest_dlperf.launch.hosts import Host
@@ -391,8 +391,7 @@ time.sleep(600)
 def test_the_supervisor_runs_on_an_old_python() -> None:
     sources = [
         supervisor_source().decode("ascii"),
-        inspect.getsource(relay),
-        inspect.getsource(scratch),
+        *(inspect.getsource(module) for module in (followed, relay, scratch)),
     ]
     trees = [ast.parse(source, feature_version=(3, 6)) for source in sources]
     imported = {
@@ -403,10 +402,10 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         for name in node.names
     }
     known_to_3_6 = (
-        "contextlib ctypes enum errno fcntl json os re select signal socket stat struct subprocess "
+        "contextlib ctypes enum errno fcntl glob json os re select signal socket stat struct subprocess "
         "sys termios time types typing"
     )
-    sent_along = {relay.__name__, scratch.__name__}
+    sent_along = {followed.__name__, relay.__name__, scratch.__name__}
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} - sent_along == set(known_to_3_6.split())
 
