@@ -402,8 +402,8 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         for name in node.names
     }
     known_to_3_6 = (
-        "contextlib ctypes enum errno fcntl glob json os re select signal socket stat struct subprocess "
-        "sys termios time types typing"
+        "contextlib ctypes enum errno fcntl glob json os re select signal socket stat struct "
+        "subprocess sys termios time types typing"
     )
     sent_along = {followed.__name__, relay.__name__, scratch.__name__}
     # What is imported for type checking only needs not be there.
