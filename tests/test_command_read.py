@@ -292,6 +292,17 @@ def test_objects_are_read_by_key(tmp_path: Path) -> None:
     assert found.steps.records == 29
 
 
+def test_tables_are_read_by_column(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.csv"
+    rows = (f"{n},{n // 20},0.{n % 3 + 1},3.5\n{n},,,\n" for n in range(40))
+    log.write_text("step,epoch,step_time,train/loss\n" + "".join(rows), encoding="utf-8")
+    found = identified(log)
+    assert found is not None
+    assert found.starter is not None
+    assert found.starter.format == {"csv": {"step": "step", "seconds": "step_time"}}
+    assert found.steps.last == 39
+
+
 def test_records_without_a_step_are_counted() -> None:
     found = guessed(
         *(f"loss {3 - n / 9:.2f} runtime: {n / 4:.3f} tokens_per_second 5{n}" for n in range(20))

@@ -16,7 +16,7 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.logs.facts import CASE_FACTS
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.found_expressions import metric_records
-from pytest_dlperf.logs.guessing import guess
+from pytest_dlperf.logs.guessing import guess, guess_of_table
 from pytest_dlperf.logs.survey import said_facts
 from pytest_dlperf.logs.timing import Covers, Kind, RateScope, Timing
 from pytest_dlperf.model.case import Case, Topology
@@ -88,7 +88,7 @@ def identify(
         made = make(kind, trainer.starter, trainer=trainer)
         if made is not None:
             return made
-    guessed = guess(head.looks.repeated)
+    guessed = guess_of_table(head.begin) or guess(head.looks.repeated)
     if guessed is None:
         return None
     kind = f"a log of {trainer.name}" if trainer else "a log of an unknown trainer"
@@ -104,8 +104,10 @@ def identify(
 def formats_of_guess(guessed: Guess) -> Iterator[dict[str, Any]]:
     """Yield what ``log.format`` of a system may say to read a log as it was guessed."""
     if guessed.keys is not None:
-        yield _format_of_guess(guessed, {"json": dict(guessed.keys)})
-    yield _format_of_guess(guessed, {"record": guessed.record})
+        kind = "json" if guessed.record else "csv"
+        yield _format_of_guess(guessed, {kind: dict(guessed.keys)})
+    if guessed.record:
+        yield _format_of_guess(guessed, {"record": guessed.record})
 
 
 def _format_of_guess(guessed: Guess, found: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +222,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
     # What is called a batch may be that of a micro step, of a device, or of all.
     known |= {name: one.value for name, one in said.items() if name != "batch_per_replica"}
     case, source, doubts = case_of(system, known, system.log_format, steps, wanted, facts)
-    if "batch_per_replica" in said and not source:
+    if "batch_per_replica" in said and "global_batch" in doubts:
         doubts["global_batch"] += f", only {said['batch_per_replica'].text!r}"
     declared: str | Mapping[str, Any] = log_format
     if isinstance(log_format, dict):

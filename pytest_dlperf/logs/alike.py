@@ -73,9 +73,10 @@ class Column:
     @property
     def numbers(self) -> list[float] | None:
         """Its numbers, where it holds nothing else."""
-        if self.is_stamp or self.is_clock:
+        try:
+            return [float(text.replace(b",", b"")) for text in self.texts]
+        except ValueError:  # stamps and times of day
             return None
-        return [float(text.replace(b",", b"")) for text in self.texts]
 
 
 @dataclass(slots=True)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.alike import name_of, named_numbers, unit_of
+from pytest_dlperf.logs.alike import SAMPLES, Column, name_of, named_numbers, unit_of
 from pytest_dlperf.logs.found_expressions import record_of
 from pytest_dlperf.logs.timing import Covers, RateScope, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.logs.alike import Alike, Column, NamedNumber
+    from pytest_dlperf.logs.alike import Alike, NamedNumber
 
 _STEP_NAMES: Final[Mapping[str, int]] = {
     "global_step": 10,
@@ -37,6 +37,8 @@ _NO_STEPS: Final = re.compile(
 _EPOCH_NAMES: Final = ("epoch", "pass")
 _LEAST_RECORDS: Final = 3
 _LEAST_SCORE: Final = 6
+_LEAST_COLUMNS: Final = 2
+_COLUMN: Final = re.compile(r"[A-Za-z_][\w ./()-]{0,60}")
 _FEW: Final = 5
 _MOST_RISE: Final = 0.5
 """The part of all steps at which a time since the start differs from that of the step before."""
@@ -138,8 +140,50 @@ def guess(kinds: Iterable[Alike]) -> Guess | None:
     return None if best is None or best[0] < _LEAST_SCORE else best[1]
 
 
+def guess_of_table(text: bytes) -> Guess | None:
+    """Make a guess of a text that is a table of CSV; ``None`` where it is none, or has no steps."""
+    lines = text.split(b"\n")
+    names = [cell.strip(' "') for cell in lines[0].decode(errors="replace").split(",")]
+    if len(names) < _LEAST_COLUMNS or not all(map(_COLUMN.fullmatch, names)):
+        return None
+    rows = [[cell.strip() for cell in line.split(b",")] for line in lines[1:SAMPLES]]
+    rows = [row for row in rows if len(row) == len(names)]
+    # Where numbers of several kinds share a table, a row has some of them.
+    filled = Counter(tuple(map(bool, row)) for row in rows)
+    usual = max(filled, key=lambda cells: filled[cells], default=())
+    rows = [row for row in rows if tuple(map(bool, row)) == usual]
+    if len(rows) < _LEAST_RECORDS:
+        return None
+    columns = [
+        Column([row[at] or b"-" for row in rows], f"{name}: ", "", is_padded=False)
+        for at, name in enumerate(names)
+    ]
+    step = _step_of(columns)
+    times = sorted(_times(columns, step), key=lambda time: -time.score)
+    if step is None or not times:
+        return None
+    time = times[0]
+    return Guess(
+        record="",
+        keys={"step": names[step[0]], time.timing.value: names[time.column]},
+        example=b",".join(rows[0]).decode(errors="replace"),
+        counts=False,
+        timing=time.timing,
+        timing_name=names[time.column],
+        scope=time.scope,
+        covers=time.covers,
+        numbers=named_numbers(columns),
+        others=tuple(names[other.column] for other in times[1:]),
+        count=len(rows),
+        interval=_interval(columns, step[0])[0],
+        notes=tuple(time.notes),
+    )
+
+
 def _guess_of(kind: Alike) -> tuple[float, Guess] | None:
     columns = kind.columns()
+    if not columns:
+        return None
     step = _step_of(columns)
     times = sorted(_times(columns, step), key=lambda time: -time.score)
     if step is None and not times:

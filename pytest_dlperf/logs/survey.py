@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.alike import Looks
+from pytest_dlperf.logs.alike import Looks, plain
 from pytest_dlperf.logs.behind import tail
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.neighbours import known_trainer
@@ -122,6 +122,11 @@ class HeadOfLog:
         holes = begin.count(0)
         if odd > _BINARY * len(begin) and holes < len(begin):
             raise NoLogError("it is no text")
+
+    @property
+    def begin(self) -> bytes:
+        """The first lines."""
+        return plain(bytes(self.regions[0].buffer[: self.regions[0].end]))
 
     @cached_property
     def looks(self) -> Looks:
