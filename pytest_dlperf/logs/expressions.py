@@ -140,9 +140,10 @@ class Expression:
         ]
 
     def _all(self, text: bytes | bytearray, begin: int, end: int) -> Iterator[list[_Span]]:
-        match = self._engine
+        match, literal = self._engine, self.literal
         count, since = 0, begin
-        while begin <= end:
+        # A text is found faster than an expression; what lacks it needs no other search.
+        while text.find(literal, begin, end) >= 0:
             spans = match(text, begin, end)
             start, stop = spans[0]
             if start < 0:

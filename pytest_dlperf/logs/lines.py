@@ -65,6 +65,18 @@ class Lines:
         self, expression: Expression | JsonRecord, begin: int, end: int
     ) -> Iterator[tuple[int, int]]:
         """Find the lines between two places at lines' ends that may match an expression."""
+        if self._others or self._is_coloured or not expression.literal:
+            yield from self._having(expression, begin, end)
+            return
+        buffer, literal = self.buffer, expression.literal
+        while (found := buffer.find(literal, begin, end)) >= 0:
+            start = buffer.rfind(b"\n", begin, found) + 1 or begin
+            begin = buffer.find(b"\n", found, self.end) + 1 or self.end + 1
+            yield start, begin - 1
+
+    def _having(
+        self, expression: Expression | JsonRecord, begin: int, end: int
+    ) -> Iterator[tuple[int, int]]:
         while begin < end:
             found = self._next(expression, begin, end)
             if found < 0:

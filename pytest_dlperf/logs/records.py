@@ -9,7 +9,7 @@ from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.keyed import CsvRecord
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.timing import Kind, Timing, stamp_of
-from pytest_dlperf.logs.units import check_time
+from pytest_dlperf.logs.units import TimeCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,39 +94,37 @@ def _records_in_lines(
     region: Region, log_format: LogFormat, record: Expression | JsonRecord | CsvRecord
 ) -> Iterator[Record]:
     """Find records that may be anything: each line is looked at alone."""
-    timing = log_format.timing
+    timing, every = log_format.timing, log_format.step_every
     index = record.groupindex
-    epoch, rank = index.get("epoch"), index.get("rank")
+    step_group, time_group = index.get("step", 0), index.get(timing.value)
+    epoch_group, rank_group = index.get("epoch"), index.get("rank")
+    is_whole = log_format.samples_of_step == 1
+    is_moment = time_group is not None and timing.kind is Kind.MOMENT
     counted = region.memory.counted
     count = counted.get(region.offset, max(counted.values(), default=0))
-    is_first = True
+    check = TimeCheck(timing, record)
     for begin, match in _matches(region, record):
+        step = match[step_group]
+        time = step if time_group is None else match[time_group]
+        if step is None or time is None:
+            continue
+        start, end = match.span()
         try:
-            time = match[timing.value] if timing.value in index else b""
-            step = match["step"] if log_format.step_every is None else b"%d" % count
-            if step is None or time is None:
-                continue
-            if log_format.step_every is not None:
-                count += log_format.step_every
+            if every is not None:
+                count += every
                 step = b"%d" % count
-            elif not step.isdigit() or log_format.samples_of_step > 1:
+            elif not (is_whole and step.isdigit()):
                 step = _whole_step(step, log_format.samples_of_step)
-            if timing.value in index:
-                check_time(timing, match, record, begins=is_first)
-                if timing.kind is Kind.MOMENT:
-                    time = stamp_of(timing, time, 0)
+            if time_group is not None:
+                check(match)
+            if is_moment:
+                time = stamp_of(timing, time, 0)
         except BrokenContractError as error:
-            error.offset = region.offset + begin + match.start()
+            error.offset = region.offset + begin + start
             raise
-        is_first = False
-        yield (
-            begin + match.start(),
-            begin + match.end(),
-            step,
-            b"" if epoch is None else match[epoch] or b"",
-            b"" if rank is None else match[rank] or b"",
-            time or step,
-        )
+        epoch = b"" if epoch_group is None else match[epoch_group] or b""
+        rank = b"" if rank_group is None else match[rank_group] or b""
+        yield begin + start, begin + end, step, epoch, rank, time
     counted[region.offset + region.end] = count
 
 

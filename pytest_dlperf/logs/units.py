@@ -61,21 +61,28 @@ _GOES_ON: Final = re.compile(
 )
 
 
-def check_time(
-    timing: Timing, match: Match, record: Expression | JsonRecord | CsvRecord, *, begins: bool
-) -> None:
-    """Check what stands around a record's time; the unit only where the records begin.
+class TimeCheck:
+    """Checks what stands around the times of records; the unit only of the first.
 
     Raises:
         BrokenContractError: It says another unit, or the number goes on behind the group.
     """
-    if isinstance(record, Expression):
-        if timing is not Timing.TIMESTAMP:
-            _check_whole(timing, match)
-        if begins:
-            _check_unit(timing, match, None)
-    elif begins:
-        _check_unit(timing, match, record.keys[timing.value])
+
+    def __init__(self, timing: Timing, record: Expression | JsonRecord | CsvRecord) -> None:
+        """Begin before the first record."""
+        self._timing = timing
+        self._group = record.groupindex.get(timing.value, 0)
+        self._key = None if isinstance(record, Expression) else record.keys.get(timing.value)
+        self._is_plain = self._key is not None or timing is Timing.TIMESTAMP
+        self._begins = True
+
+    def __call__(self, match: Match) -> None:
+        """Check the next record."""
+        if self._begins:
+            self._begins = False
+            _check_unit(self._timing, match, self._key)
+        if not self._is_plain and _GOES_ON.match(match.string, match.end(self._group)):
+            _check_whole(self._timing, match)
 
 
 def _check_unit(timing: Timing, match: Match, key: str | None) -> None:
