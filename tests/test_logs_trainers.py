@@ -322,7 +322,7 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             "insightface with MXNet (Speedometer)",
             r"Batch \[\d+-(?P<step>\d+)\]\tSpeed: (?P<samples_per_second>[\d.]+)",
             {},
-            "samples per second of one node",
+            "samples per second of one process",
         ),
         (
             "partial_fc with MXNet",

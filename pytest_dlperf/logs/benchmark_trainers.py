@@ -18,7 +18,7 @@ def _speed(scope: RateScope) -> tuple[Reading, ...]:
 
 def _rate(pattern: bytes, scope: RateScope) -> Number:
     """Name a speed in samples per second, which is of all devices or of a part of them."""
-    of = {RateScope.GLOBAL: "all devices", RateScope.NODE: "one node", RateScope.RANK: "one rank"}
+    of = {RateScope.GLOBAL: "all devices", RateScope.RANK: "one rank"}
     return Number(
         pattern=pattern,
         meaning=f"samples per second of {of[scope]}",
@@ -183,7 +183,15 @@ _MXNET: Final = (
         name="insightface with MXNet (Speedometer)",
         literals=(b"\tSpeed: ",),
         pattern=rb"Epoch\[N\] Batch \[N-N\]\tSpeed: ",
-        numbers=(_rate(rb"\tSpeed: " + _VALUE, RateScope.NODE),),
+        numbers=(
+            Number(
+                pattern=rb"\tSpeed: " + _VALUE,
+                meaning="samples per second of one process",
+                instead="the group samples_per_second with 'rate_scope: node', or 'rank' where "
+                "each device has a process",
+                readings=(*_speed(RateScope.NODE), *_speed(RateScope.RANK)),
+            ),
+        ),
         starter={
             "record": r"Epoch\[(?P<epoch>[0-9]+)\] Batch \[[0-9]+-(?P<step>[0-9]+)\]\tSpeed: "
             "(?P<samples_per_second>[0-9.]+) samples/sec",
@@ -267,7 +275,7 @@ _FURTHER: Final = (
         ),
         numbers=(
             Number(
-                pattern=rb"epoch time: " + _VALUE + rb" ms",
+                pattern=rb"epoch time: " + _VALUE + rb" ms, per step time: ",
                 meaning="the time of an epoch, or of all steps of a sink",
                 instead="'per step time' as milliseconds",
             ),
@@ -286,13 +294,8 @@ _FURTHER: Final = (
             rb"|\[rank:N\] iter: N/N|[0-9] time N\.N loss "
         ),
         numbers=(
-            _rate(rb"(?:samples/s|throughput): " + _VALUE, RateScope.GLOBAL),
-            Number(
-                pattern=rb"latency\(ms\): " + _VALUE,
-                meaning="the time of a step, in milliseconds",
-                instead="the group milliseconds",
-                readings=(Reading(Timing.MILLISECONDS),),
-            ),
+            _rate(rb"top_k: [0-9.]{1,12}, samples/s: " + _VALUE, RateScope.GLOBAL),
+            _rate(rb"nsp_loss: [0-9.]{1,12}, throughput: " + _VALUE, RateScope.GLOBAL),
         ),
         starter={
             "record": r"(?:iter|step:) (?P<step>[0-9]+), .*(?:samples/s|throughput): "

@@ -136,8 +136,8 @@ _OTHERS: Final = (
     ),
     Trainer(
         name="OneFlow's LiBai",
-        literals=(b" s/iter",),
-        pattern=rb"iteration: N/N " + _TEXT + rb" time: [0-9.]{1,20} s/iter",
+        literals=(b"lb.utils.events",),
+        pattern=rb"lb\.utils\.events[^\n\r\0]{0,40}\]: {1,4}eta: " + _TEXT + rb" s/iter",
         numbers=(
             Number(
                 pattern=rb" time: " + _VALUE + rb" s/iter",
