@@ -383,7 +383,7 @@ HF_TOKENS: Final = DATA / "hf_trainer_1n2g_tokens.log"
 
 def test_hugging_face_trainer_by_its_running_time(tmp_path: Path) -> None:
     """Its dicts say no step; step 5 ended after 0.8792 s, step 15 after 2.751 s."""
-    by_time = "format: {json: {elapsed_seconds: train_runtime}, step: count}"
+    by_time = "format: {json: {elapsed_seconds: train_runtime}, where: {loss: '*'}, step: count}"
     run = read(tmp_path, by_time, HF_TOKENS, case=HF_CASE)
     assert throughput(run) == pytest.approx(10 * 8 / (2.751 - 0.8792))
 
