@@ -35,6 +35,7 @@ from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.logs.alike import named_numbers
 from pytest_dlperf.logs.found_expressions import lines_of
 from pytest_dlperf.logs.known_trainers import TRAINERS
+from pytest_dlperf.logs.neighbours import caveats
 from pytest_dlperf.logs.survey import HeadOfLog, NoLogError
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.logs.timing import Timing
@@ -194,6 +195,8 @@ class _Reader:
         if found.starter is not None and not isinstance(found.starter.format, str):
             form = {key: one for key, one in found.starter.format.items() if key != "facts"}
             yield from self._rows("format", written(form))
+        for text in _caveats(head, found):
+            yield from self._rows("known", text)
         doubts += _doubts(found)
         for doubt in dict.fromkeys(doubts):
             yield from self._rows("unsure", doubt)
@@ -406,6 +409,16 @@ def _doubts(found: Identified) -> Iterator[str]:
             )
     if found.trainer is not None and found.trainer.advice:
         yield found.trainer.advice
+
+
+def _caveats(head: HeadOfLog, found: Identified) -> Iterator[str]:
+    """Say what is known of numbers that are easily taken for something else."""
+    trainer = found.trainer or head.trainer()
+    kind = lines_of(head.looks.repeated, found.system.log_format)
+    if trainer is None or kind is None:
+        return
+    for text, number in caveats(kind.lines[-1], trainer):
+        yield f"{printable(text.strip(', '))} is {number.meaning}; for the time of a step take {number.instead}"
 
 
 def _texts(pattern: str) -> list[str]:

@@ -91,6 +91,14 @@ def misread(region: Region, first: Record, log_format: LogFormat, case: Case) ->
     return None
 
 
+def caveats(line: bytes, trainer: Trainer) -> Iterator[tuple[str, Number]]:
+    """Find the numbers on a line of a trainer that are easily taken for something else."""
+    for number in trainer.numbers:
+        found = _pattern(number.pattern).search(line)
+        if found is not None:
+            yield found[found.re.groups].decode(errors="replace"), number
+
+
 def _number_at(line: bytes, span: tuple[int, int], trainer: Trainer) -> Number | None:
     """Find the number that a part of a line lies on."""
     for number in trainer.numbers:
