@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.command.case_of_log import Wanted
 from pytest_dlperf.command.identifying import (
     Identified,
     identify,
-    is_rate_of_samples,
-    meaning,
-    window_of,
 )
+from pytest_dlperf.command.log_report import LogReport
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
@@ -29,40 +23,18 @@ from pytest_dlperf.command.shell import (
     path_argument,
     write_report,
 )
-from pytest_dlperf.config.starter import written
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.logs.alike import named_numbers
-from pytest_dlperf.logs.found_expressions import lines_of
-from pytest_dlperf.logs.known_trainers import TRAINERS
-from pytest_dlperf.logs.neighbours import caveats
 from pytest_dlperf.logs.survey import HeadOfLog, NoLogError
-from pytest_dlperf.logs.throughput import LogReading, LogState
-from pytest_dlperf.logs.timing import Timing
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
-from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
-from pytest_dlperf.reports.tables import wrapped
+from pytest_dlperf.reports.numbers import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.survey import StepsOfLog
-
-_LABELS: Final = 14
-_CASES_NAMED: Final = 3
-_LEAST_TEXT: Final = 4
-_ASIDE: Final = 0xE000
-"""Where characters are put meanwhile that mean themselves: a range that no text uses."""
-_LINE: Final = (
-    'print(f"dlperf step rank={rank} step={step} time={time.time()} loss={loss}", flush=True)'
-)
-_VALUES_SHOWN: Final = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     systems, problems = read_systems(project.system_files, formats, lazily=True)
     wanted = Wanted(case=_case(options.case, systems), global_batch=options.batch)
     file = None if options.write is None else Path(options.write)
-    reader = _Reader(systems, formats, wanted, Style(sys.stdout), file)
+    reader = LogReport(systems, formats, wanted, Style(sys.stdout), file)
     for problem in problems[:1]:
         print(f"note: {problem}; 'pytest-dlperf check' shows all mistakes")  # noqa: T201 - a command prints
     known = True
@@ -162,277 +134,3 @@ def _write(file: Path, found: Identified | None) -> None:
     if found.starter is None:
         raise UsageError(f"--write: {found.system.id} reads such logs already: {found.system.file}")
     write_report("--write", file, found.starter.text())
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Words what was found."""
-
-    systems: Mapping[str, System]
-    formats: Mapping[str, LogFormat]
-    wanted: Wanted
-    style: Style
-    file: Path | None
-    """The system file that is to be written."""
-
-    def known(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
-        """Say what a log is that can be read."""
-        system, steps = found.system, found.steps
-        owner = "" if found.starter is not None else f", as {system.id} reads it"
-        yield self.style(f"{printable(str(head.path))}: {found.kind}{owner}", "bold")
-        yield from self._rows("read", _amount_read(head))
-        yield from self._rows("steps", _steps_text(steps))
-        if steps.epochs > 1:
-            yield from self._rows("epochs", f"{steps.epochs}, of steps up to {steps.epoch_length}")
-        yield from self._rows("ranks", _ranks_text(steps))
-        yield from self._rows("time", meaning(system.log_format))
-        doubts = list(found.unsure)
-        yield from self._rows("window", _window_text(system))
-        yield from self._metrics(head, found)
-        facts = [f"{fact.name} {_some(fact.values)}" for fact in found.facts]
-        yield from self._rows("facts", "; ".join(facts) or "none")
-        yield from self._numbers(head, system)
-        if found.starter is not None and not isinstance(found.starter.format, str):
-            form = {key: one for key, one in found.starter.format.items() if key != "facts"}
-            yield from self._rows("format", written(form))
-        for text in _caveats(head, found):
-            yield from self._rows("known", text)
-        doubts += _doubts(found)
-        for doubt in dict.fromkeys(doubts):
-            yield from self._rows("unsure", doubt)
-        yield from self._next(head, found)
-
-    def unknown(self, head: HeadOfLog) -> Iterator[str]:
-        """Say what was tried on a log that nothing fits."""
-        shown = printable(str(head.path))
-        trainer = head.trainer()
-        what = f"a log of {trainer.name}" if trainer is not None else "an unknown log"
-        yield self.style(f"{shown}: {what}, in which no line shows a step", "bold", "yellow")
-        yield from self._rows("read", _amount_read(head))
-        mine = sorted({s.log_format.name for s in self.systems.values()} - set(self.formats))
-        own = f", of the project {', '.join(mine)}" if mine else ""
-        yield from self._rows(
-            "tried",
-            f"the formats {', '.join(self.formats)}{own}; {len(TRAINERS)} known trainers; lines "
-            "that look alike and hold a number that rises",
-        )
-        if trainer is not None and trainer.advice:
-            yield from self._rows("known", trainer.advice)
-        closest = self._nearest(head)
-        if closest is not None:
-            name, there, missing = closest
-            yield from self._rows(
-                "nearest", f"{name}: {_quoted(there)} is there, {_quoted(missing)} is not"
-            )
-        for kind in head.looks.repeated[:1]:
-            line = kind.lines[0].decode(errors="replace").strip()
-            text = f"{kind.count} times: {cut(printable(line), 200)}"
-            yield from self._rows("most alike", text)
-        yield from self._rows(
-            "next", f"have each rank print a line a step, for the format dlperf: {_LINE}"
-        )
-
-    def _numbers(self, head: HeadOfLog, system: System) -> Iterator[str]:
-        kind = lines_of(head.looks.repeated, system.log_format)
-        if kind is None:
-            return
-        texts = [
-            f"{printable(each.name)} {each.first} … {each.last}"
-            f"{f' {each.unit}' if each.unit and each.unit != each.name else ''}"
-            for each in named_numbers(kind.columns())
-        ]
-        yield from self._rows("numbers", "; ".join(texts))
-        yield from self._rows(
-            "a record", cut(printable(kind.lines[0].decode(errors="replace")), 300)
-        )
-
-    def _nearest(self, head: HeadOfLog) -> tuple[str, list[str], list[str]] | None:
-        best: tuple[float, str, list[str], list[str]] | None = None
-        every = [*self.formats.values(), *(s.log_format for s in self.systems.values())]
-        for log_format in every:
-            if not isinstance(log_format.record, re.Pattern):
-                continue
-            texts = _texts(log_format.record.pattern.decode())
-            there = [text for text in texts if text.encode() in head.looks.examples]
-            share = len(there) / len(texts) if texts else 0
-            if there and (best is None or share > best[0]):
-                missing = [text for text in texts if text not in there]
-                best = share, log_format.name, there, missing
-        return None if best is None or not best[3] else best[1:]
-
-    def _metrics(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
-        """Measure the window."""
-        if found.system.log_format.timing is Timing.ARRIVAL:
-            text = "none: no time is printed; of launches it is measured by when lines arrive"
-            yield from self._rows("throughput", text)
-            return
-        run = self._measured(head, found)
-        yield from self._rows("throughput", _throughput_text(run, found))
-        if run.status is not RunStatus.OK:
-            yield from self._shorter(head, found)
-        units = {metric.name: metric.unit for metric in found.system.metrics}
-        for name, value in run.metrics.items():
-            if name != THROUGHPUT:
-                yield from self._rows("metric", f"{name} {amount(value, units.get(name, ''))}")
-
-    def _shorter(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
-        """Measure what is there, of a log that has too few steps for its system."""
-        system = found.system
-        window = window_of(found.steps, system.log_format.settling_steps)
-        if window.measured_steps >= system.window.measured_steps:
-            return
-        shorter = replace(system, window=window)
-        run = self._measured(head, replace(found, system=shorter))
-        if run.status is RunStatus.OK:
-            yield from self._rows("", f"{_window_text(shorter)}: {_throughput_text(run, found)}")
-
-    def _measured(self, head: HeadOfLog, found: Identified) -> Run:
-        system = found.system
-        log_format = system.log_format
-        if found.starter is not None or not found.cases:
-            # The case is made up of what the log says: nothing to hold against it.
-            log_format = replace(log_format, facts=(), devices=None)
-        reading = LogReading(
-            head.path,
-            number=1,
-            case=found.case,
-            log_format=log_format,
-            window=system.window,
-            estimator=Estimator.STEADY,
-            unit=system.unit,
-            metrics=system.metrics,
-            declared=system.declared,
-        )
-        reading.advance(head.read)
-        is_enough = head.is_whole or reading.state is LogState.COMPLETE
-        return reading.finish(None if is_enough else head.read)
-
-    def _next(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
-        shown = shlex.quote(os.fspath(head.path))
-        if found.starter is not None:
-            if self.file is None:
-                file = f"bench_tests/systems/{found.system.id}.yaml"
-                yield from self._rows("next", f"pytest-dlperf read {shown} --write {file}")
-                return
-            file = shlex.quote(str(self.file))
-            folder = shlex.quote(str(self.file.parent))
-            yield from self._rows("next", f"look at what {file} marks with ?")
-            yield from self._rows("", f"pytest-dlperf check --systems {folder}")
-            yield from self._rows("", f"pytest bench_tests --dlperf-logs {found.case.id}={shown}")
-            return
-        cases = [case.id for case in found.cases]
-        if self.wanted.case is not None:
-            cases = [self.wanted.case.id]
-        if not cases:
-            yield from self._rows(
-                "next",
-                f"no case of {found.system.id} agrees with what the log says; add one to "
-                f"{found.system.file}",
-            )
-            return
-        if len(cases) > 1:
-            yield from self._rows("cases", f"{named(cases, _CASES_NAMED)}")
-        yield from self._rows(
-            "next", f"pytest bench_tests -k {cases[0]} --dlperf-logs {cases[0]}={shown}"
-        )
-
-    def _rows(self, label: str, text: str) -> Iterator[str]:
-        if label in ("next", "format") or text.startswith("pytest"):
-            # To be copied: not broken.
-            yield _row(label, text)
-            return
-        first, *rest = wrapped(text, max(self.style.width - _LABELS, 30)) or [""]
-        yield _row(label, first)
-        yield from (_row("", line) for line in rest)
-
-
-def _row(label: str, text: str) -> str:
-    return f"  {label:<{_LABELS - 2}}{text}"
-
-
-def _amount_read(head: HeadOfLog) -> str:
-    if head.is_whole:
-        return f"all of its {head.size:,} bytes"
-    return f"the first {head.read:,} of its {head.size:,} bytes, and its end"
-
-
-def _steps_text(steps: StepsOfLog) -> str:
-    every = "each" if steps.interval == 1 else f"every {steps.interval}"
-    return (
-        f"{steps.first} to {steps.last}, {every} printed; "
-        f"{counted(steps.records, 'record')} looked at, the first on line {steps.line}"
-    )
-
-
-def _ranks_text(steps: StepsOfLog) -> str:
-    if steps.ranks:
-        return f"{named(steps.ranks, 8)} print, by name"
-    if steps.printers > 1:
-        return f"{steps.printers} print, without their names"
-    return "one process prints"
-
-
-def _window_text(system: System) -> str:
-    window, settling = system.window, system.log_format.settling_steps
-    after = window.warmup_steps + settling
-    settled = f", {settling} to settle" if settling else ""
-    return (
-        f"steps {after + 1} to {after + window.measured_steps}, counted from 1 "
-        f"({window.warmup_steps} to warm up{settled})"
-    )
-
-
-def _throughput_text(run: Run, found: Identified) -> str:
-    if run.status is not RunStatus.OK:
-        return f"none: {run.reason}"
-    value, case = run.metrics[THROUGHPUT], found.case
-    note = f"; {run.reason}" if run.reason else ""
-    log_format = found.system.log_format
-    if found.batch_source or is_rate_of_samples(log_format):
-        batch = f"global batch {case.global_batch}, {found.batch_source}"
-        of = batch if found.batch_source else "as printed"
-        return f"{amount(value, found.system.unit)} ({of}){note}"
-    per_step = value / case.work_of_step(found.system.unit)
-    return f"{per_step:.4g} steps/s; --batch N or --case CASE makes samples of it{note}"
-
-
-def _doubts(found: Identified) -> Iterator[str]:
-    log_format, guessed = found.system.log_format, found.guess
-    if guessed is not None:
-        yield from guessed.notes
-        if guessed.others:
-            yield f"also on the line, and not taken: {', '.join(guessed.others)}"
-        if guessed.interval > 1 and log_format.timing.value in ("seconds", "milliseconds"):
-            yield (
-                f"only every {guessed.interval} steps are printed: is the time of the last step, "
-                "or the mean since the record before (covers: since_last)?"
-            )
-    if found.trainer is not None and found.trainer.advice:
-        yield found.trainer.advice
-
-
-def _caveats(head: HeadOfLog, found: Identified) -> Iterator[str]:
-    """Say what is known of numbers that are easily taken for something else."""
-    trainer = found.trainer or head.trainer()
-    kind = lines_of(head.looks.repeated, found.system.log_format)
-    if trainer is None or kind is None:
-        return
-    for text, number in caveats(kind.lines[-1], trainer):
-        yield f"{printable(text.strip(', '))} is {number.meaning}; for the time of a step take {number.instead}"
-
-
-def _texts(pattern: str) -> list[str]:
-    """List the fixed texts of an expression, as far as they are easily seen."""
-    kept = re.sub(r"\\([^\w])", lambda match: chr(_ASIDE + ord(match[1])), pattern)
-    kept = re.sub(r"\(\?P?<\w+>|\[[^\]]*\]|\{[0-9,]*\}|\\[a-zA-Z]|[()*+?|^$]", "\n", kept)
-    plain = re.sub("[\ue000-\ue0ff]", lambda match: chr(ord(match[0]) - _ASIDE), kept)
-    return [text.strip() for text in plain.split("\n") if len(text.strip()) >= _LEAST_TEXT]
-
-
-def _quoted(texts: Sequence[str]) -> str:
-    return ", ".join(f"'{printable(text)}'" for text in texts[:_VALUES_SHOWN])
-
-
-def _some(values: Sequence[str]) -> str:
-    shown = ", ".join(printable(value) for value in values[:_VALUES_SHOWN])
-    return f"{shown} (it says both)" if len(values) > 1 else shown
