@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _META: Final = frozenset(".^$*+?{}[]()|")
 _REPEATS: Final = frozenset("*+?{")
 _CODE: Final = re.compile(r"x[0-9a-fA-F]{2}|[0-9]{1,3}")
+_IGNORES_CASE: Final = re.compile(r"\(\?[a-z]*i")
 _FLAGS: Final = re.compile(r"\(\?[aiLmsux-]")
 
 _Span: TypeAlias = "tuple[int, int]"
@@ -212,9 +213,14 @@ def compiled(expression: str) -> Expression:
         ) from warning
     except (re.error, RecursionError, OverflowError, UnicodeEncodeError) as error:
         raise ValueError(f"{expression!r} is no regular expression: {error}") from error
-    if pattern.search(b"") is not None:
+    if any(not match[0] for text in (b"", b"ab  1.") for match in pattern.finditer(text)):
         raise ValueError(
             f"{expression!r} matches the empty text; it must name some text of a record"
+        )
+    if not expression.isascii() and _IGNORES_CASE.search(expression):
+        raise ValueError(
+            f"{expression!r} ignores the case of letters, and has some that are not of ASCII; "
+            "write both letters instead, as in [Aa]"
         )
     found = Expression(expression, pattern.groupindex, pattern.groups)
     if len(expression) > _SHORT or not all(map(_PLAIN.fullmatch, tokens)):
