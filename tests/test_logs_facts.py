@@ -8,6 +8,7 @@ from pathlib import Path
 import log_makers as make
 import pytest
 
+from pytest_dlperf.logs.formats import custom_format
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.case import Case
@@ -93,6 +94,35 @@ def test_what_a_later_program_says_is_not_of_the_run(tmp_path: Path) -> None:
     assert said(make.measured(tmp_path, log + evaluation, "paddle_resnet")) is None
     alone = make.paddle_resnet([0.5] * 150) + evaluation
     assert said(make.measured(tmp_path, alone, "paddle_resnet")) == "batch_size (of a node) 16"
+
+
+def test_a_header_may_be_long(tmp_path: Path) -> None:
+    noise = "node1:1:1 [0] NCCL INFO Launch mode Parallel, and a good deal more text\n" * 250_000
+    assert len(noise) > 17 * 1024 * 1024
+    log = noise + make.dllogger_header(batch=64, world_size=1) + make.dllogger([0.5] * 150)
+    assert said(make.measured(tmp_path, log, "dllogger")) == "batch_size 64"
+
+
+@pytest.mark.parametrize(
+    ("fact", "of", "agreeing", "other"),
+    [
+        ("global_batch", "f-m-fp32-gb2048-1n2g", ["2048", "2,048", "2048.0"], ["204", "2049", "x"]),
+        ("precision", "f-m-bf16-b8-1n2g", ["bf16", "BF16", "torch.bfloat16"], ["fp16", "float32"]),
+    ],
+)
+def test_spellings_of_values(
+    tmp_path: Path, fact: str, of: str, agreeing: list[str], other: list[str]
+) -> None:
+    mine = custom_format(
+        "mine",
+        record="step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s",
+        facts={fact: r"^it is (\S+)"},
+    )
+    steps = "".join(f"step {step} took 0.5 s\n" for step in range(1, 60))
+    for text in (*agreeing, *other):
+        log = f"it is {text}\n{steps}"
+        run = make.measured(tmp_path, log, mine, of=Case.from_id(of), window=SHORT)
+        assert said(run) == (None if text in agreeing else f"{fact} {text}")
 
 
 def test_half_a_number_at_the_end_is_none(tmp_path: Path) -> None:

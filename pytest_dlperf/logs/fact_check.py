@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
 
 REACH: Final = 16 * 1024 * 1024
-"""Bytes of a log in which every fact is looked for, as far as the log is read."""
+"""Bytes of a log in which facts are looked for among steps; those of the header stand anywhere."""
 
 _LINE_END: Final = re.compile(rb"[\r\n\0]")
 
@@ -51,11 +51,13 @@ class FactCheck:
         self.position = 0
         """Up to which byte of the log facts have been looked for."""
 
-    def look(self, region: Region, end: int) -> None:
+    def look(self, region: Region, end: int, *, in_header: bool = False) -> None:
         """Look for facts in a region, up to the end of the line of ``end``."""
         line = _LINE_END.search(region.buffer, end, region.end)
         end = region.end if line is None else line.start()
-        begin, end = self._part(region, min(end, REACH - region.offset))
+        if not in_header:
+            end = min(end, REACH - region.offset)
+        begin, end = self._part(region, end)
         if begin < end:
             self._look_for_neighbours(region, begin, end)
             self._look(region, begin, end, self._facts)

@@ -35,8 +35,7 @@ CASE_FACTS: Final[Mapping[str, Callable[[Case], object]]] = MappingProxyType(
 """What a log can be held to, by name, and how a case says it."""
 
 
-_LONGEST: Final = 16
-
+_PRECISIONS: Final = MappingProxyType({"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"})
 _SPELLINGS: Final[Mapping[str, object]] = MappingProxyType(
     {
         "true": True,
@@ -79,9 +78,12 @@ class Fact:
             meant = _SPELLINGS.get(text.casefold(), text)
         if isinstance(meant, frozenset):
             return declared in meant
-        if isinstance(declared, int) and isinstance(meant, str):
-            return _number(meant) == declared
-        return meant == declared or str(meant).casefold() == str(declared).casefold()
+        if isinstance(meant, bool) or isinstance(declared, bool):
+            return meant is declared
+        if isinstance(declared, int):
+            return _number(str(meant)) == declared
+        word = str(meant).casefold().removeprefix("torch.")
+        return _PRECISIONS.get(word, word) == str(declared).casefold()
 
     def said_by(self, case: Case) -> str:
         """Word what the case says, for a message."""
@@ -91,9 +93,11 @@ class Fact:
         return f"{'the' if declared else 'no'} option {self.option}"
 
 
-def _number(text: str) -> int | None:
-    digits = text.replace(",", "")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < _LONGEST else None
+def _number(text: str) -> float | None:
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
 
 
 def declared_facts(facts: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Fact, ...]:

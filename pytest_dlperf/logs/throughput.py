@@ -333,7 +333,7 @@ class LogReading:
         facts = self._facts
         if self._in_header:
             first = next(iter(records(region, self._format)), None)
-            facts.look(region, region.end if first is None else first[1])
+            facts.look(region, region.end if first is None else first[1], in_header=True)
             self._in_header = first is None
             if first is not None:
                 facts.settle()
