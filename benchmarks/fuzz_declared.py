@@ -23,7 +23,7 @@ def _fixed(decimals: int) -> str:
 
 def declared(  # noqa: PLR0913 - all of a trainer
     name: str,
-    record: str,
+    record: str | dict[str, Any],
     shape: str,
     line: Callable[[Step, str], str],
     time: Callable[[Step], str],
@@ -31,7 +31,8 @@ def declared(  # noqa: PLR0913 - all of a trainer
     declares: dict[str, Any] | None = None,
     **printing: Any,
 ) -> Trainer:
-    """Make a trainer and its format."""
+    """Make a trainer and its format; ``record`` is an expression, or ``json`` or ``csv``."""
+    form = {"record": record} if isinstance(record, str) else record
 
     def both(step: Step) -> tuple[str, str]:
         text = time(step)
@@ -39,7 +40,7 @@ def declared(  # noqa: PLR0913 - all of a trainer
 
     return Trainer(
         name=name,
-        log_format=custom_format(name, record=record, **(declares or {})),
+        log_format=custom_format(name, **form, **(declares or {})),
         line=both,
         shape=re.compile(shape),
         **printing,
@@ -59,6 +60,20 @@ def _with_tokens(text: str, case: Case) -> float:
     return _plain(text) / SEQUENCE_LENGTH * case.topology.world_size
 
 
+def _clock(step: Step) -> str:
+    minutes, seconds = divmod(int(step.elapsed), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
+
+
+def _prefixed(rate: float) -> str:
+    return f"{rate / 1e6:.2f}M" if rate >= 1e6 else f"{rate / 1e3:.2f}K"  # noqa: PLR2004 - M
+
+
+def _unprefixed(text: str) -> float:
+    return float(text[:-1]) * {"K": 1e3, "M": 1e6}[text[-1]]
+
+
 def _milliseconds(text: str, case: Case) -> float:
     del case
     return float(text) / 1000
@@ -68,6 +83,8 @@ def _comma_stamp(step: Step) -> str:
     return f"{step.now:%Y-%m-%d %H:%M:%S},{step.now.microsecond // 1000:03d}"
 
 
+NEVER_WHOLE: Final = "(?!)"
+"""Of times that say nothing by themselves."""
 DATED: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3}"
 
 DECLARED: Final = (
@@ -122,12 +139,36 @@ DECLARED: Final = (
     ),
     declared(
         "seconds_per_step",
-        r"iteration: (?P<step>\d+)/\d+  loss: [\d.]+  time: (?P<seconds_per_step>[\d.]+) s/iter",
+        r"it (?P<step>\d+) \| loss [\d.]+ \| (?P<seconds_per_step>[\d.]+) s/it",
         _fixed(4),
-        lambda step, time: f"  iteration: {step.printed}/9999  loss: 3.1  time: {time} s/iter",
+        lambda step, time: f"it {step.printed} | loss 3.1 | {time} s/it",
         lambda step: f"{step.seconds:.4f}",
         epochs=False,
         least_seconds=0.1,
+    ),
+    declared(
+        "seconds_since_the_start",
+        r"iteration: (?P<step>\d+)/\d+  loss: [\d.]+  time: (?P<seconds_per_step>[\d.]+) s/iter",
+        NEVER_WHOLE,
+        lambda step, time: f"  iteration: {step.printed}/9999  loss: 3.1  time: {time} s/iter",
+        lambda step: f"{step.elapsed / step.number:.6f}",
+        declares={"covers": "since_start"},
+        epochs=False,
+        least_seconds=0.1,
+    ),
+    declared(
+        "milliseconds_since_the_last",
+        r"iteration +(?P<step>\d+)/ +\d+ \| consumed samples: +\d+ \| elapsed time per iteration "
+        r"\(ms\): (?P<milliseconds>[\d.]+) ",
+        _fixed(1),
+        lambda step, time: (
+            f" iteration {step.printed:8}/     999 | consumed samples:         5504 | elapsed time "
+            f"per iteration (ms): {time} | lm loss: 1.825991E+00 |"
+        ),
+        lambda step: f"{step.mean * 1000:.1f}",
+        declares={"covers": "since_last"},
+        epochs=False,
+        value=_milliseconds,
     ),
     declared(
         "samples_per_second",
@@ -208,6 +249,117 @@ DECLARED: Final = (
         _comma_stamp,
         declares={"ranks": "local"},
         epochs=False,
+        least_seconds=0.2,
+    ),
+    declared(
+        "coloured_tokens_per_second",
+        r"step: +(?P<step>\d+) .*tokens/s: (?P<tokens_per_second>[\d,.KM]+) ",
+        r"[0-9]+\.[0-9]{2}[KM]",
+        lambda step, time: (
+            f"\x1b[31mstep: {step.printed:2}  \x1b[32mloss:  3.24405  \x1b[38;2;180;0;0mtokens/s: "
+            f"{time}  \x1b[36mtflops: 0.52\x1b[39m"
+        ),
+        lambda step: _prefixed(_global(step) * SEQUENCE_LENGTH),
+        epochs=False,
+        sequence_length=SEQUENCE_LENGTH,
+        value=lambda text, _: _unprefixed(text) / SEQUENCE_LENGTH,
+    ),
+    declared(
+        "elapsed_seconds",
+        r"step:(?P<step>\d+)/\d+ train_time:(?P<elapsed_seconds>[\d.]+)s",
+        _fixed(3),
+        lambda step, time: f"step:{step.printed}/3375 train_time:{time}s step_avg:449.03ms",
+        lambda step: f"{step.elapsed:.3f}",
+        epochs=False,
+        least_seconds=0.2,
+    ),
+    declared(
+        "elapsed_milliseconds",
+        r"step:(?P<step>\d+)/\d+ train_time:(?P<elapsed_milliseconds>[\d.]+)ms",
+        _fixed(1),
+        lambda step, time: f"step:{step.printed}/3375 train_time:{time}ms step_avg:449.03ms",
+        lambda step: f"{step.elapsed * 1000:.1f}",
+        epochs=False,
+    ),
+    declared(
+        "elapsed_minutes",
+        r"train (?P<step>\d+)/\d+ \[(?P<elapsed_seconds>[\d:]+)<",
+        r"(?:[0-9]+:)?[0-9]{2}:[0-9]{2}",
+        lambda step, time: f"train {step.printed}/3375 [{time}<12:00, loss=3.1]",
+        _clock,
+        epochs=False,
+        least_seconds=20.0,
+    ),
+    declared(
+        "epoch_milliseconds_by_samples",
+        {
+            "json": {"step": "metadata.step", "epoch_milliseconds": "time_ms"},
+            "where": {"key": "tracked_stats"},
+        },
+        "[1-9][0-9]{12}",
+        lambda step, time: (
+            f'0: :::MLLOG {{"namespace": "", "time_ms": {time}, "key": "tracked_stats", "value": '
+            f'{{"throughput": 1.92}}, "metadata": {{"file": "x", "step": '
+            f"{step.number * step.training.case.global_batch}}}}}"
+        ),
+        lambda step: str(1_721_026_805_975 + round(step.elapsed * 1000)),
+        declares={"steps_in_samples": True},
+        epochs=False,
+        least_seconds=0.2,
+    ),
+    declared(
+        "python_dictionaries",
+        {"json": {"step": "step", "samples_per_second": "train_samples_per_second"}},
+        _fixed(2),
+        lambda step, time: (
+            f"{{'loss': '6.256', 'step': {step.printed}, 'train_samples_per_second': '{time}'}}"
+        ),
+        lambda step: f"{_global(step):.2f}",
+        epochs=False,
+        value=lambda text, _: float(text),
+    ),
+    declared(
+        "json_lines",
+        {"json": {"step": "step", "seconds": "time.step"}},
+        _fixed(4),
+        lambda step, time: f'{{"step": {step.printed}, "time": {{"step": {time}, "data": 0.01}}}}',
+        lambda step: f"{step.seconds:.4f}",
+        epochs=False,
+        least_seconds=0.1,
+    ),
+    declared(
+        "csv",
+        {"csv": {"step": "step", "seconds": "step_time"}},
+        _fixed(4),
+        lambda step, time: f"{step.printed},3.1,{time}",
+        lambda step: f"{step.seconds:.4f}",
+        head=lambda _, __: ["step,loss,step_time"],
+        clean=True,
+        epochs=False,
+        least_seconds=0.1,
+    ),
+    declared(
+        "counted",
+        r"loss: [\d.]+ took (?P<milliseconds>[\d.]+) ms",
+        _fixed(2),
+        lambda _, time: f"loss: 3.1 took {time} ms",
+        lambda step: f"{step.mean * 1000:.2f}",
+        declares={"step_every": 1},
+        numbered=False,
+        epochs=False,
+        intervals=(1,),
+        value=_milliseconds,
+    ),
+    declared(
+        "counted_by_ten",
+        r"(?P<timestamp>\d+-\d+-\d+ [\d:,]+) loss: [\d.]+",
+        DATED,
+        lambda _, time: f"{time} loss: 3.1",
+        _comma_stamp,
+        declares={"step_every": 10},
+        numbered=False,
+        epochs=False,
+        intervals=(10,),
         least_seconds=0.2,
     ),
 )

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.sharedctypes import Synchronized
 
+    from fuzz_training import Trainer
+
     from pytest_dlperf.model.measurement import Run
 
 TOLERANCE: Final = 0.03
@@ -112,7 +114,16 @@ def mutant(token: str) -> Mutant:
     """
     _, damage, trainer, _ = token.split(":")
     choose = random.Random(token)  # noqa: S311 - to be made again
+    if not _fits(damage, _BY_NAME[trainer]):
+        raise Unfit
     return DAMAGES[damage](make_log(_BY_NAME[trainer], choose), choose)
+
+
+def _fits(damage: str, trainer: Trainer) -> bool:
+    is_harmless = DAMAGES[damage] in HARMLESS
+    if trainer.clean and is_harmless:
+        return damage in {"sound", "line-ends-of-windows", "stack-behind", "open-end"}
+    return trainer.numbered or is_harmless or damage in {"cut", "other-trainer"}
 
 
 def judge(token: str, path: Path) -> tuple[Verdict, str]:

@@ -130,6 +130,10 @@ class Trainer:
     precisions: tuple[str, ...] = ("fp32",)
     intervals: tuple[int, ...] = (1, 1, 1, 2, 5, 10)
     epochs: bool = True
+    clean: bool = False
+    """Whether nothing else prints into its file."""
+    numbered: bool = True
+    """Whether a record says of which step it is: else nobody can tell a missing one."""
     waits: bool = False
     """Whether what it prints leaves out waiting for data."""
     first: int = 1
