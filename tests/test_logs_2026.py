@@ -27,6 +27,8 @@ from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from suites import Suite
+
 DATA: Final = Path(__file__).parent / "data" / "logs"
 
 TIMES: Final = [2.0] * 5 + [0.4, 0.6] * 8
@@ -63,11 +65,7 @@ def read(  # noqa: PLR0913 - a system file has these sides
     ``log_format`` is what the system file says below ``log`` behind the name.
     """
     file = tmp_path / "trainer.yaml"
-    file.write_text(
-        f"framework: trainer\nmodel: llama\nunit: {unit}\nlog:\n  name: run\n"
-        f"{indent(log_format, '  ')}\nwindow: {{{window}}}\n{more}\ncases:\n  - {{{case}}}\n",
-        encoding="utf-8",
-    )
+    system_text(file, log_format, case=case, window=window, unit=unit, more=more)
     systems = load_systems([file], BUILTIN_FORMATS)
     [wanted] = systems["trainer-llama"].cases
     main = log_path(tmp_path / "logs", wanted, "run", 1)
@@ -85,6 +83,17 @@ def read(  # noqa: PLR0913 - a system file has these sides
     measurer = LogMeasurer(index, systems, cluster, repeats=lambda _: FixedRepeats(1))
     [run] = measurer.measure(wanted).runs
     return run
+
+
+def system_text(  # noqa: PLR0913 - as above
+    file: Path, log_format: str, *, case: str, window: str, unit: str, more: str = ""
+) -> None:
+    """Write a system file."""
+    file.write_text(
+        f"framework: trainer\nmodel: llama\nunit: {unit}\nlog:\n  name: run\n"
+        f"{indent(log_format, '  ')}\nwindow: {{{window}}}\n{more}\ncases:\n  - {{{case}}}\n",
+        encoding="utf-8",
+    )
 
 
 def record(pattern: str, **more: str) -> str:
@@ -266,6 +275,11 @@ def test_nemo_automodel(tmp_path: Path, pattern: str, scope: str) -> None:
     assert throughput(run) == pytest.approx(TOKENS, rel=1e-5)
 
 
+def test_nemo_automodel_s_tokens_are_no_samples(tmp_path: Path) -> None:
+    log_format = record(r"step (?P<step>[0-9]+) .* tps (?P<samples_per_second>[0-9.]+)\(")
+    assert "tokens_per_second" in refusal(read(tmp_path, log_format, of_steps(automodel)))
+
+
 def test_nemo_automodel_writes_json_lines(tmp_path: Path) -> None:
     log = of_steps(
         lambda step: json.dumps(
@@ -313,6 +327,11 @@ def test_a_bar_s_speed_is_a_moving_mean(tmp_path: Path) -> None:
     by_speed = record(r" (?P<step>[0-9]+)/[0-9]+ \[.*, +(?P<steps_per_second>[0-9.]+)it/s")
     said = refusal(read(tmp_path, by_speed, of_steps(lightning_bar)))
     assert "moving mean" in said
+
+
+def test_a_bar_s_iterations_are_no_samples(tmp_path: Path) -> None:
+    by_speed = record(r" (?P<step>[0-9]+)/[0-9]+ \[.*, +(?P<samples_per_second>[0-9.]+)it/s")
+    assert "samples_per_second" in refusal(read(tmp_path, by_speed, of_steps(lightning_bar)))
 
 
 def test_lightning_writes_csv(tmp_path: Path) -> None:
@@ -495,6 +514,29 @@ def test_maxtext(tmp_path: Path, number: str) -> None:
     log_format = record(f"completed step: (?P<step>[0-9]+), {number}", rate_scope="device")
     run = read(tmp_path, log_format, of_steps(maxtext), case=IN_TOKENS, unit="tokens/s")
     assert throughput(run) == pytest.approx(TOKENS, rel=1e-5)
+
+
+def test_jax_runs_ahead_of_its_devices_at_first(tmp_path: Path) -> None:
+    """A real run on two processes, 64 samples each: what it prints of steps 11 to 20."""
+    took = 0.013 + 0.016 + 0.014 + 0.013 + 0.015 + 0.014 + 0.020 + 0.012 + 0.016 + 0.012
+    by_time = record("completed step: (?P<step>[0-9]+), seconds: (?P<seconds>[0-9.]+)")
+    run = read(
+        tmp_path,
+        by_time,
+        DATA / "maxtext_like_1n2g.log",
+        case="precision: fp32, batch_per_device: 64, topologies: [1n2g]",
+        window="warmup_steps: 10, measured_steps: 10",
+    )
+    assert throughput(run) == pytest.approx(10 * 128 / took)
+
+
+def test_easylm_prints_a_dictionary_over_several_lines(tmp_path: Path) -> None:
+    """Where a line has both, it is a record; over several lines it is none."""
+    by_step = "format: {json: {step: step, seconds: step_time}}"
+    lines = [f"{{'step': {step},\n 'step_time': 0.5}}\n" for step in range(1, 22)]
+    assert "no line of the log" in refusal(read(tmp_path, by_step, "".join(lines)))
+    run = read(tmp_path, by_step, "".join(lines).replace(",\n", ","))
+    assert throughput(run) == pytest.approx(8 / 0.5)
 
 
 def levanter(step: int) -> str:
@@ -684,3 +726,34 @@ def test_olmo_core_by_the_stamp_of_its_first_line(tmp_path: Path) -> None:
     )
     assert throughput(run) == pytest.approx(TOKENS)
     assert run.metrics["tps"] == pytest.approx((5120 + 4096 / 0.6 / 2) / 2, rel=1e-3)
+
+
+# ------------------------------------------------------------------------ the command line
+
+
+@pytest.mark.end_to_end
+def test_a_log_of_slurm_is_judged_under_its_own_name(suite: Suite) -> None:
+    """The first run is measured; in the second, tensor parallelism is not that of the case."""
+    system_text(
+        suite.system_file(""),
+        TITAN_TPS + "  facts: {tp: 'parallelism: .*tp=([0-9]+)'}\n",
+        case="precision: fp32, batch_per_replica: 2, sequence_length: 128, parallel: {tp: 2}, "
+        "topologies: [1n2g], reference: none",
+        window="warmup_steps: 6, measured_steps: 14",
+        unit="tokens/s",
+    )
+    case_id = "trainer-llama-fp32-b2-s128-tp2-1n2g"
+    right = (DATA / "torchtitan_1n2g_tp2.log").read_text(encoding="utf-8")
+    (suite.path / "slurm-4711.out").write_text(right, encoding="utf-8")
+    wrong = right.replace("tp=2", "tp=1")
+    (suite.path / "slurm-4712.out").write_text(wrong, encoding="utf-8")
+
+    _, results = suite.judge(
+        "-k", "trainer", "--dlperf-logs", f"{case_id}=slurm-*.out", cluster="local"
+    )
+
+    [case] = results["cases"]
+    first, second = case["runs"]
+    assert first["metrics"]["throughput"] == pytest.approx(14 * 256 / 20.560, rel=0.01)
+    assert second["status"] == "invalid"
+    assert "tp 1" in second["reason"]
