@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,6 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from suites import Suite
 
 SYSTEM = """\
@@ -110,6 +109,29 @@ def test_the_file_of_a_rank_is_measured_again_in_the_next_run(suite: Suite) -> N
         assert run["status"] == "ok", run["reason"]
         assert 100 < run["metrics"]["throughput"] <= 200
     assert len(case["runs"]) == 2
+
+
+@pytest.mark.end_to_end
+@pytest.mark.usefixtures("over_ssh")
+def test_files_on_distant_nodes_come_into_their_logs(suite: Suite) -> None:
+    system(
+        suite,
+        WORKER_TRAINER,
+        file="{scratch_directory}/workerlog.{node_rank}",
+        format=WORKER_FORMAT,
+        argument='"{scratch_directory}"',
+        topology="2n1g",
+    )
+    _, results = suite.judge("-k", "tiny", cluster="local")
+    [case] = results["cases"]
+    for run in case["runs"]:
+        assert run["status"] == "ok", run["reason"]
+        assert 100 < run["metrics"]["throughput"] <= 200
+        log = Path(run["log"])
+        assert log.name == "node1.log"
+        # As soon as they were written, not all at the end.
+        arrivals = (log.parent / f"{log.name}.arrivals").read_text(encoding="utf-8")
+        assert arrivals.count("\n") > 10
 
 
 @pytest.mark.end_to_end
