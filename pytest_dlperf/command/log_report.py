@@ -16,6 +16,7 @@ from pytest_dlperf.command.identifying import (
 )
 from pytest_dlperf.config.starter import written
 from pytest_dlperf.logs.alike import named_numbers
+from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.found_expressions import lines_of
 from pytest_dlperf.logs.known_trainers import TRAINERS
 from pytest_dlperf.logs.neighbours import caveats
@@ -147,7 +148,8 @@ class LogReport:
 
     def _metrics(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
         """Measure the window."""
-        if found.system.log_format.timing is Timing.ARRIVAL:
+        by_arrival = found.system.log_format.timing is Timing.ARRIVAL
+        if by_arrival and not arrivals_of(head.path).exists():
             text = "none: no time is printed; of launches it is measured by when lines arrive"
             yield from self._rows("throughput", text)
             return

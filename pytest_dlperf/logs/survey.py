@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 REACH: Final = 8 * 1024 * 1024
 """Bytes of the head in which steps are looked for."""
-COMPARED: Final = 1024 * 1024
+COMPARED: Final = 512 * 1024
 """Bytes of the head whose lines are compared with each other, which takes ten times as long."""
 _END_COMPARED: Final = 128 * 1024
 MOST_RECORDS: Final = 20_000
