@@ -49,7 +49,7 @@ def lines_at_ends(  # noqa: PLR0913 - a log and everything that it is judged by
 
     return {
         rank: (first.step, line(first.offset), last.step, line(last.offset))
-        for rank, (first, last) in reading.ends.items()
+        for rank, (first, last, *_) in reading.ends.items()
     }
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from array import array
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from pytest_dlperf.logs.clock import parse
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.model import statistics
 
@@ -20,7 +22,6 @@ _NEAR: Final = 1.1
 """By how much it may differ where it cannot have been printed so."""
 _ODD: Final = re.compile(rb"\.|0[0-9]")
 _DIGIT: Final = re.compile(rb"[0-9]")
-_NINE_O_CLOCK: Final = re.compile(rb"(?:.*[^0-9])?9:")
 
 
 @dataclass(slots=True)
@@ -90,10 +91,22 @@ class NumberForms:
                     )
 
 
-def other_digits(before: bytes, after: bytes) -> bool:
-    """Say whether of two stamps one has other digits than the other, but by growing."""
-    if b":" not in before:
-        return len(before.partition(b".")[2]) != len(after.partition(b".")[2])
-    if len(before) < len(after) and _NINE_O_CLOCK.match(before):
+def lost_character(before: bytes, after: bytes, end: int, most: float) -> bool:
+    """Say whether two stamps are near if one of them, the ``end``, has lost a character.
+
+    With it, it looks like the other, and less than ``most`` nanoseconds lie between them.
+    """
+    text, other = (before, after)[end], (after, before)[end]
+    form = _DIGIT.sub(b"0", other)
+    if len(form) != len(text) + 1:
         return False
-    return _DIGIT.sub(b"0", before) != _DIGIT.sub(b"0", after)
+    for place in range(len(form)):
+        for character in b"0123456789" if form[place : place + 1] == b"0" else other[place:][:1]:
+            longer = b"%b%c%b" % (text[:place], character, text[place:])
+            if _DIGIT.sub(b"0", longer) != form:
+                continue
+            begin, stop = (before, longer) if end else (longer, after)
+            with suppress(BrokenContractError):
+                if 0 <= parse(stop).nanoseconds - parse(begin).nanoseconds <= most:
+                    return True
+    return False

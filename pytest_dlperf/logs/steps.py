@@ -66,6 +66,10 @@ class Ends(NamedTuple):
 
     first: Place
     last: Place
+    said_s: float | None = None
+    """How many seconds these steps took by what is printed of each."""
+    is_sampled: bool = False
+    """Whether it is printed of some only, and the others are taken for alike."""
 
 
 class Collector(Protocol):

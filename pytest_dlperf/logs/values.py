@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
-from pytest_dlperf.logs.forms import FAR, NumberForms, other_digits
+from pytest_dlperf.logs.forms import FAR, NumberForms, lost_character
 from pytest_dlperf.logs.steps import Ends, Place
 from pytest_dlperf.logs.timing import Covers, Kind, samples_per_second, step_seconds
 from pytest_dlperf.model import statistics
@@ -106,6 +106,8 @@ class _Times(Values):
         self._begin = 0
         self._steps = 0
         self._time = 0.0
+        self._said_s = 0.0
+        self._is_sampled = False
         self._by_rank: list[float] = []
         self._forms = NumberForms()
 
@@ -124,10 +126,20 @@ class _Times(Values):
             mean = math.fsum(each) / len(each)
         self._steps += weight
         self._time += weight * mean
+        if step > self._first:
+            self._said_s += gap * mean
+            self._is_sampled = self._is_sampled or gap > weight
         self._by_rank = [
             total + weight * seconds
             for total, seconds in zip(self._by_rank or [0.0] * len(each), each, strict=True)
         ]
+
+    @property
+    def ends(self) -> Ends | None:
+        ends = super().ends
+        if ends is None or self._turns:
+            return ends
+        return ends._replace(said_s=self._said_s, is_sampled=self._is_sampled)
 
     def _read(self, text: bytes, offset: int) -> float:
         form = self._format
@@ -137,7 +149,7 @@ class _Times(Values):
         else:
             seconds = step_seconds(form.timing, text, offset)
         if form.time_form is not None:
-            self._format.check_time(text, offset)
+            form.check_time(text, offset)
         else:
             self._forms.take(text, seconds, offset)
         return seconds
@@ -266,7 +278,7 @@ class Stamps(Values):
         return self._made(steps, passed / NANOSECONDS, note, apart)
 
     def _check_digits(self) -> None:
-        """Refuse a stamp at an end that is far from its neighbour, and printed otherwise."""
+        """Refuse a stamp at an end that a character more brings near its neighbour."""
         if len(self._intervals) <= 2:  # noqa: PLR2004 - nothing to compare the ends with
             return
         most = FAR * statistics.median(self._intervals)
@@ -275,11 +287,11 @@ class Stamps(Values):
             (1, self._intervals[-1], self._neighbours[-1]),
         ):
             text, offset = (before, after)[end]
-            if passed > most and other_digits(before[0], after[0]):
+            if passed > most and lost_character(before[0], after[0], end, most):
                 raise BrokenContractError(
                     f"the stamp {text[:60].decode(errors='replace')!r} is "
-                    f"{passed / NANOSECONDS:.3g} s from the one beside it, and has other digits; "
-                    "one may be lost",
+                    f"{passed / NANOSECONDS:.3g} s from the one beside it, and with a character "
+                    "more it is near: one may be lost",
                     offset=offset,
                 )
 
