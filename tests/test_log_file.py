@@ -135,6 +135,23 @@ def test_files_on_distant_nodes_come_into_their_logs(suite: Suite) -> None:
 
 
 @pytest.mark.end_to_end
+def test_a_file_that_never_comes_is_named(suite: Suite) -> None:
+    system(
+        suite,
+        JSON_TRAINER,
+        file="metrics.json",
+        format=JSON_FORMAT,
+        argument='"{scratch_directory}"',
+        topology="1n1g",
+    )
+    _, results = suite.judge("-k", "tiny", "--dlperf-repeats", "1", cluster="local")
+    [case] = results["cases"]
+    [run] = case["runs"]
+    assert run["status"] == "invalid"
+    assert "log.file 'metrics.json'" in run["reason"]
+
+
+@pytest.mark.end_to_end
 def test_a_dry_run_shows_the_file(suite: Suite) -> None:
     system(
         suite,

@@ -296,6 +296,9 @@ class LaunchMeasurer:
             read = watch.finish(outcome.log_sizes_at_failure)
         finally:
             watch.close()
+        if spec.log_file is not None and read.status is not RunStatus.OK and not read.steps:
+            hint = f"is log.file {spec.log_file!r} what the trainer writes, line by line?"
+            read = replace(read, reason=f"{read.reason}; {hint}")
         if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
             # A trainer may have died of it before the watch has seen it.
             outcome = replace(outcome, error=full_disk(log.parent))
