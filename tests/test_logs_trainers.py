@@ -209,11 +209,21 @@ def test_a_starter_is_not_refused(tmp_path: Path, name: str) -> None:
     assert reason is None
 
 
-def refusal(tmp_path: Path, line: str, declared: dict[str, object], of: str) -> str | None:
-    """Give what a record is refused for, of those that take a number for something else."""
+def refusal(
+    tmp_path: Path, line: str, declared: dict[str, object], of: str, *, every: int = 10
+) -> str | None:
+    """Give what a record is refused for, of those that take a number for something else.
+
+    The line is followed by one of ``every`` steps later.
+    """
+    log = line.encode() + b"\n"
+    found = compiled(str(declared["record"])).search(log) if "record" in declared else None
+    if found is not None and "(?P<step>" in str(declared["record"]):
+        begin, end = found.span("step")
+        log += log[:begin] + b"%d" % (int(found["step"]) + every) + log[end:]
     run = make.measured(
         tmp_path,
-        f"{line}\n",
+        log,
         custom_format("mine", **declared),  # type: ignore[arg-type]
         of=Case.from_id(of),
         window=Window(warmup_steps=0, measured_steps=2),
@@ -360,7 +370,28 @@ def test_a_number_that_is_none_of_a_step_is_refused(
         assert reason is not None
         assert said in reason
         assert f"a log of {name}" in reason
-        assert reason.endswith("(line 1)")
+        assert re.search(r" \(line [12]\)$", reason)
+
+
+@pytest.mark.parametrize("buffer_size", [64, 1 << 18])
+def test_the_time_since_the_last_line_is_that_of_a_step_if_each_is_printed(
+    tmp_path: Path, buffer_size: int
+) -> None:
+    line = LINES["PaddleNLP or PaddleFormers"].replace("global_step: 2,", "global_step: {},")
+    record = r"global_step: (?P<step>\d+), interval_runtime: (?P<seconds>[\d.]+)"
+    for every, status in ((1, "ok"), (10, "invalid")):
+        run = make.measured(
+            tmp_path,
+            "".join(line.format(every * k) + "\n" for k in range(1, 12)),
+            custom_format("mine", record=record),
+            of=Case.from_id(ALONE),
+            window=Window(warmup_steps=every, measured_steps=5 * every),
+            buffer_size=buffer_size,
+        )
+        assert run.status.value == status
+    assert run.reason is not None
+    assert "the time of all steps since the last line" in run.reason
+    assert run.reason.endswith("(line 2)")
 
 
 def test_a_speed_of_a_part_is_one_of_all_where_there_is_one_part(tmp_path: Path) -> None:

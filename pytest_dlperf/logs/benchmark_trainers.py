@@ -237,6 +237,7 @@ _MXNET: Final = (
                 pattern=rb" time=" + _VALUE,
                 meaning="the time of all steps since the last line",
                 instead="latency as milliseconds",
+                one_step_is_fine=True,
             ),
         ),
         starter={
@@ -258,6 +259,7 @@ _FURTHER: Final = (
                 pattern=rb"TimeHistory: " + _VALUE + rb" seconds",
                 meaning="the time of all steps between the two that it names",
                 instead="the examples per second behind it",
+                one_step_is_fine=True,
             ),
             _rate(rb" seconds, " + _VALUE + rb" examples/second", RateScope.GLOBAL),
         ),
@@ -275,7 +277,8 @@ _FURTHER: Final = (
         ),
         numbers=(
             Number(
-                pattern=rb"epoch time: " + _VALUE + rb" ms, per step time: ",
+                # With one step to a sink, the two are the same.
+                pattern=rb"epoch time: ([0-9.]{1,20}) ms, per step time: (?!\1 )",
                 meaning="the time of an epoch, or of all steps of a sink",
                 instead="'per step time' as milliseconds",
             ),
@@ -308,7 +311,7 @@ _FURTHER: Final = (
         pattern=rb"\[HUGECTR\]|\[HCTR\]",
         numbers=(
             Number(
-                pattern=rb"Time\([0-9]{1,15} iters\): " + _VALUE + rb"s",
+                pattern=rb"Time\((?!1 )[0-9]{1,15} iters\): " + _VALUE + rb"s",
                 meaning="the time of all iterations since the last line",
                 instead="the time stamp in front of the line",
             ),

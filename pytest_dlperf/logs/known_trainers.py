@@ -195,6 +195,7 @@ _OTHERS: Final = (
                 pattern=rb"interval_runtime: " + _VALUE,
                 meaning="the time of all steps since the last line",
                 instead="interval_samples_per_second, or interval_steps_per_second",
+                one_step_is_fine=True,
             ),
             Number(
                 pattern=rb"interval_tokens_per_second_per_device: " + _VALUE,

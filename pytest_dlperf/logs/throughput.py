@@ -13,7 +13,7 @@ from pytest_dlperf.logs.builtin import STEP_TIMES
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.formats import Ranks
-from pytest_dlperf.logs.neighbours import misread, recognise
+from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.numbering import first_step
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.ranked import RankedSteps
@@ -24,6 +24,7 @@ from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.shared import SharedSteps
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import Span
+from pytest_dlperf.logs.time_check import TimeCheck
 from pytest_dlperf.logs.witness import Witness
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.declared import DeclaredMetric
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
-    from pytest_dlperf.logs.records import Record
     from pytest_dlperf.logs.steps import Collector, Ends, StepsSeen
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
@@ -118,6 +118,7 @@ class LogReading:
         """The step of the log's first record; ``None`` before it is there."""
         self._steps_done = False
         self._facts = FactCheck(self.log_format, self.case)
+        self._time = TimeCheck(self._format, self.case)
         self._in_header = True
         self._enough = False
         self._file: LogFile | None = None
@@ -337,10 +338,11 @@ class LogReading:
             self._in_header = first is None
             if first is not None:
                 facts.settle()
-                self._begin(region, first)
+                self.first_step = first_step(self._format, first[2])
             elif facts.contradiction is not None:
                 # Without a step, the log may well be another system's.
                 return None
+        self._time.look(region)
         try:
             stop = self._collector.feed(region, self._scan)
         except BrokenContractError as error:
@@ -355,13 +357,6 @@ class LogReading:
         facts.look(region, end)
         facts.settle()
         return stop
-
-    def _begin(self, region: Region, first: Record) -> None:
-        """Take note of the first record: how it numbers steps, and what its time is."""
-        self.first_step = first_step(self._format, first[2])
-        reason = misread(region, first, self.log_format, self.case)
-        if reason is not None:
-            raise BrokenContractError(reason, offset=region.offset + first[0])
 
     def _read_on(self, region: Region, begin: int) -> None:
         """Go through what follows the last step that counts, for metrics that may still come."""

@@ -34,6 +34,8 @@ class Number:
     """What to take, so that the time of a step is right."""
     readings: tuple[Reading, ...] = ()
     """As what it may be taken; without any, it tells nothing of the time of steps."""
+    one_step_is_fine: bool = False
+    """Whether nothing is against it where every step is printed."""
     single_node_is_fine: bool = False
     """Whether nothing is against it where one node trains."""
 
