@@ -211,3 +211,39 @@ def test_numbers_that_begin_again_without_an_epoch(tmp_path: Path) -> None:
     )
     swapped = log.replace("it 30 took", "it 3 took")
     assert "needs a group" not in refused(make.measured(tmp_path, swapped, CUSTOM))
+
+
+@pytest.mark.parametrize("lost", [1, 5, 30])
+@pytest.mark.parametrize("topology", ["1n1g", "1n2g"])
+def test_a_printed_length_tells_that_an_epoch_is_cut(
+    tmp_path: Path, lost: int, topology: str
+) -> None:
+    case = make.case(topology)
+    ranks = [[0.5] * 200] * case.topology.devices_per_node
+    log = make.pytorch_imagenet(ranks, epoch_length=60, block=7)
+    cut = "".join(
+        line
+        for line in log.splitlines(keepends=True)
+        if "Epoch: [0]" not in line or int(line[11:13]) < 60 - lost
+    )
+    reason = refused(make.measured(tmp_path, cut, "pytorch_imagenet", of=case))
+    assert f"none between step {60 - lost} and step 61" in reason
+    # Before the window, it is still known which steps are which.
+    window = Window(warmup_steps=70, measured_steps=30)
+    times = [[9.0] * 76 + [0.5] * 30 + [9.0] * 50] * len(ranks)
+    log = make.pytorch_imagenet(times, epoch_length=60, block=7)
+    cut = "".join(
+        line
+        for line in log.splitlines(keepends=True)
+        if "Epoch: [0]" not in line or int(line[11:13]) < 60 - lost
+    )
+    run = make.measured(tmp_path, cut, "pytorch_imagenet", of=case, window=window)
+    assert run.metrics.get("throughput") == case.global_batch * 2
+
+
+@pytest.mark.parametrize("name", ["dllogger", "paddle_resnet"])
+def test_an_epoch_that_is_cut_does_not_make_it_faster(tmp_path: Path, name: str) -> None:
+    lines = make.OF_ONE_RANK[name]([0.5] * 200, epoch_length=90).splitlines(keepends=True)
+    del lines[50:90]
+    run = make.measured(tmp_path, "".join(lines), name)
+    assert run.metrics.get("throughput") in {None, 256}

@@ -186,7 +186,6 @@ _PYTORCH_IMAGENET: Final = LogFormat(
     first_step=None,
     ranks=Ranks.LOCAL,
     settling_steps=6,
-    even_epochs=True,
     epoch_length=re.compile(rb"Epoch: \[[0-9]{1,15}\]\[ {0,15}[0-9]{1,15}/ {0,15}([0-9]{1,15})\]"),
     time_form=re.compile(rb"[0-9]+\.[0-9]{3}"),
     devices=re.compile(rb"Use GPU: " + _COUNT),

@@ -1,0 +1,129 @@
+"""Numbers that have lost a digit or their decimal point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = custom_format("seconds", record=r"it (?P<step>\d+) took (?P<seconds>[\d.]+) s")
+RATES = custom_format("rates", record=r"it (?P<step>\d+): (?P<samples_per_second>[\d.]+) img/s")
+STAMPS = custom_format("stamps", record=r"(?P<timestamp>[\d:.]+) it (?P<step>\d+)$")
+
+
+def refused(run: Run, text: str, line: int) -> None:
+    assert run.status is RunStatus.INVALID
+    assert repr(text) in (run.reason or "")
+    assert (run.reason or "").endswith(f"(line {line})")
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+@pytest.mark.parametrize(
+    ("name", "text", "damaged", "line"),
+    [
+        ("paddle_resnet", "0.3942", "03942", 71),
+        ("paddle_resnet", "0.3942", "0.942", 71),
+        ("pytorch_imagenet", "0.394", "0394", 73),
+        ("pytorch_imagenet", "0.394", "0.39", 73),
+    ],
+)
+def test_a_shipped_trainer_prints_all_its_decimals(  # noqa: PLR0913, PLR0917 - a log and its damage
+    tmp_path: Path, name: str, text: str, damaged: str, line: int, estimator: Estimator
+) -> None:
+    log = make.OF_ONE_RANK[name]([0.5] * 70 + [float(text)] + [0.5] * 80)
+    assert make.measured(tmp_path, log, name, estimator=estimator).status is RunStatus.OK
+    assert log.count(text) >= 1
+    run = make.measured(tmp_path, log.replace(text, damaged), name, estimator=estimator)
+    refused(run, damaged, line)
+
+
+@pytest.mark.parametrize("step", [25, 125])
+@pytest.mark.parametrize("estimator", Estimator)
+def test_a_stamp_of_a_shipped_trainer_has_all_its_digits(
+    tmp_path: Path, step: int, estimator: Estimator
+) -> None:
+    lines = make.dllogger([0.5] * 150).splitlines()
+    stamp = lines[step - 1][4:30]
+    for damaged in (stamp.replace(" 14", " 4"), stamp[:-1], stamp.replace(".", "")):
+        log = "\n".join(lines).replace(stamp, damaged)
+        run = make.measured(tmp_path, log, "dllogger", estimator=estimator)
+        assert run.status is RunStatus.INVALID
+        assert damaged in (run.reason or "") or "steps are missing" in (run.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("log_format", "line", "text", "damaged"),
+    [
+        (SECONDS, "it {k} took {t:.4f} s", "0.5060", "05060"),
+        (SECONDS, "it {k} took {t:.4f} s", "0.5060", "0.560"),
+        (SECONDS, "it {k} took {t:.4f} s", "0.5060", ".060"),
+        (SECONDS, "it {k} took {t} s", "0.506", "0506"),
+        (RATES, "it {k}: {r:.1f} img/s", "252.0", "2520"),
+        (RATES, "it {k}: {r:.2f} img/s", "252.00", "02.00"),
+    ],
+)
+def test_a_declared_number_unlike_the_others_is_refused(
+    tmp_path: Path, log_format: object, line: str, text: str, damaged: str
+) -> None:
+    log = "".join(line.format(k=k, t=0.5 + k / 10000, r=2 * k + 132) + "\n" for k in range(1, 151))
+    assert make.measured(tmp_path, log, log_format).status is RunStatus.OK  # type: ignore[arg-type]
+    assert log.count(f" {text} ") == 1
+    run = make.measured(
+        tmp_path,
+        log.replace(f" {text} ", f" {damaged} "),
+        log_format,  # type: ignore[arg-type]
+    )
+    refused(run, damaged, 60)
+
+
+def test_numbers_of_as_many_decimals_as_they_need_are_whole(tmp_path: Path) -> None:
+    # Slow steps among them, of few decimals.
+    times = [round(0.5 + k / 1000, 3) for k in range(150)]
+    times[50], times[70], times[90] = 2, 2.5, 3.0
+    log = "".join(f"it {k} took {time} s\n" for k, time in enumerate(times, 1))
+    run = make.measured(tmp_path, log, SECONDS)
+    assert run.metrics["throughput"] == pytest.approx(128 * 100 / sum(times[20:120]))
+    assert run.reason is None
+
+
+def test_whole_numbers_alone_are_no_damage(tmp_path: Path) -> None:
+    log = "".join(f"it {k}: {2000 if k % 9 else 150} img/s\n" for k in range(1, 151))
+    assert make.measured(tmp_path, log, RATES).status is RunStatus.OK
+
+
+@pytest.mark.parametrize(
+    ("step", "damaged"),
+    [(20, "4:00:10.0"), (20, "14:0:10.0"), (120, "14:1:00.0"), (120, "15:01:0.0")],
+)
+def test_a_stamp_at_an_end_that_lost_a_digit(tmp_path: Path, step: int, damaged: str) -> None:
+    def stamp(k: int) -> str:
+        seconds = k // 2 + (3600 if k > 119 else 0)
+        return f"{14 + seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.{k % 2 * 5}"
+
+    lines = [f"{stamp(k)} it {k}" for k in range(1, 151)]
+    lines[step - 1] = f"{damaged} it {step}"
+    run = make.measured(tmp_path, "\n".join(lines) + "\n", STAMPS)
+    assert run.status is RunStatus.INVALID
+
+
+def test_a_last_stamp_without_its_point(tmp_path: Path) -> None:
+    log = make.dlperf([[0.5] * 150])
+    stamp = f"{3.25 + 60:.6f}"
+    run = make.measured(tmp_path, log.replace(stamp, stamp.replace(".", "")), "dlperf")
+    assert run.status is RunStatus.INVALID
+    assert "a character more" in (run.reason or "")
+    assert (run.reason or "").endswith("(line 120)")
+
+
+def test_a_stamp_may_grow_by_a_digit_in_a_pause(tmp_path: Path) -> None:
+    times = [0.25] * 150
+    times[119] = 20.0
+    log = "".join(f"{65 + sum(times[:k])} it {k}\n" for k in range(1, 151))
+    assert make.measured(tmp_path, log, STAMPS).status is RunStatus.OK
