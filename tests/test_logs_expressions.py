@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_dlperf.logs.expressions import compiled, literal_of, texts_of
+from pytest_dlperf.logs.expressions import TOKENS, compiled, literal_of, texts_of
+from pytest_dlperf.logs.one_pass import is_one_pass
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,6 +145,48 @@ def test_what_only_looks_like_it_is_taken(expression: str) -> None:
 def test_nothing_is_found_across_lines() -> None:
     expression = compiled(r"a[^;]*\s(?:.|\n)*b$")
     assert [match.span() for match in expression.finditer(b"a\nb\na\tb\nax b")] == [(4, 7), (8, 12)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_one"),
+    [
+        (r"loss: (?P<value>[-+.0-9EeNnaif,]+) ", True),
+        (r"train.loss : (?P<value>[-+.0-9A-Za-z]+)", True),
+        (r"DLL (?P<a>[-0-9]+ [:.0-9]+) - Iteration: (?P<step>\d+) ", True),
+        (r"loss[:=] ?(?:\t)?x", False),
+        (r"loss[:=] ?(?P<value>[0-9.]+)", True),
+        (r"loss .*", True),
+        (r"step (?P<step>[0-9]+)/.*took", False),  # any character may be a slash or a t
+        (r"step(?P<step>[0-9]+)[0-9]x", False),
+        (r"st[^;]*;", False),  # each s begins another attempt
+        (r"sb*b", False),
+        (r"sb?bc", False),
+        (r"s\s+b", False),  # over lines' ends
+        (r"(s)+b", False),
+        (r"s(?:b|c)", False),
+        (r"^s", False),
+        (r"[st]tep", False),
+        (r"s+t", False),
+        (r"sé+b", False),
+    ],
+)
+def test_what_cannot_backtrack_is_known(expression: str, is_one: bool) -> None:
+    assert is_one_pass(TOKENS.findall(expression)) is is_one
+
+
+@given(
+    st.from_regex(r"a(b|\[ab\]|\[^a\]|\.| |\\d|\(|\)|\*|\+|\?){1,7}", fullmatch=True),
+    st.sampled_from(["a", "ab", "b ", "1a", "aab"]),
+)
+def test_it_takes_python_no_longer_than_the_text_is(expression: str, text: str) -> None:
+    """Were it square, it would take a minute."""
+    try:
+        compiled(expression)
+    except ValueError:
+        return
+    if is_one_pass(TOKENS.findall(expression)):
+        for _ in re.finditer(expression, text * 20_000):
+            pass
 
 
 TEXTS = (

@@ -1,7 +1,8 @@
 """Regular expressions that users declare for lines of a log: matched in linear time.
 
-They run on RE2, which never backtracks: no expression and no log can make a reader hang. An
-expression has to mean the same in Python's syntax, by which it is checked, and in RE2's.
+They run on RE2, which never backtracks: no expression and no log can make a reader hang. Those in
+which no engine could backtrack run on Python's, which is faster. An expression has to mean the same
+in Python's syntax, by which it is checked, and in RE2's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.one_pass import is_one_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +30,7 @@ _FLAGS: Final = re.compile(r"\(\?[aiLmsux-]")
 _Span: TypeAlias = "tuple[int, int]"
 _ABSENT: Final = (-1, -1)
 
-_TOKENS: Final = re.compile(
+TOKENS: Final = re.compile(
     r"\\[1-9][0-9]*|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
     r"|\(\?(?:P[=<]|<?[=!]|[(#>:]|[a-zA-Z-]+)?"
     r"|\{[0-9]*,?[0-9]*\}[+?]?|[*+?][+?]?|.",
@@ -98,6 +100,9 @@ class Match:
         return self._spans[self._index[group] if isinstance(group, str) else group]
 
 
+AnyMatch: TypeAlias = "Match | re.Match[bytes]"
+
+
 @dataclass(frozen=True)
 class Expression:
     """An expression over bytes that matches within single lines; ``^`` and ``$`` are their ends.
@@ -117,24 +122,36 @@ class Expression:
         """
         return literal_of(self.pattern)
 
+    @cached_property
+    def _one_pass(self) -> re.Pattern[bytes] | None:
+        """What Python's engine makes of it, where that never backtracks."""
+        if not is_one_pass(TOKENS.findall(self.pattern)):
+            return None
+        return re.compile(self.pattern.encode())
+
     def search(
         self, text: bytes | bytearray, begin: int = 0, end: int | None = None
-    ) -> Match | None:
+    ) -> AnyMatch | None:
         """Find the first match."""
         return next(self.finditer(text, begin, end), None)
 
     def finditer(
         self, text: bytes | bytearray, begin: int = 0, end: int | None = None
-    ) -> Iterator[Match]:
+    ) -> Iterator[AnyMatch]:
         """Find all matches, one behind the other."""
-        for spans in self._all(text, begin, len(text) if end is None else end):
-            yield Match(text, spans, self.groupindex)
+        end = len(text) if end is None else end
+        if self._one_pass is not None:
+            return self._one_pass.finditer(text, begin, end)
+        return (Match(text, spans, self.groupindex) for spans in self._all(text, begin, end))
 
     def findall(self, text: bytes, most: int) -> list[tuple[bytes, ...]]:
         """Return what the groups of each match took, and nothing where one took no part.
 
-        It ends with more matches than ``most``.
+        It may end with more matches than ``most``.
         """
+        if self._one_pass is not None:
+            found = self._one_pass.findall(text)
+            return list(zip(found)) if self.groups == 1 else found
         return [
             tuple([text[begin:end] if begin >= 0 else b"" for begin, end in spans[1:]])
             for spans in islice(self._all(text, 0, len(text)), most + 1)
@@ -160,8 +177,9 @@ class Expression:
                 count, since = 0, begin
 
     def check(self) -> None:
-        """Compile it now; ``ValueError`` where RE2 refuses it."""
-        self._engine  # noqa: B018 - made when asked for
+        """Compile it now; ``ValueError`` where it cannot be."""
+        if self._one_pass is None:
+            self._engine  # noqa: B018 - made when asked for
 
     @cached_property
     def _engine(self) -> Callable[[bytes | bytearray, int, int], list[_Span]]:
@@ -196,7 +214,7 @@ def compiled(expression: str) -> Expression:
     Raises:
         ValueError: It cannot be used; the message says why and begins with the expression.
     """
-    tokens = _TOKENS.findall(expression)
+    tokens = TOKENS.findall(expression)
     for token in tokens:
         for refused, name, remedy in _REFUSED:
             if refused.fullmatch(token):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_dlperf.logs.arrivals import ArrivalStamps
-    from pytest_dlperf.logs.expressions import Expression, Match
+    from pytest_dlperf.logs.expressions import AnyMatch, Expression
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.keyed import JsonRecord
     from pytest_dlperf.logs.reader import Region
@@ -130,7 +130,7 @@ def _records_in_lines(
 
 def _matches(
     region: Region, record: Expression | JsonRecord | CsvRecord
-) -> Iterator[tuple[int, Match]]:
+) -> Iterator[tuple[int, AnyMatch]]:
     """Find the matches on all lines, and where each line begins."""
     lines = Lines(region)
     if isinstance(record, CsvRecord):
@@ -141,7 +141,7 @@ def _matches(
             yield begin, match
 
 
-def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int, Match]]:
+def _rows(region: Region, lines: Lines, record: CsvRecord) -> Iterator[tuple[int, AnyMatch]]:
     """Find the rows below lines that name the columns; those may stand in an earlier region."""
     headers = region.memory.headers
     for begin, stop in lines.every():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_dlperf.logs.declared import DeclaredMetric
-    from pytest_dlperf.logs.expressions import Match
+    from pytest_dlperf.logs.expressions import AnyMatch
     from pytest_dlperf.logs.reader import Region
 
 _LONGEST_STEP: Final = 15
@@ -133,7 +133,7 @@ class Numbers:
         worth = self.declared.worth(None)
         return values if worth == 1 else array("d", [worth * value for value in values])
 
-    def _add(self, match: Match, offset: int, step: int) -> None:
+    def _add(self, match: AnyMatch, offset: int, step: int) -> None:
         text = match[self._group]
         at = match.end(self._group)
         try:
@@ -163,7 +163,7 @@ class Numbers:
         if self._rank is not None:
             self.ranks.append(match[self._rank] or b"")
 
-    def _cut(self, match: Match, at: int) -> bytes:
+    def _cut(self, match: AnyMatch, at: int) -> bytes:
         """Return what belongs to the number behind the group's end; nothing, if all is well."""
         line = match.string
         if thousands := _THOUSANDS.match(line, at):

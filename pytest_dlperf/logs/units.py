@@ -10,7 +10,7 @@ from pytest_dlperf.logs.expressions import Expression
 from pytest_dlperf.logs.timing import Timing
 
 if TYPE_CHECKING:
-    from pytest_dlperf.logs.expressions import Match
+    from pytest_dlperf.logs.expressions import AnyMatch
     from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
 
 _STEP: Final = rb"(?:it(?:er(?:ation)?)?|step|batch)"
@@ -76,7 +76,7 @@ class TimeCheck:
         self._is_plain = self._key is not None or timing is Timing.TIMESTAMP
         self._begins = True
 
-    def __call__(self, match: Match) -> None:
+    def __call__(self, match: AnyMatch) -> None:
         """Check the next record."""
         if self._begins:
             self._begins = False
@@ -85,7 +85,7 @@ class TimeCheck:
             _check_whole(self._timing, match)
 
 
-def _check_unit(timing: Timing, match: Match, key: str | None) -> None:
+def _check_unit(timing: Timing, match: AnyMatch, key: str | None) -> None:
     """Check the unit; ``key`` is the name of the value, where it does not stand in front of it."""
     begin, end = match.span(timing.value)
     before = match.string[max(begin - _REACH, 0) : begin] if key is None else key.encode()
@@ -111,7 +111,7 @@ def _check(timing: Timing, timings: tuple[Timing, ...], unit: bytes, where: str)
     )
 
 
-def _check_whole(timing: Timing, match: Match) -> None:
+def _check_whole(timing: Timing, match: AnyMatch) -> None:
     end = match.end(timing.value)
     rest = _GOES_ON.match(match.string, end)
     if rest is None or (rest[0][:1] in b",kKMG" and match.end() > end):
