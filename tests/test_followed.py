@@ -58,6 +58,30 @@ def test_a_file_that_is_written_anew_is_given_from_its_begin(tmp_path: Path, lin
     assert new(followed) == text
 
 
+def test_a_table_that_gets_a_further_column_goes_on_where_it_was(tmp_path: Path) -> None:
+    """As Lightning's logger does: all rows are written again, below another header."""
+    file = tmp_path / "metrics.csv"
+    followed = Followed(str(file))
+    append(file, b"step,loss\n1,0.5\n2,0.4\n")
+    assert new(followed) == b"step,loss\n1,0.5\n2,0.4\n"
+    file.write_bytes(b"step,loss,rate\n1,0.5,\n")
+    assert followed.take(hurry=True) == b""
+    append(file, b"2,0.4,\n3,0.3,7\n")
+    assert new(followed) == b"step,loss,rate\n3,0.3,7\n"
+    append(file, b"4,0.2,8\n")
+    assert new(followed) == b"4,0.2,8\n"
+
+
+def test_a_shorter_file_is_another(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    followed = Followed(str(file))
+    append(file, b"1\n2\n3\n")
+    assert new(followed) == b"1\n2\n3\n"
+    file.write_bytes(b"a\nb\n")
+    assert followed.take(hurry=True) == b""
+    assert new(followed) == b"a\nb\n"
+
+
 def test_a_file_that_takes_the_place_of_another_is_given_from_its_begin(tmp_path: Path) -> None:
     file, other = tmp_path / "metrics.jsonl", tmp_path / "other"
     file.write_bytes(b"same\n")

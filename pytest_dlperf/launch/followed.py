@@ -27,8 +27,9 @@ _MOST_FILES = 64
 class Followed:
     """The files of a name, in which ``*`` stands for anything but a slash.
 
-    What a file holds already is of an earlier run. One that is emptied, or replaced by another, is
-    followed from its begin.
+    What a file holds already is of an earlier run. One that was written anew, as a writer of CSV
+    does for a further column, is passed over as far as its lines were given, but for a new first
+    one. One that has fewer lines is another, and is followed from its begin.
     """
 
     def __init__(self, name: str) -> None:
@@ -76,7 +77,10 @@ class _File:
         self._identity = (0, 0)
         self._seen = (0, 0)  # size and time of the last change; both are needed
         self._given = 0
-        self._known = b""  # stands in front of what comes next, unless it is another file
+        self._known = b""  # stands in front of what comes next, unless it was written anew
+        self._first = b""
+        self._count = 0
+        self._shorter = (-1, 0)
 
     def skip(self) -> None:
         """Pass over what it holds."""
@@ -100,16 +104,42 @@ class _File:
             if (identity, seen) == (self._identity, self._seen) or not stat.S_ISREG(status.st_mode):
                 return b""
             with open(self._path, "rb") as file:  # noqa: PTH123 - as above
-                lines, position = self._lines(file, identity)
+                if not self._is_known(file, identity, seen):
+                    return b""
+                lines, position = self._lines(file)
             # Unless there is more than was read, nothing is new until the file changes.
             self._seen = seen if position >= status.st_size else (-1, 0)
         except OSError:
             return b""
         return lines
 
-    def _lines(self, file: "BinaryIO", identity: "tuple[int, int]") -> "tuple[bytes, int]":
-        if identity != self._identity or not self._is_known_again(file):
-            self._identity, self._given, self._known = identity, 0, b""
+    def _is_known(
+        self, file: "BinaryIO", identity: "tuple[int, int]", seen: "tuple[int, int]"
+    ) -> bool:
+        """Find where to go on in a file; false where the next look will tell."""
+        file.seek(self._given - len(self._known))
+        if identity == self._identity and file.read(len(self._known)) == self._known:
+            return True
+        file.seek(0)
+        for _ in range(self._count):
+            if not file.readline().endswith(b"\n"):
+                if seen != self._shorter:
+                    self._shorter = seen  # it may be about to be written
+                    return False
+                file.seek(0)
+                self._count = 0
+                break
+        self._identity, self._given, self._known = identity, file.tell(), b""
+        return True
+
+    def _lines(self, file: "BinaryIO") -> "tuple[bytes, int]":
+        """Read the next lines that have ended, and say up to where the file was read."""
+        head = b""
+        if not self._known and self._count:
+            file.seek(0)
+            first = file.readline()
+            head = b"" if first == self._first else first
+            self._first = first
         file.seek(self._given)
         read = file.read(_AT_ONCE_BYTES)
         end = read.rfind(b"\n") + 1
@@ -118,15 +148,13 @@ class _File:
             end = read.rfind(b"\n") + 1
         if not end and len(read) == _LONGEST_LINE:
             end = len(read)
-        position = self._given + len(read)
         lines = read[:end]
+        position = self._given + len(read)
+        if lines and not self._count:
+            self._first = lines[: lines.find(b"\n") + 1]
+        self._count += lines.count(b"\n")
         self._pass_over(lines, self._given + end)
-        return lines, position
-
-    def _is_known_again(self, file: "BinaryIO") -> bool:
-        """Say whether what was given still stands in front: it may have been written anew."""
-        file.seek(self._given - len(self._known))
-        return file.read(len(self._known)) == self._known
+        return head + lines, position
 
     def _pass_over(self, read: bytes, given: int) -> None:
         self._known = (self._known + read)[-_KNOWN_AGAIN_BYTES:]
