@@ -51,7 +51,7 @@ def on_a_terminal(suite: Suite, *arguments: str) -> str:
 
 def test_a_terminal_shows_one_line_per_run_that_is_rewritten(suite: Suite) -> None:
     tiny = TinySystem(suite)
-    tiny.behave("0.01 step-by-step-0.25")
+    tiny.behave("0.25 step-by-step-0.25")
     written = on_a_terminal(suite, *ONE[:2], "--dlperf-repeats", "2", "--dlperf-create-baselines")
     lines = re.findall(r"\r(tiny-mlp-[^\r\n\x1b]*)\x1b\[K", written)
     for run in (1, 2):
@@ -94,7 +94,7 @@ def test_a_run_is_ended_as_soon_as_its_window_is_there(suite: Suite) -> None:
 def test_a_run_goes_by_the_log_of_the_node_that_prints(suite: Suite) -> None:
     """It is shown, ended as soon as it can be, and named by that log."""
     tiny = TinySystem(suite, log=LAST_RANK)
-    tiny.behave("0.01 last-rank-prints step-by-step-0.2 stay")
+    tiny.behave("0.28 last-rank-prints step-by-step-0.2 stay")
     runs = suite.path / "night"
 
     written = on_a_terminal(
@@ -105,7 +105,7 @@ def test_a_run_goes_by_the_log_of_the_node_that_prints(suite: Suite) -> None:
     assert re.search(r"run 1 of 1, step [3-9] of 10, [\d.]+ samples/s, \d+ s left\x1b", written)
     assert "1 passed" in written
     [case] = json.loads((suite.path / "results.json").read_text(encoding="utf-8"))["cases"]
-    assert case["metrics"]["throughput"]["median"] == pytest.approx(800 * 2**0.5, rel=1e-4)
+    assert case["metrics"]["throughput"]["median"] == pytest.approx(8 * 2**0.5 / 0.28, rel=1e-4)
     [run] = case["runs"]
     assert (run["status"], run["reason"]) == ("ok", "nothing was printed on node 0")
     assert Path(run["log"]) == runs / SYSTEM / "2n1g" / "mlp_b4_fp32_1" / "node1.log"
@@ -167,7 +167,7 @@ def test_a_run_without_new_steps_hangs(suite: Suite, behaviour: str, limit: str,
 
 def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite: Suite) -> None:
     tiny = TinySystem(suite, time_limit_s=1)
-    tiny.behave("0.01 step-by-step-0.3")
+    tiny.behave("0.3 step-by-step-0.3")
     _, results = suite.judge(*ONE, cluster="local")
     [run] = results["cases"][0]["runs"]
     assert run["status"] == "hung"

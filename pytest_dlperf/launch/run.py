@@ -68,8 +68,42 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
         return _Run(launcher, order, received).outcome()
 
 
+class SignalCameError(Exception):
+    """A signal came that what was going on is broken off for."""
+
+
+@final
+class DeferredSignals(list[int]):
+    """The signals that came by now, and wait."""
+
+    def __init__(self) -> None:
+        """Begin without one."""
+        super().__init__()
+        self._breaks = False
+
+    @contextlib.contextmanager
+    def breaking(self) -> Iterator[None]:
+        """Have a signal raise out of the block, which leaves nothing behind: it may take long.
+
+        Raises:
+            SignalCameError: A signal came; it waits all the same.
+        """
+        self._breaks = True
+        try:
+            yield
+        finally:
+            self._breaks = False
+
+    def note(self, number: int, _frame: FrameType | None) -> None:
+        """Take a signal that has come."""
+        self.append(number)
+        if self._breaks:
+            self._breaks = False
+            raise SignalCameError
+
+
 @contextlib.contextmanager
-def deferred_signals() -> Iterator[Sequence[int]]:
+def deferred_signals() -> Iterator[DeferredSignals]:
     """Keep signals that end this process waiting until the block is left; yield those that came.
 
     An exception in the middle of a clean-up would leave the rest of it undone. When the block is
@@ -77,11 +111,7 @@ def deferred_signals() -> Iterator[Sequence[int]]:
     raises an exception or ends the process. Python allows this in the main thread only; elsewhere
     the block does nothing.
     """
-    received: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-
+    received = DeferredSignals()
     handlers = {}
     try:
         if threading.current_thread() is threading.main_thread():
@@ -90,7 +120,7 @@ def deferred_signals() -> Iterator[Sequence[int]]:
                 # A handler that is not Python's own cannot be put back.
                 if handler is not None and handler != signal.SIG_IGN:
                     handlers[number] = handler
-                    signal.signal(number, note)
+                    signal.signal(number, received.note)
         yield received
     finally:
         for number, handler in handlers.items():
@@ -103,7 +133,7 @@ def deferred_signals() -> Iterator[Sequence[int]]:
 class _Run:
     """A run from the first connection until its last process is gone."""
 
-    def __init__(self, launcher: Launcher, order: RunOrder, signals: Sequence[int]) -> None:
+    def __init__(self, launcher: Launcher, order: RunOrder, signals: DeferredSignals) -> None:
         self._launcher = launcher
         self._order = order
         self._signals = signals
@@ -226,7 +256,12 @@ class _Run:
                 return
             watch = self._order.watch
             if watch is not None and now >= look_at:
-                stopped = watch.look()
+                try:
+                    with self._signals.breaking():
+                        stopped = watch.look()
+                except SignalCameError:
+                    watch.close()  # what a look has left half done is read again, if it is at all
+                    return
                 if stopped is not None:
                     self._stopped = stopped
                     return

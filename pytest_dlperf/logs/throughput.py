@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from pytest_dlperf.logs.builtin import STEP_TIMES
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.formats import Ranks
+from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
 from pytest_dlperf.logs.neighbours import recognise
 from pytest_dlperf.logs.numbering import first_step
 from pytest_dlperf.logs.published import PublishedLines
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.logs.declared import DeclaredMetric
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.logs.limits import Limit
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.steps import Collector, Ends, StepsSeen
     from pytest_dlperf.model.case import Case
@@ -166,11 +169,14 @@ class LogReading:
         """Read what is new, up to ``limit`` bytes of the log; say whether that was all there is."""
         if self.reason is not None or self._enough or self._closed:
             return True
+        caught_up = True
         try:
             file, reader = self._opened(limit)
             try:
                 self._check_same(file)
-                self._take(reader.available())
+                with limited() as piece:
+                    until = time.monotonic() + LOOK_LIMIT_S
+                    caught_up = self._take(reader.available(), piece, until)
                 file.remember(reader.position)
             except BrokenContractError as error:
                 self.reason = _reason(file, error)
@@ -181,7 +187,7 @@ class LogReading:
         if not self.position:
             # Another file may still take the place of one that is empty.
             self._let_go()
-        return limit is None or self.position < limit
+        return caught_up and (limit is None or self.position < limit)
 
     def finish(self, limit: int | None = None) -> Run:
         """Read the rest and measure a run that has this log alone; the reading is over then.
@@ -234,7 +240,8 @@ class LogReading:
             try:
                 file, reader = self._opened(limit)
                 try:
-                    estimate = self._estimate(file, reader)
+                    with limited() as piece:
+                        estimate = self._estimate(file, reader, piece)
                 except BrokenContractError as error:
                     self.reason = _reason(file, error)
             except OSError as error:
@@ -289,12 +296,13 @@ class LogReading:
         if self.position and (change := file.change(self.path)) is not None:
             raise BrokenContractError(change)
 
-    def _estimate(self, file: LogFile, reader: RegionReader) -> Estimate:
+    def _estimate(self, file: LogFile, reader: RegionReader, piece: Limit) -> Estimate:
         if not self._enough:
             self._check_same(file)
-            self._take(reader.available())
+            self._take(reader.available(), piece)
         if not self._enough:
-            self._take(reader.rest())
+            self._take(reader.rest(), piece)
+        piece.begin()
         self._witness.check_presence()
         if self._in_header:
             raise _no_steps(file, self.log_format, self._facts, empty=not reader.position)
@@ -314,10 +322,11 @@ class LogReading:
         self._witness.check(file, reader.memory, ends, estimate.throughput, self.unit)
         return estimate
 
-    def _take(self, found: Iterator[Region]) -> None:
-        """Go through regions until the log has shown enough."""
+    def _take(self, found: Iterator[Region], piece: Limit, until: float = math.inf) -> bool:
+        """Go through regions until the log has shown enough; false where it is too late for all."""
         scan = self._scan
         for region in found:
+            piece.begin(region.offset)
             if scan is not None:
                 scan.begin(region)
             stop = 0 if self._steps_done else self._feed(region)
@@ -328,6 +337,9 @@ class LogReading:
                 scan.end(self.window_in_steps)
             if self._enough:
                 break
+            if time.monotonic() > until:
+                return False
+        return True
 
     def _feed(self, region: Region) -> int | None:
         """Take the region's steps; return where in it the log has shown enough of them."""
