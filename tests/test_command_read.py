@@ -403,6 +403,21 @@ def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:
     assert "unrecognized" not in judged.stderr
 
 
+def test_a_log_is_held_to_the_case_that_is_given(tmp_path: Path) -> None:
+    systems = tmp_path / "bench_tests" / "systems"
+    systems.mkdir(parents=True)
+    (systems / "own.yaml").write_text(OWN, encoding="utf-8")
+    (tmp_path / "a.out").write_text(OWN_LOG, encoding="utf-8")
+
+    other = rows(read(tmp_path, "a.out", "--case", "own-net-fp32-gb8-1n1g").stdout)
+    none = rows(read(tmp_path, "a.out", "--case", "own-net-fp32-gb32-1n1g").stdout)
+
+    assert other["throughput"].startswith("none: the log says global_batch 16; the case ")
+    assert "own-net-fp32-gb8-1n1g=a.out" in other["next"]
+    assert none["throughput"].startswith("none: the log says global_batch 16; the case ")
+    assert none["next"].endswith("own.yaml has no case of what the log is of; add one")
+
+
 def test_a_log_that_is_too_short_is_measured_as_far_as_it_goes(tmp_path: Path) -> None:
     systems = tmp_path / "bench_tests" / "systems"
     systems.mkdir(parents=True)

@@ -176,7 +176,8 @@ class LogReport:
     def _measured(self, head: HeadOfLog, found: Identified) -> Run:
         system = found.system
         log_format = system.log_format
-        if found.starter is not None or not found.cases:
+        is_made_up = self.wanted.case is None and not found.cases
+        if is_made_up:
             # The case is made up of what the log says: nothing to hold against it.
             log_format = replace(log_format, facts=(), devices=None)
         reading = LogReading(
@@ -209,12 +210,11 @@ class LogReport:
             return
         cases = [case.id for case in found.cases]
         if self.wanted.case is not None:
-            cases = [self.wanted.case.id]
+            cases = [case.id for case in found.system.cases if case == self.wanted.case]
         if not cases:
             yield from self._rows(
                 "next",
-                f"no case of {found.system.id} agrees with what the log says; add one to "
-                f"{found.system.file}",
+                f"{found.system.file} has no case of what the log is of; add one",
             )
             return
         if len(cases) > 1:
