@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_makers import case, measured
 
@@ -427,6 +427,7 @@ OBJECTS = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(OBJECTS, st.sampled_from(["", "noise {", "[rank0]: ", "{'a': 1} "]), st.booleans())
 def test_a_key_leads_to_what_json_and_python_read(
     of_step: dict[str, Any], front: str, in_python: bool

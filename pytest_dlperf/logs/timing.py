@@ -124,7 +124,8 @@ def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
     """
     if timing in _PLAIN_STAMPS:
         return text
-    number = _DECIMAL.fullmatch(_in_seconds(text))
+    plain = _in_seconds(text)
+    number = _DECIMAL.fullmatch(plain)
     if number is None:
         shown = text[:60].decode(errors="replace")
         raise BrokenContractError(f"{shown!r} is no number of {timing.value}", offset=offset)
@@ -135,10 +136,10 @@ def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
             "of the group timestamp",
             offset=offset,
         )
-    if timing is not Timing.ELAPSED_SECONDS:
-        whole = whole.rjust(4, b"0")
-        whole, part = whole[:-3], whole[-3:] + part
-    return whole + b"." + part
+    if timing is Timing.ELAPSED_SECONDS:
+        return plain
+    whole = whole.rjust(4, b"0")
+    return whole[:-3] + b"." + whole[-3:] + part
 
 
 def step_seconds(timing: Timing, text: bytes, offset: int) -> float:
