@@ -335,14 +335,19 @@ def test_a_bar_s_iterations_are_no_samples(tmp_path: Path) -> None:
 
 
 def test_lightning_writes_csv(tmp_path: Path) -> None:
-    """Its ``ThroughputMonitor`` needs a logger; ``time`` counts on from the start."""
-    rows = "".join(
-        f"0,{1e9:.1f},{step},{ENDS[step - 1] + 1 / 3}\n,,{step},\n"
-        for step in range(1, len(TIMES) + 1)
+    """A real run with ``ThroughputMonitor``, whose file came into the log by ``log.file``.
+
+    After four steps there are more columns. Step 15 ended after 2.2126391 s, step 45 after
+    5.6440144 s.
+    """
+    run = read(
+        tmp_path,
+        "format: {csv: {step: step, elapsed_seconds: train/time}}",
+        DATA / "lightning_1n1g_csv.log",
+        case="precision: fp32, batch_per_device: 16, topologies: [1n1g]",
+        window="warmup_steps: 15, measured_steps: 30",
     )
-    log = f"epoch,train/device/flops_per_sec,step,train/time\n{rows}"
-    by_time = "format: {csv: {step: step, elapsed_seconds: train/time}}"
-    assert throughput(read(tmp_path, by_time, log)) == pytest.approx(SAMPLES)
+    assert throughput(run) == pytest.approx(30 * 16 / (5.6440144 - 2.2126391))
 
 
 # -------------------------------------------------------------------------------- DeepSpeed
