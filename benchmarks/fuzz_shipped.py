@@ -167,11 +167,8 @@ SHIPPED: Final = (
         shape=SECONDS_4,
         head=_paddle_head,
         validation=(
-            (
-                "2020-09-10 08:27:41,009-INFO: [Pass 0, test  batch 0] \tloss 6.90000, acc1 0.00, "
-                "acc5 0.00000, elapse 0.0457 sec"
-            ),
-            "2020-09-10 08:27:41,009-INFO: [End pass 0]\ttrain_loss 2.61537, test_loss 2.1",
+            ("[Pass 0, test  batch 0] \tloss 6.90000, acc1 0.00, acc5 0.00000, elapse 0.0457 sec"),
+            "[End pass 0]\ttrain_loss 2.61537, test_loss 2.1",
         ),
         tells=frozenset({"batch", "world", "precision"}),
         precisions=("fp32", "fp16"),
