@@ -194,6 +194,13 @@ def system_with(launch: str, folder: Path) -> System:
     return load_systems([file], BUILTIN_FORMATS)["a-b"]
 
 
+@pytest.mark.parametrize("name", ["json", "file", "facts", "neighbours"])
+def test_the_examples_of_formats_can_be_read(name: str, tmp_path: Path) -> None:
+    said = yaml.safe_load(example(name, LOGS))
+    log = said.get("log") or {"name": "own", **said}
+    assert system_with(json.dumps({"log": log}), tmp_path).log_format.name == "system"
+
+
 @pytest.mark.parametrize("name", ["where cases differ", "what a system needs"])
 def test_the_examples_of_a_launch_can_be_read(name: str, tmp_path: Path) -> None:
     assert system_with(example(name), tmp_path).launch is not None
