@@ -1,0 +1,103 @@
+"""What a printed number covers: the last step, all since the record before, or since the start."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.model.measurement import RunStatus, Window
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TIMES = make.seconds(200)
+SECONDS = r"it (?P<step>\d+) took (?P<seconds>[\d.]+)"
+RATE = r"it (?P<step>\d+): (?P<samples_per_second>[\d.]+)"
+
+
+def means(interval: int, begin: int) -> list[tuple[int, float]]:
+    """The mean of the steps since the record before, or since the start where it is 0."""
+    return [
+        (k, math.fsum(TIMES[(k - interval) * begin : k]) / (interval if begin else k))
+        for k in range(interval, 201, interval)
+    ]
+
+
+@pytest.mark.parametrize("speeds", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_means_since_the_record_before_stand_for_all_of_them(
+    tmp_path: Path, ranks: int, speeds: bool
+) -> None:
+    case = make.case(f"1n{ranks}g")
+    log = "".join(
+        f"it {k}: {case.global_batch / mean:.6f}\n" if speeds else f"it {k} took {mean:.6f}\n"
+        for k, mean in means(10, 1)
+        for _ in range(ranks)
+    )
+    mine = custom_format(
+        "mine", record=RATE if speeds else SECONDS, covers="since_last", ranks="local"
+    )
+    run = make.measured(tmp_path, log, mine, of=case)
+    expected = case.global_batch * 100 / math.fsum(TIMES[20:120])
+    assert run.metrics.get("throughput") == pytest.approx(expected, rel=1e-5)
+    assert run.steps == 100
+    # The record of step 30 covers steps of the warm-up, too.
+    late = make.measured(
+        tmp_path, log, mine, of=case, window=Window(warmup_steps=25, measured_steps=95)
+    )
+    expected = case.global_batch * 90 / math.fsum(TIMES[30:120])
+    assert late.metrics.get("throughput") == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("speeds", [False, True])
+@pytest.mark.parametrize("interval", [1, 10])
+def test_means_since_the_start_are_differenced(tmp_path: Path, interval: int, speeds: bool) -> None:
+    log = "".join(
+        f"it {k}: {128 / mean:.6f}\n" if speeds else f"it {k} took {mean:.6f}\n"
+        for k, mean in means(interval, 0)
+    )
+    record = RATE if speeds else SECONDS
+    run = make.measured(tmp_path, log, custom_format("mine", record=record, covers="since_start"))
+    expected = 128 * 100 / math.fsum(TIMES[20:120])
+    assert run.metrics.get("throughput") == pytest.approx(expected, rel=1e-3)
+    assert (run.steps, run.reason) == (100, None)
+    # The warm-up is in each of them.
+    plain = make.measured(tmp_path, log, custom_format("mine", record=record))
+    assert plain.metrics["throughput"] < 0.8 * expected
+
+
+@pytest.mark.parametrize(
+    ("decimals", "status", "said"),
+    [
+        (4, RunStatus.OK, None),
+        (2, RunStatus.OK, "uncertain by"),
+        (1, RunStatus.INVALID, "too coarse"),
+    ],
+)
+def test_the_digits_of_a_mean_since_the_start_limit_it(
+    tmp_path: Path, decimals: int, status: RunStatus, said: str | None
+) -> None:
+    log = "".join(f"it {k} took {0.75:.{decimals}f}\n" for k in range(1, 151))
+    mine = custom_format("mine", record=SECONDS, covers="since_start")
+    run = make.measured(tmp_path, log, mine)
+    assert run.status is status
+    assert run.reason is None if said is None else said in (run.reason or "")
+
+
+def test_means_since_the_start_over_epochs_are_refused(tmp_path: Path) -> None:
+    log = "".join(f"epoch {k // 60} it {k % 60} took 0.7500\n" for k in range(150))
+    mine = custom_format("mine", record=rf"epoch (?P<epoch>\d+) {SECONDS}", covers="since_start")
+    run = make.measured(tmp_path, log, mine)
+    assert run.status is RunStatus.INVALID
+    assert "an epoch begins within the window" in (run.reason or "")
+
+
+def test_few_printed_steps_are_told(tmp_path: Path) -> None:
+    log = "".join(f"it {k} took 0.5\n" for k in range(25, 301, 25))
+    run = make.measured(tmp_path, log, custom_format("mine", record=SECONDS))
+    assert run.metrics.get("throughput") == 256
+    assert run.reason == "4 steps of the 100 that are measured count"
