@@ -188,6 +188,28 @@ def test_another_unit_is_noticed(
     assert "line 1" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "scope", "write"),
+    [
+        ("Tokens/s/device: {}, ", "global", "device"),
+        ("interval_tokens_per_second_per_device: {} ", "global", "device"),
+        ("{} tokens/s/gpu", "global", "device"),
+        ("tps 900({}/gpu) |", "rank", "device"),
+        ("throughput per GPU (tokens/s/GPU): {} |", "global", "device"),
+        ("{} tok/s/node", "global", "node"),
+        ("{} tok/s/device", "node", "device"),
+    ],
+)
+def test_a_speed_of_a_part_is_not_taken_for_the_whole(
+    tmp_path: Path, text: str, scope: str, write: str
+) -> None:
+    before, _, behind = text.partition("{}")
+    record = STEP + f"{_escaped(before)}(?P<tokens_per_second>[0-9.]+)"
+    line = lambda k, s, _: f"step {k} {before}{4096 / s}{behind}"  # noqa: E731
+    assert f"rate_scope: {write}" in reason(run(tmp_path, line, record, rate_scope=scope))
+    throughput(run(tmp_path, line, record, rate_scope=write))
+
+
 def _escaped(text: str) -> str:
     return "".join(f"\\{each}" if each in "()[]|.+*?" else each for each in text)
 
@@ -207,12 +229,16 @@ def _escaped(text: str) -> str:
         ("speed {} /s", "samples_per_second"),
         ("tokens: {} ", "seconds"),
         ("params {} ", "seconds"),
+        ("tps: {} tflops/s/gpu: 3", "tokens_per_second"),
+        ("tokens per device 3, tok/s {} tokens", "tokens_per_second"),
+        ("tps: {} (2.5/gpu)", "tokens_per_second"),
     ],
 )
 def test_what_is_no_other_unit_is_none(tmp_path: Path, text: str, group: str) -> None:
     before, _, behind = text.partition("{}")
     record = STEP + f"{_escaped(before)}(?P<{group}>[0-9.]+)"
-    throughput(run(tmp_path, lambda k, s, _: f"step {k} {before}{s}{behind}", record))
+    result = run(tmp_path, lambda k, s, _: f"step {k} {before}{s}{behind}", record)
+    assert result.status is RunStatus.OK, result.reason
 
 
 @pytest.mark.parametrize(

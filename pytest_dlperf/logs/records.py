@@ -102,7 +102,7 @@ def _records_in_lines(
     is_moment = time_group is not None and timing.kind is Kind.MOMENT
     counted = region.memory.counted
     count = counted.get(region.offset, max(counted.values(), default=0))
-    check = TimeCheck(timing, record)
+    check = TimeCheck(timing, log_format.rate_scope, record)
     for begin, match in _matches(region, record):
         step = match[step_group]
         time = step if time_group is None else match[time_group]

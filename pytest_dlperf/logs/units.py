@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.expressions import Expression
-from pytest_dlperf.logs.timing import Timing
+from pytest_dlperf.logs.timing import Kind, RateScope, Timing
 
 if TYPE_CHECKING:
     from pytest_dlperf.logs.expressions import AnyMatch
@@ -40,20 +40,28 @@ _UNITS: Final[tuple[tuple[bytes, tuple[Timing, ...]], ...]] = (
     (rb"(?:us|usecs?|ns|nsecs?|micro\w{1,9}|nano\w{1,9})", ()),
     (_SECOND, _SECONDS),
 )
+_PART: Final = rb"(?:/|[_ ]?per[_ ])(gpu|device|chip|node|rank)s?"
+_ENDS: Final = rb"\)?\]?[\"']?[ \t]{0,9}[:=]?[ \t]{0,9}[\"']?$"
 _BEHIND: Final = tuple(
-    (re.compile(rb" ?(%b)(?![\w/:=])" % unit), timings) for unit, timings in _UNITS
+    (re.compile(rb" ?(%b)(?:%b)?(?![\w/:=])" % (unit, _PART), re.IGNORECASE), timings)
+    for unit, timings in _UNITS
 )
 _BEFORE: Final = tuple(
     (
         re.compile(
-            rb"(?<![A-Za-z/])(%b)(?:[/_]\w{1,9})?\)?\]?[\"']?[ \t]{0,9}[:=]?[ \t]{0,9}[\"']?$"
-            % unit,
+            rb"(?<![A-Za-z/])(%b)(?:%b|[/_]\w{1,9})?%b" % (unit, _PART, _ENDS),
             re.IGNORECASE,
         ),
         timings,
     )
     for unit, timings in _UNITS
 )
+_SPEED: Final = b"|".join(unit for unit, _ in _UNITS[:3])
+_PART_BEHIND: Final = re.compile(rb"(?: ?(?:%b))?%b(?!\w)" % (_SPEED, _PART), re.IGNORECASE)
+_PART_BEFORE: Final = re.compile(
+    rb"%b(?:[_ ]?(?:/|per)_?%b)?%b" % (_PART, _SECOND, _ENDS), re.IGNORECASE
+)
+_SCOPES: Final = {b"node": RateScope.NODE, b"rank": RateScope.RANK}
 _REACH: Final = 60
 
 _GOES_ON: Final = re.compile(
@@ -68,9 +76,12 @@ class TimeCheck:
         BrokenContractError: It says another unit, or the number goes on behind the group.
     """
 
-    def __init__(self, timing: Timing, record: Expression | JsonRecord | CsvRecord) -> None:
+    def __init__(
+        self, timing: Timing, scope: RateScope, record: Expression | JsonRecord | CsvRecord
+    ) -> None:
         """Begin before the first record."""
         self._timing = timing
+        self._scope = scope
         self._group = record.groupindex.get(timing.value, 0)
         self._key = None if isinstance(record, Expression) else record.keys.get(timing.value)
         self._is_plain = self._key is not None or timing is Timing.TIMESTAMP
@@ -80,17 +91,22 @@ class TimeCheck:
         """Check the next record."""
         if self._begins:
             self._begins = False
-            _check_unit(self._timing, match, self._key)
+            begin, end = match.span(self._group)
+            before, behind = (
+                match.string[max(begin - _REACH, 0) : begin],
+                match.string[end:][:_REACH],
+            )
+            if self._key is not None:
+                before, behind = self._key.encode(), b""
+            _check_unit(self._timing, before, behind)
+            if self._timing.kind is Kind.RATE:
+                _check_scope(self._scope, before, behind)
         if not self._is_plain and _GOES_ON.match(match.string, match.end(self._group)):
             _check_whole(self._timing, match)
 
 
-def _check_unit(timing: Timing, match: AnyMatch, key: str | None) -> None:
-    """Check the unit; ``key`` is the name of the value, where it does not stand in front of it."""
-    begin, end = match.span(timing.value)
-    before = match.string[max(begin - _REACH, 0) : begin] if key is None else key.encode()
-    behind = match.string[end : end + _REACH]
-    for unit, timings in _BEHIND if key is None else ():
+def _check_unit(timing: Timing, before: bytes, behind: bytes) -> None:
+    for unit, timings in _BEHIND:
         if found := unit.match(behind):
             _check(timing, timings, found[1], "behind")
             return
@@ -98,6 +114,20 @@ def _check_unit(timing: Timing, match: AnyMatch, key: str | None) -> None:
         if found := unit.search(before):
             _check(timing, timings, found[1], "before")
             return
+
+
+def _check_scope(scope: RateScope, before: bytes, behind: bytes) -> None:
+    """Check that a speed of a part of the devices is not taken for that of all."""
+    found = _PART_BEHIND.match(behind) or _PART_BEFORE.search(before)
+    if found is None:
+        return
+    part = found[1].lower()
+    printed = _SCOPES.get(part, RateScope.DEVICE)
+    if scope is not printed and (part != b"rank" or scope is RateScope.GLOBAL):
+        raise BrokenContractError(
+            f"the speed is printed per {part.decode()}, and the format takes it for that of scope "
+            f"{scope.value}; write 'rate_scope: {printed.value}'"
+        )
 
 
 def _check(timing: Timing, timings: tuple[Timing, ...], unit: bytes, where: str) -> None:
