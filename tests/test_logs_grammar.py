@@ -29,8 +29,8 @@ ENDS = list(accumulate(TIMES))
 SECONDS = 10.0
 WINDOW = Window(warmup_steps=5, measured_steps=10)
 BATCH = 8
-LLM = Case.from_id(f"trainer-gpt-bf16-gb{BATCH}-s512-tp2-1n4g")
-"""Two replicas of two devices each."""
+LLM = Case.from_id(f"trainer-gpt-bf16-gb{BATCH}-s512-tp2-2n4g")
+"""Four replicas of two devices each."""
 SAMPLES = BATCH * 10 / SECONDS
 
 
@@ -136,7 +136,7 @@ def test_times_of_all_kinds(
 
 
 @pytest.mark.parametrize(
-    ("scope", "parts"), [("global", 1), ("node", 1), ("rank", 2), ("device", 4)]
+    ("scope", "parts"), [("global", 1), ("node", 2), ("rank", 4), ("device", 8)]
 )
 def test_a_speed_is_of_a_part(tmp_path: Path, scope: str, parts: int) -> None:
     result = run(
@@ -150,7 +150,7 @@ def test_a_speed_is_of_a_part(tmp_path: Path, scope: str, parts: int) -> None:
 
 def test_tokens_need_a_sequence_length(tmp_path: Path) -> None:
     line = TIMINGS["tokens per second"]
-    result = run(tmp_path, line[1], STEP + line[0], of=case("1n4g", batch=2))
+    result = run(tmp_path, line[1], STEP + line[0], of=case("2n4g", batch=1))
     assert "sequence_length" in reason(result)
 
 
@@ -208,6 +208,8 @@ def test_a_speed_of_a_part_is_not_taken_for_the_whole(
     line = lambda k, s, _: f"step {k} {before}{4096 / s}{behind}"  # noqa: E731
     assert f"rate_scope: {write}" in reason(run(tmp_path, line, record, rate_scope=scope))
     throughput(run(tmp_path, line, record, rate_scope=write))
+    alone = Case.from_id(f"trainer-gpt-bf16-gb{BATCH}-s512-1n1g")
+    throughput(run(tmp_path, line, record, rate_scope=scope, of=alone))
 
 
 def _escaped(text: str) -> str:

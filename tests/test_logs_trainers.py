@@ -299,12 +299,6 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             None,  # each rank has one device
         ),
         (
-            "MaxText",
-            r"step: (?P<step>\d+), .*Tokens/s/device: (?P<tokens_per_second>[\d.]+)",
-            {},
-            "of one device",
-        ),
-        (
             "modded-nanogpt",
             r"step:(?P<step>\d+)/.*train_time:(?P<milliseconds>[\d.]+)ms",
             {},

@@ -130,8 +130,8 @@ class LogFormat:
     """How many steps a record stands for, where it has no number: records are counted."""
     steps_in_samples: bool = False
     """Whether a step's number counts samples."""
-    samples_of_step: int = 1
-    """By what a printed number is divided; ``of`` sets it."""
+    case: Case | None = None
+    """What the log is read for; ``of`` sets it."""
     even_epochs: bool = False
     """Whether all epochs of a run have as many steps."""
     epoch_length: re.Pattern[bytes] | None = None
@@ -194,9 +194,12 @@ class LogFormat:
 
     def of(self, case: Case) -> LogFormat:
         """Give the format as it is of a case."""
-        if not self.steps_in_samples:
-            return self
-        return replace(self, samples_of_step=case.global_batch)
+        return replace(self, case=case)
+
+    @property
+    def samples_of_step(self) -> int:
+        """By what a printed step is divided."""
+        return self.case.global_batch if self.steps_in_samples and self.case is not None else 1
 
     @property
     def renumbers(self) -> bool:

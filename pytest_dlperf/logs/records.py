@@ -98,11 +98,11 @@ def _records_in_lines(
     index = record.groupindex
     step_group, time_group = index.get("step", 0), index.get(timing.value)
     epoch_group, rank_group = index.get("epoch"), index.get("rank")
-    is_whole = log_format.samples_of_step == 1
+    samples = log_format.samples_of_step
     is_moment = time_group is not None and timing.kind is Kind.MOMENT
     counted = region.memory.counted
     count = counted.get(region.offset, max(counted.values(), default=0))
-    check = TimeCheck(timing, log_format.rate_scope, record)
+    check = TimeCheck(log_format, record)
     for begin, match in _matches(region, record):
         step = match[step_group]
         time = step if time_group is None else match[time_group]
@@ -113,8 +113,8 @@ def _records_in_lines(
             if every is not None:
                 count += every
                 step = b"%d" % count
-            elif not (is_whole and step.isdigit()):
-                step = _whole_step(step, log_format.samples_of_step)
+            elif samples > 1 or not step.isdigit():
+                step = _whole_step(step, samples)
             if time_group is not None:
                 check(match)
             if is_moment:

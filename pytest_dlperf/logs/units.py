@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.expressions import Expression
-from pytest_dlperf.logs.timing import Kind, RateScope, Timing
+from pytest_dlperf.logs.timing import Kind, RateScope, Timing, parts_of
 
 if TYPE_CHECKING:
     from pytest_dlperf.logs.expressions import AnyMatch
+    from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
 
 _STEP: Final = rb"(?:it(?:er(?:ation)?)?|step|batch)"
@@ -40,7 +41,7 @@ _UNITS: Final[tuple[tuple[bytes, tuple[Timing, ...]], ...]] = (
     (rb"(?:us|usecs?|ns|nsecs?|micro\w{1,9}|nano\w{1,9})", ()),
     (_SECOND, _SECONDS),
 )
-_PART: Final = rb"(?:/|[_ ]?per[_ ])(gpu|device|chip|node|rank)s?"
+_PART: Final = rb"(?:/|[_ ]?per[_ ])(gpu|device|chip|node)s?"
 _ENDS: Final = rb"\)?\]?[\"']?[ \t]{0,9}[:=]?[ \t]{0,9}[\"']?$"
 _BEHIND: Final = tuple(
     (re.compile(rb" ?(%b)(?:%b)?(?![\w/:=])" % (unit, _PART), re.IGNORECASE), timings)
@@ -61,7 +62,7 @@ _PART_BEHIND: Final = re.compile(rb"(?: ?(?:%b))?%b(?!\w)" % (_SPEED, _PART), re
 _PART_BEFORE: Final = re.compile(
     rb"%b(?:[_ ]?(?:/|per)_?%b)?%b" % (_PART, _SECOND, _ENDS), re.IGNORECASE
 )
-_SCOPES: Final = {b"node": RateScope.NODE, b"rank": RateScope.RANK}
+_SCOPES: Final = {b"node": RateScope.NODE}
 _REACH: Final = 60
 
 _GOES_ON: Final = re.compile(
@@ -76,12 +77,10 @@ class TimeCheck:
         BrokenContractError: It says another unit, or the number goes on behind the group.
     """
 
-    def __init__(
-        self, timing: Timing, scope: RateScope, record: Expression | JsonRecord | CsvRecord
-    ) -> None:
+    def __init__(self, log_format: LogFormat, record: Expression | JsonRecord | CsvRecord) -> None:
         """Begin before the first record."""
-        self._timing = timing
-        self._scope = scope
+        self._format = log_format
+        self._timing = timing = log_format.timing
         self._group = record.groupindex.get(timing.value, 0)
         self._key = None if isinstance(record, Expression) else record.keys.get(timing.value)
         self._is_plain = self._key is not None or timing is Timing.TIMESTAMP
@@ -92,15 +91,13 @@ class TimeCheck:
         if self._begins:
             self._begins = False
             begin, end = match.span(self._group)
-            before, behind = (
-                match.string[max(begin - _REACH, 0) : begin],
-                match.string[end:][:_REACH],
-            )
+            text = bytes(match.string)
+            before, behind = text[max(begin - _REACH, 0) : begin], text[end : end + _REACH]
             if self._key is not None:
                 before, behind = self._key.encode(), b""
             _check_unit(self._timing, before, behind)
             if self._timing.kind is Kind.RATE:
-                _check_scope(self._scope, before, behind)
+                _check_scope(self._format, before, behind)
         if not self._is_plain and _GOES_ON.match(match.string, match.end(self._group)):
             _check_whole(self._timing, match)
 
@@ -116,17 +113,17 @@ def _check_unit(timing: Timing, before: bytes, behind: bytes) -> None:
             return
 
 
-def _check_scope(scope: RateScope, before: bytes, behind: bytes) -> None:
+def _check_scope(log_format: LogFormat, before: bytes, behind: bytes) -> None:
     """Check that a speed of a part of the devices is not taken for that of all."""
     found = _PART_BEHIND.match(behind) or _PART_BEFORE.search(before)
-    if found is None:
+    if found is None or log_format.case is None:
         return
     part = found[1].lower()
     printed = _SCOPES.get(part, RateScope.DEVICE)
-    if scope is not printed and (part != b"rank" or scope is RateScope.GLOBAL):
+    if parts_of(log_format.rate_scope, log_format.case) != parts_of(printed, log_format.case):
         raise BrokenContractError(
             f"the speed is printed per {part.decode()}, and the format takes it for that of scope "
-            f"{scope.value}; write 'rate_scope: {printed.value}'"
+            f"{log_format.rate_scope.value}; write 'rate_scope: {printed.value}'"
         )
 
 
