@@ -162,6 +162,14 @@ def test_a_log_without_a_line_per_step_is_not_guessed(name: str) -> None:
     assert identified(LOGS / name) is None
 
 
+def test_precision_and_options_of_a_log_are_those_of_its_case() -> None:
+    found = identified(LOGS / "dllogger_1n8g_b128.log")
+    assert found is not None
+    assert found.case.precision == "amp"
+    assert found.case.options == ("dali", "static_loss_scale")
+    assert "precision: the log agrees with amp, fp16" in found.unsure
+
+
 def test_a_case_or_a_batch_may_be_given() -> None:
     case = Case.from_id("own-net-bf16-gb256-s64-2n8g")
     by_case = identified(LOGS / "timm_1n2g_b4.log", case=case)

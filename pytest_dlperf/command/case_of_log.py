@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.facts import CASE_FACTS
 from pytest_dlperf.logs.formats import Ranks
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.survey import FoundFact, StepsOfLog
 
 
+_PRECISIONS: Final = ("fp32", "amp", "fp16", "bf16", "fp8", "tf32")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What the user says of a log."""
@@ -28,15 +31,14 @@ class Wanted:
     global_batch: int | None = None
 
 
-def known_of(log_format: LogFormat, facts: Iterable[FoundFact]) -> dict[str, str]:
+def known_of(facts: Iterable[FoundFact]) -> dict[str, str]:
     """Say by the names of a case what a log says once."""
     names = {getter: name for name, getter in CASE_FACTS.items()}
-    by_name = {fact.name: fact for fact in log_format.facts}
     found = {}
-    for fact in facts:
-        name = names.get(by_name[fact.name].declared)
-        if name is not None and len(fact.values) == 1:
-            found[name] = fact.values[0]
+    for each in facts:
+        name = names.get(each.fact.declared)
+        if name is not None and len(each.values) == 1:
+            found[name] = each.values[0]
     return found
 
 
@@ -83,17 +85,38 @@ def case_of(  # noqa: PLR0913, PLR0917 - all that says something of it
         reference_topology=None,
     )
     if not source:
-        case, source = _fitting(case, log_format, facts)
+        case, source = _fitting(case, facts)
         if source:
             doubts.pop("global_batch", None)
-    return case, source, doubts
+    return _as_said(case, facts, doubts), source, doubts
 
 
-def _fitting(case: Case, log_format: LogFormat, facts: Iterable[FoundFact]) -> tuple[Case, str]:
+def _as_said(case: Case, facts: Iterable[FoundFact], doubts: dict[str, str]) -> Case:
+    """Give the case the precision and the options with which the facts agree."""
+    said = [(each.fact, each.values[0]) for each in facts if len(each.values) == 1]
+    every = [replace(case, precision=precision) for precision in _PRECISIONS]
+    amp = every[1]
+    of_precision = [pair for pair in said if pair[0].declared(amp) == amp.precision]
+    agreeing = [
+        tried for tried in every if all(fact.agrees(text, tried) for fact, text in of_precision)
+    ]
+    if of_precision and agreeing:
+        case = agreeing[0]
+        doubts.pop("precision", None)
+        if len(agreeing) > 1:
+            names = ", ".join(each.precision for each in agreeing)
+            doubts["precision"] = f"the log agrees with {names}"
+    for fact, text in said:
+        if fact.option is not None and not fact.agrees(text, case):
+            with_option = replace(case, options=tuple(sorted({*case.options, fact.option})))
+            case = with_option if fact.agrees(text, with_option) else case
+    return case
+
+
+def _fitting(case: Case, facts: Iterable[FoundFact]) -> tuple[Case, str]:
     """Find the batch with which the case agrees with a fact of another kind, as of a node's."""
-    by_name = {fact.name: fact for fact in log_format.facts}
     for found in facts:
-        fact = by_name[found.name]
+        fact = found.fact
         if fact.declared in CASE_FACTS.values() or fact.option is not None:
             continue
         for value in filter(str.isdigit, found.values):
@@ -103,7 +126,7 @@ def _fitting(case: Case, log_format: LogFormat, facts: Iterable[FoundFact]) -> t
                     continue
                 tried = replace(case, work=replace(case.work, batch=batch))
                 if fact.declared(tried) is not None and fact.agrees(value, tried):
-                    return tried, f"from {found.name} {value}, as the log says"
+                    return tried, f"from {fact.name} {value}, as the log says"
     return case, ""
 
 

@@ -154,7 +154,7 @@ def _of_project(
         owner = next((s for s in mine if case is not None and s.id == case.system), None)
         owner = owner or (fitting[0][0] if fitting else mine[0])
         if case is None or wanted.global_batch is not None:
-            known = known_of(log_format, facts)
+            known = known_of(facts)
             case, source, doubts = case_of(owner, known, log_format, steps, wanted, facts)
             unsure = [f"{key}: {doubt}" for key, doubt in doubts.items()]
         kind = f"a log of format {log_format.name}"
@@ -181,9 +181,10 @@ def _key(system: System) -> tuple[str, str | bytes]:
 def _agrees(
     case: Case, log_format: LogFormat, facts: Iterable[FoundFact], steps: StepsOfLog
 ) -> bool:
-    by_name = {fact.name: fact for fact in log_format.facts}
     for found in facts:
-        fact = by_name[found.name]
+        fact = found.fact
+        if fact.option is not None and fact.option not in log_format.options:
+            continue
         # What stands there twice is replaced by another fact, or is of another program.
         if fact.declared(case) is not None and not any(
             fact.agrees(value, case) for value in found.values
@@ -217,7 +218,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
     if system is None or steps is None:
         return None
     facts = head.facts(system.log_format)
-    known = known_of(system.log_format, facts)
+    known = known_of(facts)
     said = {} if isinstance(log_format, str) else {one.name: one for one in said_facts(head.text)}
     # What is called a batch may be that of a micro step, of a device, or of all.
     known |= {name: one.value for name, one in said.items() if name != "batch_per_replica"}

@@ -75,7 +75,7 @@ class LogReport:
         doubts = list(found.unsure)
         yield from self._rows("window", _window_text(system))
         yield from self._metrics(head, found)
-        facts = [f"{fact.name} {_some(fact.values)}" for fact in found.facts]
+        facts = [f"{each.fact.name} {_some(each.values)}" for each in found.facts]
         yield from self._rows("facts", "; ".join(facts) or "none")
         yield from self._numbers(head, system)
         if found.starter is not None and not isinstance(found.starter.format, str):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.logs.facts import Fact
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.records import Record
     from pytest_dlperf.logs.trainer_log import Trainer
@@ -78,9 +79,9 @@ class StepsOfLog:
 
 @dataclass(frozen=True, slots=True)
 class FoundFact:
-    """What a log says of its run: the fact, as the log calls it, and what it says."""
+    """What a log says of its run, for one fact of its format."""
 
-    name: str
+    fact: Fact
     values: tuple[str, ...]
 
 
@@ -207,7 +208,7 @@ class HeadOfLog:
                 if len(values) > 1:
                     break
             if values:
-                found.append(FoundFact(fact.name, tuple(values)))
+                found.append(FoundFact(fact, tuple(values)))
         return found
 
     def _with_end(self) -> Iterator[Region]:
