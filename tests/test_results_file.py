@@ -58,7 +58,7 @@ def test_the_file_has_the_agreed_keys(suite: Suite, workers: list[str]) -> None:
         assert set(case["fingerprint"]) == {"machine", "software", "hosts"}
         for run in case["runs"]:
             assert set(run) == {
-                "run", "status", "metrics", "missing", "reason", "log", "steps",
+                "run", "status", "metrics", "missing", "reason", "log", "steps", "witness",
                 "failed_attempts",
             }  # fmt: skip
             assert (run["status"], run["reason"], run["steps"]) == ("ok", None, 8)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.steps import Collector, Ends, StepsSeen
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Window
+    from pytest_dlperf.model.measurement import Window, WitnessKind
     from pytest_dlperf.model.metric import Metric
 
 
@@ -130,6 +130,7 @@ class LogReading:
         """What the log has broken, and on which line; ``None`` unless it is broken."""
         self._closed = False
         self._witness = Witness(self.path, self._format, self.case)
+        self._seen_by: WitnessKind | None = None
 
     @property
     def state(self) -> LogState:
@@ -263,6 +264,7 @@ class LogReading:
             reason=estimate.note,
             log=str(self.path),
             steps=estimate.steps,
+            witness=self._seen_by,
         )
 
     def _times_of_steps(self) -> tuple[dict[str, float], dict[str, str]]:
@@ -319,7 +321,9 @@ class LogReading:
                 f"the throughput comes out as {estimate.throughput!r}; "
                 "needed is a finite number above zero"
             )
-        self._witness.check(file, reader.memory, ends, estimate.throughput, self.unit)
+        self._seen_by = self._witness.check(
+            file, reader.memory, ends, estimate.throughput, self.unit
+        )
         return estimate
 
     def _take(self, found: Iterator[Region], piece: Limit, until: float = math.inf) -> bool:

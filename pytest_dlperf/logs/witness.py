@@ -22,10 +22,11 @@ from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.reader import Memory, Region, readable
 from pytest_dlperf.logs.records import STAMP_REACH, records
 from pytest_dlperf.logs.timing import Kind, Timing
+from pytest_dlperf.model.measurement import WitnessKind
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from pytest_dlperf.logs.formats import LogFormat
@@ -53,8 +54,10 @@ _STAMPS: Final = re.compile(
     rb"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?)"
     rb"|\W{0,3}[A-Z]?(?P<other>(?:[0-9]{4} +)?[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?))(?![0-9<])"
 )
-_BY_ARRIVAL: Final = "by when its lines came"
-_BY_STAMPS: Final = "by the time stamps that its lines begin with"
+_HOW: Final = {
+    WitnessKind.ARRIVALS: "by when its lines came",
+    WitnessKind.STAMPS: "by the time stamps that its lines begin with",
+}
 
 
 class Observed(NamedTuple):
@@ -64,7 +67,7 @@ class Observed(NamedTuple):
     seconds: float
     least_s: float
     most_s: float
-    how: str
+    kind: WitnessKind
 
     def contradicts(self, rate: float, tolerance: float) -> bool:
         """Say whether so many steps per second cannot be right."""
@@ -129,19 +132,19 @@ class Witness:
         self,
         file: io.FileIO,
         memory: Memory,
-        ends: Iterable[Ends],
+        ends: Collection[Ends],
         throughput: float,
         unit: str,
-    ) -> None:
+    ) -> WitnessKind | None:
         """Compare a throughput with what was observed of the window, by each rank's ends of it.
 
-        ``memory`` is of the whole log.
+        ``memory`` is of the whole log. Returns what has agreed, if any was asked.
 
         Raises:
             BrokenContractError: They differ by more than ``TOLERANCE``, whichever rank is asked.
         """
         if self.stamps is not None:
-            return
+            return None
         self._file = file
         self._memory = Memory(headers=memory.headers)
         self._arrivals.refresh()
@@ -154,15 +157,16 @@ class Witness:
                 rate = seen.steps / each.said_s if each.said_s else throughput / work
                 tolerance = SAMPLED_TOLERANCE if each.is_sampled else TOLERANCE
                 if not seen.contradicts(rate, tolerance):
-                    return
+                    return seen.kind
                 observed.append((seen, rate, tolerance))
         if not observed:
-            return
+            needs_none = not ends or self._format.timing.kind is Kind.MOMENT
+            return None if needs_none else WitnessKind.NONE
         seen, rate, tolerance = observed[0]
         by_eye = work * seen.steps / seen.seconds
         raise BrokenContractError(
-            f"the log says {work * rate:.6g} {unit}, and {seen.how}, {seen.steps} steps took "
-            f"{seen.seconds:.4g} s, which is {by_eye:.6g} {unit}: they differ by more than "
+            f"the log says {work * rate:.6g} {unit}, and {_HOW[seen.kind]}, {seen.steps} steps "
+            f"took {seen.seconds:.4g} s, which is {by_eye:.6g} {unit}: they differ by more than "
             f"{tolerance:.0%}. Look at what the printed time covers (a micro-batch, some steps of "
             "many, the step without its data), and at what else takes time between the steps; "
             "most robust is a record with a time stamp"
@@ -188,7 +192,7 @@ class Witness:
             return None
         least, most = (last[0] - first[1]) / NANOSECONDS, (last[1] - first[0]) / NANOSECONDS
         steps = ends.last.step - ends.first.step
-        return Observed(steps, seconds, least, most, _BY_ARRIVAL)
+        return Observed(steps, seconds, least, most, WitnessKind.ARRIVALS)
 
     def _printed(self, offset: int) -> tuple[int, int] | None:
         """Give the earliest and the latest time at which a record may have been printed.
@@ -230,7 +234,7 @@ class Witness:
         if _is_bursty(first, pace, grain) or _is_bursty(last, pace, grain):
             return None
         least, most = (passed - grain) / NANOSECONDS, (passed + grain) / NANOSECONDS
-        return Observed(steps, passed / NANOSECONDS, least, most, _BY_STAMPS)
+        return Observed(steps, passed / NANOSECONDS, least, most, WitnessKind.STAMPS)
 
     def _stamped(self, offset: int, begin: int, reach: int) -> list[_Stamped]:
         """Read the stamps of the records near one, from there on or up to there, of its rank."""

@@ -42,6 +42,17 @@ class RunStatus(str, Enum):
     """The log breaks its contract."""
 
 
+class WitnessKind(str, Enum):
+    """What has seen beside the log how long the steps of a run took."""
+
+    ARRIVALS = "arrivals"
+    """When the log's lines came."""
+    STAMPS = "stamps"
+    """The time stamps that its lines begin with."""
+    NONE = "none"
+    """Nothing, or nothing that says enough."""
+
+
 MACHINE_FACTS: Final = {
     "device": "model of the accelerators, or of the processors where a system needs none",
     "devices_per_node": "how many of them a node has",
@@ -79,6 +90,9 @@ class Run:
     """Path of the log that its numbers come from; of several, the first."""
     steps: int | None = None
     """The number of steps that its numbers rest on."""
+    witness: WitnessKind | None = None
+    """What agrees with its throughput; ``None`` where none is asked for: a printed time stamp needs
+    none, and ``published`` is a definition."""
     failed_attempts: tuple[Run, ...] = ()
     """Attempts before it that failed or hung, where the system allows that a run is repeated."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.gate.scaling import oddities, where_lost
 from pytest_dlperf.gate.verdicts import expected_false_alarms
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Source
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.figures import by_training
@@ -24,6 +25,7 @@ def remark_lines(results: Iterable[CaseResult]) -> Iterator[str]:
     whole = (r for r in results if r.measurement is not None and not r.measurement.broken_runs)
     for name, members in by_training(whole).items():
         yield from _of_training(name, members)
+    yield from _unwitnessed(results)
     yield from _alarms(results)
 
 
@@ -54,6 +56,19 @@ def _of_training(name: str, results: Sequence[CaseResult]) -> Iterator[str]:
     ratios = medians.get(SPEEDUP_METRIC.name, {})
     for oddity in oddities(work, ratios, reference=reference, unit=unit):
         yield f"{name}: {numbers.printable(oddity)}"
+
+
+def _unwitnessed(results: Iterable[CaseResult]) -> Iterator[str]:
+    """Say once what nobody can know of logs that exist already."""
+    measured = (r.measurement for r in results if r.measurement is not None)
+    runs = [run for each in measured if each.available_runs is not None for run in each.runs]
+    alone = sum(run.witness is WitnessKind.NONE for run in runs)
+    if alone:
+        yield (
+            f"no second witness for {alone} of the {len(runs)} runs that were read from existing "
+            "logs: when their lines came is known of launched runs only, and they bear no time "
+            "stamps that say enough; what they print of their speed was believed"
+        )
 
 
 def _alarms(results: Iterable[CaseResult]) -> Iterator[str]:
