@@ -454,6 +454,9 @@ def test_of_an_unknown_log_is_said_what_was_tried_and_what_is_nearest(tmp_path: 
     ("arguments", "said"),
     [
         (["nowhere.log"], "nowhere.log: No such file"),
+        (["x" * 300], "x: File name too long"),
+        (["a.log", "--write", f"{'x' * 300}.yaml"], "File name too long"),
+        (["a.log", "--systems", "x" * 300], "there is no folder"),
         (["folder"], "folder is a folder"),
         (["pipe"], "kept first"),
         (["empty.log"], "it is empty"),

@@ -86,6 +86,7 @@ def test_no_expression_hangs(tmp_path: Path, expression: str, noise: str, what: 
         (r"step (?=x)x", "(?=", "the text itself"),
         (r"(?<![0-9])step", "(?<!", "the text itself"),
         (r"([a-z])x\1", r"\1", "a second time"),
+        ("(a)" * 10 + r"\10", r"\10", "a second time"),
         (r"(?P<a>x)(?P=a)", "(?P=", "a second time"),
         (r"(x)?(?(1)a|b)c", "(?(", "alternatives"),
         (r"(?>x+)y", "(?>", "(?:…)"),

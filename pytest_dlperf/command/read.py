@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +103,7 @@ def _head(path: Path) -> HeadOfLog:
         raise UsageError(f"{shown}: {error}") from error
     except OSError as error:
         hint = ""
-        if path.exists() and not path.is_file():
+        if error.errno == errno.EINVAL:
             hint = "; what comes through a pipe has to be kept first: … | tee FILE"
         raise UsageError(f"{shown}: {error.strerror or error}{hint}") from error
 
@@ -110,7 +112,7 @@ def _check_write(options: argparse.Namespace) -> None:
     if len(options.logs) > 1:
         raise UsageError("--write makes a system file of one log; name one")
     file = Path(options.write)
-    if file.exists():
+    if os.path.lexists(file):
         raise UsageError(f"--write: {printable(str(file))} exists; name a new file")
     if file.suffix not in (".yaml", ".yml"):
         raise UsageError(f"--write: system files end with .yaml, unlike {printable(str(file))}")

@@ -6,7 +6,6 @@ import argparse
 import os
 import shutil
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.locks import write_whole
@@ -16,6 +15,7 @@ from pytest_dlperf.reports.numbers import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
     from typing import TextIO
 
 PYTEST_ARGUMENTS: Final = """\
@@ -61,7 +61,7 @@ def path_argument(text: str) -> str:
 def folder_argument(text: str) -> str:
     """Take the path of a folder that is there."""
     folder = path_argument(text)
-    if not Path(folder).is_dir():
+    if not _is_folder(folder):
         raise argparse.ArgumentTypeError(f"there is no folder {text!r}")
     return folder
 
@@ -69,9 +69,13 @@ def folder_argument(text: str) -> str:
 def file_argument(text: str) -> str:
     """Take the path of a file, there or not."""
     file = path_argument(text)
-    if Path(file).is_dir():
+    if _is_folder(file):
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file")
     return file
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - pathlib's raises where a name is too long
 
 
 def integer_argument(minimum: int) -> Callable[[str], int]:

@@ -37,7 +37,7 @@ _CHATTER_BYTES = 16384
 """Who prints so much within ``MERGED_S`` is listened to less often."""
 _CHATTER_PAUSE_S = 0.02
 _PROMPT_S = 0.002
-_F_SETPIPE_SZ = 1031  # of Linux; Python knows it since 3.10
+_F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032  # of Linux; Python knows them since 3.10
 _ENTRIES_HELD = 2000
 _ENTRIES_TOLD = 80
 _TELL_S = 0.2
@@ -71,8 +71,10 @@ class Relay:
         self._source, self.entrance = os.pipe()
         os.set_blocking(self._source, False)
         self._room = 65536
-        with contextlib.suppress(OSError):  # a user may have so many large pipes only
-            self._room = fcntl.fcntl(self._source, _F_SETPIPE_SZ, _PIPE_BYTES)
+        # A user may have so many large pipes only; all more are small, and are emptied at once.
+        for order in ((_F_SETPIPE_SZ, _PIPE_BYTES), (_F_GETPIPE_SZ,)):
+            with contextlib.suppress(OSError):
+                self._room = fcntl.fcntl(self._source, *order)
         self._open = True
         self._target = target
         self._is_file = stat.S_ISREG(os.fstat(target).st_mode)
@@ -231,8 +233,9 @@ def _writer(target: int) -> "Callable[[bytearray], int]":
     if stat.S_ISSOCK(mode):
         end = socket.socket(fileno=os.dup(target))
         return lambda data: end.send(data, socket.MSG_DONTWAIT)
-    if stat.S_ISFIFO(mode):
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY  # a terminal would become the session's
         with contextlib.suppress(OSError):
-            own = os.open(f"/proc/self/fd/{target}", os.O_WRONLY | os.O_NONBLOCK)
+            own = os.open(f"/proc/self/fd/{target}", flags)
             return lambda data: os.write(own, data)
     return lambda data: os.write(target, data[:_AT_ONCE_BYTES])

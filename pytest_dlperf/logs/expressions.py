@@ -42,7 +42,7 @@ _REFUSED: Final = tuple(
     (re.compile(token), name, remedy)
     for token, name, remedy in (
         (r"\(\?<?[=!]", "look-around", _AROUND),
-        (r"\\[1-9]|\(\?P=", "a reference to a group", _TWICE),
+        (r"\\(?![1-3][0-7]{2})[1-9][0-9]*|\(\?P=", "a reference to a group", _TWICE),
         (r"\(\?\(", "a condition", "alternatives: (?:…|…)"),
         (r"\(\?>", "an atomic group", "(?:…)"),
         (r"(?:[*+?]|\{.*\})\+", "a possessive repetition", "it without the last +"),

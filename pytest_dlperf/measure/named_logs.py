@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from glob import glob, has_magic
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.yamlfile import nearest
@@ -68,7 +69,7 @@ class _Finder:
             raise given.error(f"{system.id} has no case with these options; it has: {named}")
         path = given.path(given.places)
         source = LogSource(system.id, given.options, path)
-        if path.is_file():
+        if S_ISREG(_mode(path)):
             case = self._case_of(path, source, system, given)
             self._add_run(case, [path], given)
             return
@@ -87,9 +88,10 @@ class _Finder:
             hint = nearest(given.of, self._cases)
             raise given.error(f"there is no such case{hint}; --collect-only -q lists them all")
         whole = given.path(given.places)
-        if whole.is_dir():
+        found_mode = _mode(whole)
+        if S_ISDIR(found_mode):
             self._add_tree(case, whole, given)
-        elif not whole.exists() and "," in given.places:
+        elif not found_mode and "," in given.places:
             names = [name.strip() for name in given.places.split(",")]
             paths = [given.path(name) for name in names if name]
             nodes = case.topology.nodes
@@ -99,7 +101,7 @@ class _Finder:
                     "node, node 0 first, or one file alone. Further runs are further options"
                 )
             self._add_run(case, paths, given)
-        elif not whole.exists() and has_magic(given.places):
+        elif not found_mode and has_magic(given.places):
             found = sorted(glob(str(whole)), key=_in_order)  # noqa: PTH207 - keeps the user's path
             if not found:
                 raise given.error(f"no file is named like {given.places!r}")
@@ -172,10 +174,11 @@ class _Finder:
     def _add_run(self, case: Case, paths: Sequence[Path], given: GivenLogs) -> None:
         for path in paths:
             name = os.fspath(path)
-            if not path.exists():
+            mode = _mode(path)
+            if not mode:
                 raise given.error(f"there is no file {name}")
-            if not path.is_file():
-                kind = "a folder" if path.is_dir() else "no regular file"
+            if not S_ISREG(mode):
+                kind = "a folder" if S_ISDIR(mode) else "no regular file"
                 raise given.error(f"{name} is {kind}; name a log, which is kept in a file")
             identity = _identity(name)
             if identity in self._taken:
@@ -208,6 +211,14 @@ def _with_references(system: System) -> list[Case]:
     """List what there may be logs of: the cases, and what their speedups are taken over."""
     references = {case.reference for case in system.cases}
     return [*system.cases, *filter(None, references)]
+
+
+def _mode(path: Path) -> int:
+    """Say what is there; 0 for nothing, also where a name is too long or a folder is closed."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
 
 
 def _identity(path: str) -> tuple[int, int]:

@@ -1,0 +1,190 @@
+"""A program's output on its way through the supervisor, whoever reads it, and however slowly."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_dlperf.launch import relay
+from pytest_dlperf.launch.channel import supervisor_source
+from pytest_dlperf.launch.relay import Relay
+from pytest_dlperf.launch.remote_call import sent_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LIMIT_S: Final = 30.0
+FLOOD: Final = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
+
+
+class Supervised:
+    """A supervisor by itself, whose program's output goes to ``target``."""
+
+    def __init__(self, target: int, code: str, timeout_s: float = 0.0) -> None:
+        source = supervisor_source()
+        self.process = subprocess.Popen(
+            sent_program(sys.executable, source, str(timeout_s)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=target,
+            start_new_session=True,
+        )
+        self._rest = b""
+        self.reports: list[dict[str, Any]] = []
+        order = {
+            "arguments": [sys.executable, "-c", code],
+            "environment": {},
+            "without_names": [],
+            "without_prefixes": [],
+            "folder": str(Path.cwd()),
+            "needs_folder": False,
+            "grace_s": 1.0,
+            "log_file": None,
+        }
+        self.send(source + f"start {json.dumps(order)}\n".encode())
+
+    def send(self, text: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
+
+    def take(self, limit_s: float) -> bool:
+        """Take what is reported within a time; say whether more may come."""
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], limit_s)[0]:
+            return True
+        received = os.read(self.process.stdout.fileno(), 65536)
+        *lines, self._rest = (self._rest + received).split(b"\n")
+        self.reports += [json.loads(line) for line in lines if line]
+        return bool(received)
+
+    def said(self, word: str) -> list[Any]:
+        return [report[word] for report in self.reports if word in report]
+
+    def wait_for(self, word: str) -> Any:
+        deadline = time.monotonic() + LIMIT_S
+        while not self.said(word):
+            assert time.monotonic() < deadline, f"never heard {word!r}"
+            assert self.take(1.0), f"ended without {word!r}"
+        return self.said(word)[0]
+
+    def finish(self) -> int:
+        """Order the end, and return the exit code."""
+        self.send(b"kill\n")
+        while self.take(LIMIT_S):
+            pass
+        return self.process.wait(LIMIT_S)
+
+
+@contextmanager
+def supervised(target: int, code: str, timeout_s: float = 0.0) -> Iterator[Supervised]:
+    found = Supervised(target, code, timeout_s)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+        found.process.communicate()
+
+
+PROGRAMS = {
+    "much": "import os\nfor i in range(300): os.write(1, b'%099999d\\n' % i)",
+    "by bytes, on both": "import os\nfor i in range(25000): os.write(1, b'0'); os.write(2, b'1')",
+    "no text": "import os\nos.write(1, bytes(range(256)) * 9)",
+    "a line that does not end": "import os\nos.write(1, b'step 7 to')\nos.kill(os.getpid(), 9)",
+    "nothing": "",
+}
+PRINTED = {
+    "much": b"".join(b"%099999d\n" % number for number in range(300)),
+    "by bytes, on both": b"01" * 25000,
+    "no text": bytes(range(256)) * 9,
+    "a line that does not end": b"step 7 to",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_all_that_is_printed_is_there_before_the_end_is_told(tmp_path: Path, name: str) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file, supervised(file.fileno(), PROGRAMS[name]) as run:
+        code = run.wait_for("ended")
+        assert log.read_bytes() == PRINTED[name]
+        assert run.finish() == (137 if code else 0)
+    ends = [end for told in run.said("arrivals") for end, *_ in told]
+    assert (ends[-1:] or [0]) == [len(PRINTED[name])]
+
+
+def test_what_outlives_the_program_prints_on(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = (
+        "import os, time\n"
+        "if os.fork(): os.write(1, b'bye\\n'); os._exit(3)\n"
+        "os.setsid(); time.sleep(0.3); os.write(1, b'and on\\n'); time.sleep(600)"
+    )
+    with log.open("wb") as file, supervised(file.fileno(), code) as run:
+        assert run.wait_for("ended") == 3
+        deadline = time.monotonic() + LIMIT_S
+        while b"and on" not in log.read_bytes() and time.monotonic() < deadline:
+            run.take(0.1)
+        assert run.finish() == 3
+    assert log.read_bytes() == b"bye\nand on\n"
+    assert run.said("left") == [[]]
+
+
+def _socket() -> tuple[int, int]:
+    one, other = socket.socketpair()
+    return one.detach(), other.detach()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [os.pipe, _socket, pty.openpty])
+def test_who_does_not_read_stops_the_program_and_nothing_else(
+    make: Callable[[], tuple[int, int]],
+) -> None:
+    reader, target = make()
+    try:
+        with supervised(target, FLOOD, 20.0) as run:
+            run.wait_for("started")
+            deadline = time.monotonic() + LIMIT_S
+            while len(run.said("alive")) < 3:  # it goes on to say that it is there
+                assert time.monotonic() < deadline
+                run.take(0.2)
+            assert run.finish() == 143
+            assert run.said("clean") == [True]
+    finally:
+        os.close(reader)
+        os.close(target)
+
+
+def test_a_user_with_many_pipes_gets_small_ones_which_are_no_brake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, make = 4096, os.pipe
+
+    def small() -> tuple[int, int]:
+        ends = make()
+        fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, size)
+        return ends
+
+    monkeypatch.setattr(os, "pipe", small)
+    monkeypatch.setattr(relay, "_PIPE_BYTES", 1 << 62)  # the kernel refuses it
+    with (tmp_path / "log").open("wb") as file:
+        found = Relay(file.fileno())
+        for _ in range(100):
+            os.write(found.entrance, b"x" * size)
+            assert found.sources, "it waits, and so does the program"
+            found.take()
+        found.close_entrance()
+        found.take()
+    assert (tmp_path / "log").stat().st_size == 100 * size
