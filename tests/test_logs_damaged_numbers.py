@@ -122,6 +122,47 @@ def test_a_last_stamp_without_its_point(tmp_path: Path) -> None:
     assert (run.reason or "").endswith("(line 120)")
 
 
+def test_a_stamp_in_the_window_that_lost_a_digit_is_no_midnight(tmp_path: Path) -> None:
+    lines = [f"22:{10 + k // 60:02}:{k % 60:02}.5 it {k}" for k in range(1, 151)]
+    lines[70] = lines[70].replace("22:", "2:", 1)
+    run = make.measured(tmp_path, "\n".join(lines) + "\n", STAMPS)
+    refused(run, lines[70].split()[0], 71)
+
+
+def test_elapsed_milliseconds_without_their_point(tmp_path: Path) -> None:
+    record = r"it (?P<step>\d+) time:(?P<elapsed_milliseconds>[\d.]+)ms"
+    mine = custom_format("mine", record=record)
+    log = "".join(f"it {k} time:{1000 + 94.4 * k:.1f}ms\n" for k in range(1, 151))
+    assert make.measured(tmp_path, log, mine).status is RunStatus.OK
+    damaged = log.replace("12328.0ms", "123280ms")
+    assert damaged != log
+    run = make.measured(tmp_path, damaged, mine)
+    assert run.status is RunStatus.INVALID
+    assert (run.reason or "").endswith("(line 120)")
+
+
+def test_a_mean_since_the_start_without_its_point(tmp_path: Path) -> None:
+    log = "".join(f"it {k} took {0.5 + 1 / k:.6f} s\n" for k in range(1, 151))
+    mine = custom_format(
+        "mine", record=r"it (?P<step>\d+) took (?P<seconds>[\d.]+) s", covers="since_start"
+    )
+    assert make.measured(tmp_path, log, mine).status is RunStatus.OK
+    run = make.measured(tmp_path, log.replace("it 120 took 0.", "it 120 took 0"), mine)
+    refused(run, "0508333", 120)
+
+
+@pytest.mark.parametrize(("text", "damaged"), [("252.00K", "252.00"), ("252.00K", " 52.00K")])
+def test_a_prefix_or_a_digit_that_became_a_blank(tmp_path: Path, text: str, damaged: str) -> None:
+    mine = custom_format(
+        "mine", record=r"it (?P<step>\d+):(?P<samples_per_second>[ \d.]+[kKMG]?) img/s"
+    )
+    log = "".join(f"it {k}:{2 * k + 132:.2f}K img/s\n" for k in range(1, 151))
+    assert make.measured(tmp_path, log, mine).status is RunStatus.OK
+    run = make.measured(tmp_path, log.replace(text, damaged), mine)
+    assert run.status is RunStatus.INVALID
+    assert (run.reason or "").endswith("(line 60)")
+
+
 def test_a_stamp_may_grow_by_a_digit_in_a_pause(tmp_path: Path) -> None:
     times = [0.25] * 150
     times[119] = 20.0

@@ -20,7 +20,9 @@ FAR: Final = 5.0
 """How many times a number differs where a decimal point may have been lost: ten at least."""
 _NEAR: Final = 1.1
 """By how much it may differ where it cannot have been printed so."""
-_ODD: Final = re.compile(rb"\.|0[0-9]")
+_ODD: Final = re.compile(rb"\s|\.|0[0-9]")
+_PREFIXES: Final = b"kKMG"
+_POINTS: Final = range(1, 7)
 _DIGIT: Final = re.compile(rb"[0-9]")
 
 
@@ -40,15 +42,16 @@ class NumberForms:
     def __init__(self) -> None:
         """Begin without a number."""
         self._values = array("d")
-        self._forms: dict[tuple[int, bool], _Seen] = {}
+        self._forms: dict[tuple[int, bool, bytes], _Seen] = {}
 
     def take(self, text: bytes, value: float, offset: int) -> None:
         """Take a number as it is printed, and where."""
         self._values.append(value)
-        decimals = len(text.partition(b".")[2])
-        form = decimals, _ODD.match(text) is not None
+        number = text.rstrip(_PREFIXES)
+        decimals = len(number.partition(b".")[2])
+        form = decimals, _ODD.match(text) is not None, text[len(number) :]
         # What is rounded to as few decimals as it needs never ends with a zero.
-        is_fixed = decimals > 1 and text.endswith(b"0")
+        is_fixed = decimals > 1 and number.endswith(b"0")
         found = value, text, offset
         seen = self._forms.get(form)
         if seen is None:
@@ -76,9 +79,10 @@ class NumberForms:
         for form, seen in self._forms.items():
             if form == usual:
                 continue
-            cannot_be = self._forms[usual].is_fixed or form[1]
+            decimals, is_odd, prefix = form
+            cannot_be = self._forms[usual].is_fixed or is_odd
             least = _NEAR if cannot_be else FAR
-            if not cannot_be and form[0]:
+            if not cannot_be and decimals and prefix == usual[2]:
                 continue
             for value, text, offset in (seen.least, seen.greatest):
                 times = max(value / median, median / value)
@@ -96,6 +100,8 @@ def lost_character(before: bytes, after: bytes, end: int, most: float) -> bool:
 
     With it, it looks like the other, and less than ``most`` nanoseconds lie between them.
     """
+    if end and b":" not in after and _lost_point(before, after, most):
+        return True
     text, other = (before, after)[end], (after, before)[end]
     form = _DIGIT.sub(b"0", other)
     if len(form) != len(text) + 1:
@@ -109,4 +115,14 @@ def lost_character(before: bytes, after: bytes, end: int, most: float) -> bool:
             with suppress(BrokenContractError):
                 if 0 <= parse(stop).nanoseconds - parse(begin).nanoseconds <= most:
                     return True
+    return False
+
+
+def _lost_point(before: bytes, after: bytes, most: float) -> bool:
+    """Say whether a number is near the one before if it has lost its decimal point."""
+    if len(before.partition(b".")[2]) == len(after.partition(b".")[2]):
+        return False
+    with suppress(BrokenContractError):
+        begin, end = parse(before).nanoseconds, parse(after).nanoseconds
+        return any(0 <= end // 10**places - begin <= most for places in _POINTS)
     return False

@@ -171,15 +171,19 @@ class _Means(Values):
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
         super().__init__(log_format, span, case)
         self._ends: list[Sequence[Text]] = []
+        self._forms = NumberForms()
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         super().take(step, gap, texts, turned=turned)
         self._ends = [*self._ends[:1], texts]
+        for text, offset in texts:
+            self._forms.take(text, self._since_start(1, text, offset)[0], offset)
 
     def estimate(self, checked: Checked) -> Estimate:
         records = checked(self._first, self._last)
         if len(self._ends) == 1:
             raise self._span.only_one(records.first)
+        self._forms.check()
         if self._turns:
             raise BrokenContractError(
                 "the log prints means since the start, and an epoch begins within the window; "
@@ -225,7 +229,8 @@ class Stamps(Values):
         """Nanoseconds between epochs."""
         self._ends: list[Sequence[Text]] = []
         self._intervals = array("d")
-        self._neighbours: list[tuple[Text, Text]] = []
+        # The first interval, the widest and the last, which alone can be off by much.
+        self._neighbours: dict[str, tuple[float, Text, Text]] = {}
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         """Take a step; it has ended when the last rank says so."""
@@ -245,9 +250,15 @@ class Stamps(Values):
             if turned:
                 self._between += interval
             if not (begins or self._sort):
-                self._intervals.append(interval / gap)
-                self._neighbours = [*self._neighbours[:1], (self._text, (text, offset))]
+                self._note_interval(interval / gap, (text, offset))
         self._text = text, offset
+
+    def _note_interval(self, passed: float, text: Text) -> None:
+        self._intervals.append(passed)
+        found = passed, self._text, text
+        self._neighbours.setdefault("first", found)
+        self._neighbours["last"] = found
+        self._neighbours["widest"] = max(self._neighbours.get("widest", found), found)
 
     def pass_to(self, step: int, text: bytes, offset: int) -> None:
         """Go on to a later step of the same epoch, whose stamp sorts behind all before."""
@@ -278,22 +289,19 @@ class Stamps(Values):
         return self._made(steps, passed / NANOSECONDS, note, apart)
 
     def _check_digits(self) -> None:
-        """Refuse a stamp at an end that a character more brings near its neighbour."""
+        """Refuse a stamp far from its neighbour that one character more would bring near."""
         if len(self._intervals) <= 2:  # noqa: PLR2004 - nothing to compare the ends with
             return
         most = FAR * statistics.median(self._intervals)
-        for end, passed, (before, after) in (
-            (0, self._intervals[0], self._neighbours[0]),
-            (1, self._intervals[-1], self._neighbours[-1]),
-        ):
-            text, offset = (before, after)[end]
-            if passed > most and lost_character(before[0], after[0], end, most):
-                raise BrokenContractError(
-                    f"the stamp {text[:60].decode(errors='replace')!r} is "
-                    f"{passed / NANOSECONDS:.3g} s from the one beside it, and with a character "
-                    "more it is near: one may be lost",
-                    offset=offset,
-                )
+        for passed, before, after in self._neighbours.values():
+            for end, (text, offset) in enumerate((before, after)):
+                if passed > most and lost_character(before[0], after[0], end, most):
+                    raise BrokenContractError(
+                        f"the stamp {text[:60].decode(errors='replace')!r} is "
+                        f"{passed / NANOSECONDS:.3g} s from the one beside it, and with a "
+                        "character more it is near: one may be lost",
+                        offset=offset,
+                    )
 
 
 def values_of(log_format: LogFormat, span: Span, case: Case) -> Values:
