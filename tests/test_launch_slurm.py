@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from trainers import LAST_RANK, SYSTEM, TinySystem, accept, shorter_training
 
+from pytest_dlperf.logs.arrivals import Arrivals
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -51,6 +53,10 @@ def test_real_training_on_several_nodes_is_judged(suite: Suite, slurm: Slurm) ->
     assert (run["status"], run["reason"]) == ("ok", None)
     [file] = runs.glob("*/*/*/command.json")
     record = json.loads(file.read_text(encoding="utf-8"))
+    for log in (file.parent.with_suffix(".log"), file.parent / "node1.log"):
+        arrivals = Arrivals(log)
+        arrivals.refresh()
+        assert arrivals.known >= log.read_bytes().rfind(b"dlperf step")
     assert record["launcher"] == "slurm"
     assert [node["host"] for node in record["nodes"]] == slurm.names[:2]
     assert [node["address"] for node in record["nodes"]] == slurm.addresses[:2]

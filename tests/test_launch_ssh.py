@@ -12,6 +12,8 @@ import pytest
 from sessions import in_background
 from trainers import LAST_RANK, SYSTEM, TinySystem, accept
 
+from pytest_dlperf.logs.arrivals import Arrivals
+
 if TYPE_CHECKING:
     from clusters.ssh import SshHosts
     from suites import Suite
@@ -44,6 +46,10 @@ def test_real_training_on_several_hosts_is_judged(suite: Suite, over_ssh: SshHos
     log, node = file.parent.with_suffix(".log"), file.parent / "node1.log"
     assert "rank=0 " in log.read_text(encoding="utf-8")
     assert "rank=1 " in node.read_text(encoding="utf-8")
+    for each in (log, node):
+        arrivals = Arrivals(each)
+        arrivals.refresh()
+        assert arrivals.known >= each.read_bytes().rfind(b"dlperf step")
     assert over_ssh.processes() == []
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from trainers import CASES, SYSTEM, TinySystem, accept
 
+from pytest_dlperf.logs.arrivals import Arrivals
+
 if TYPE_CHECKING:
     from suites import Suite
 
@@ -31,6 +33,10 @@ def test_a_failed_run_is_run_again_and_the_attempt_is_kept_and_shown(suite: Suit
     assert attempt["log"] == str(folder / "mlp_b4_fp32_1.log.attempt1")
     assert "out of luck" in (folder / "mlp_b4_fp32_1.log.attempt1").read_text(encoding="utf-8")
     assert "step=10" in (folder / "mlp_b4_fp32_1.log").read_text(encoding="utf-8")
+    for log in ("mlp_b4_fp32_1.log", "mlp_b4_fp32_1.log.attempt1"):
+        arrivals = Arrivals(folder / log)
+        arrivals.refresh()
+        assert arrivals.known == (folder / log).stat().st_size
     assert (folder / "mlp_b4_fp32_1.attempt1" / "command.json").is_file()
     # It fails for want of a baseline: the message and the summary, whose lines are wrapped, tell
     # of the attempt.

@@ -1,0 +1,178 @@
+"""A program's output on its way through the supervisor: nothing waits for it, nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from launches import places
+
+from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.record import Stop
+from pytest_dlperf.launch.relay import MERGED_S, Relay
+from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.logs.arrivals import Arrivals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.launch.hosts import Host
+    from pytest_dlperf.launch.record import LaunchOutcome
+
+LONG_S = 20.0
+
+
+@pytest.fixture
+def reader() -> Iterator[tuple[Relay, int]]:
+    """A relay into a pipe, and its end that somebody may read."""
+    taken, target = os.pipe()
+    relay = Relay(target)
+    yield relay, taken
+    for descriptor in (taken, target, relay.entrance):
+        os.close(descriptor)
+
+
+def turn(relay: Relay) -> None:
+    """Do what a supervisor does when there may be something to do."""
+    ready, takers, _ = select.select(relay.sources, relay.targets, [], 0.01)
+    if takers:
+        relay.pass_on()
+    if ready:
+        relay.take()
+
+
+def test_whoever_does_not_read_is_not_waited_for_and_loses_nothing(
+    reader: tuple[Relay, int],
+) -> None:
+    relay, taken = reader
+    os.set_blocking(relay.entrance, False)
+    text = bytes(range(256)) * 16
+    written = b""
+    begin = time.monotonic()
+    while time.monotonic() - begin < 1:
+        with contextlib.suppress(BlockingIOError):
+            written += text[: os.write(relay.entrance, text)]
+        turn(relay)
+    # The program waits, as with any pipe; what is held has a bound.
+    assert relay.sources == []
+    assert not relay.has_passed(relay.mark())
+    assert len(written) < 4 * 1024 * 1024
+    mark = relay.mark()
+    received = b""
+    while len(received) < mark and time.monotonic() - begin < LONG_S:
+        turn(relay)
+        if select.select([taken], [], [], 0)[0]:
+            received += os.read(taken, 65536)
+    assert received == written
+    assert relay.has_passed(mark)
+
+
+def test_lines_apart_have_times_of_their_own_and_chatter_is_merged(
+    reader: tuple[Relay, int],
+) -> None:
+    relay, _ = reader
+    for line in (b"one\n", b"two\n", b"three\n"):
+        os.write(relay.entrance, line)
+        for _ in range(8):
+            turn(relay)
+    for _ in range(200):
+        os.write(relay.entrance, b"x\n")
+        turn(relay)
+    assert relay.has_news(hurry=True)
+    news = relay.news()
+    assert [each.end for each in news[:3]] == [4, 8, 14]
+    assert [each.time for each in news] == sorted(each.time for each in news)
+    assert all(b.begin > a.time for a, b in itertools.pairwise(news[:3]))
+    took_s = (news[-1].time - news[2].time) / 1e6
+    assert len(news) - 3 <= took_s / MERGED_S + 2
+
+
+class Behind(Launcher):
+    """Has the supervisor's output read by a command of the shell, as a network may."""
+
+    name = "behind"
+    remote = False
+
+    def __init__(self, read: str) -> None:
+        super().__init__(sys.executable)
+        self._read = read
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        del host, alongside
+        script = f'{{ "$@" 2>&1 >&3 3>&- | {{ {self._read}; }} >&2; }} 3>&1'
+        return ["/bin/sh", "-c", script, "sh", *program]
+
+
+def run(log: Path, code: str, read: str, time_limit_s: float = LONG_S) -> LaunchOutcome:
+    command = NodeCommand(
+        node_rank=0,
+        host="localhost",
+        address="127.0.0.1",
+        arguments=(sys.executable, "-c", code),
+        environment={},
+        working_directory=None,
+        log=log,
+    )
+    order = RunOrder(places=places(log), plan=lambda _: [command], time_limit_s=time_limit_s)
+    return run_on_hosts(Behind(read), order)
+
+
+def known(log: Path) -> int:
+    arrivals = Arrivals(log)
+    arrivals.refresh()
+    return arrivals.known
+
+
+def test_a_slow_reader_gets_all_of_it(tmp_path: Path) -> None:
+    log = tmp_path / "run_1.log"
+    outcome = run(log, "print('x' * 3_000_000)", "sleep 1; cat")
+    assert outcome.succeeded
+    assert log.stat().st_size == known(log) == 3_000_001
+
+
+def test_a_reader_that_stands_still_keeps_no_run_from_its_time_limit(tmp_path: Path) -> None:
+    log = tmp_path / "run_1.log"
+    code = "while True: print('x' * 65536)"
+    begin = time.monotonic()
+    outcome = run(log, code, "exec sleep 8", time_limit_s=1)
+    assert outcome.stopped.stop is Stop.TIME_LIMIT
+    assert time.monotonic() - begin < LONG_S
+
+
+def test_what_is_printed_by_those_who_outlive_the_program_came_too(tmp_path: Path) -> None:
+    log = tmp_path / "run_1.log"
+    child = "import time; print('late', flush=True); time.sleep(600)"
+    code = f"""
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {child!r}], start_new_session=True)
+while not os.stat({str(log)!r}).st_size:
+    time.sleep(0.02)
+child.returncode = 0  # it is left alone on purpose
+"""
+    assert run(log, code, "cat").succeeded
+    assert log.read_text(encoding="utf-8") == "late\n"
+    assert known(log) == 5
+
+
+def test_after_the_end_of_a_killed_supervisor_its_arrivals_can_be_read(tmp_path: Path) -> None:
+    log = tmp_path / "run_1.log"
+    code = f"""
+import os, signal, time
+for step in range(10):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+os.kill(os.getppid(), {int(signal.SIGKILL)})
+time.sleep(600)
+"""
+    outcome = run(log, code, "cat")
+    assert not outcome.succeeded
+    assert 0 < known(log) <= log.stat().st_size
