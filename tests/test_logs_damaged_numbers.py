@@ -163,6 +163,15 @@ def test_a_prefix_or_a_digit_that_became_a_blank(tmp_path: Path, text: str, dama
     assert (run.reason or "").endswith("(line 60)")
 
 
+def test_prefixes_may_change(tmp_path: Path) -> None:
+    mine = custom_format(
+        "mine", record=r"it (?P<step>\d+):(?P<samples_per_second>[\d.]+[kKMG]?) img/s"
+    )
+    for usual, other in (("1.20M", "240.00K"), ("1.80K", "300.00"), ("950.10K", "1.05M")):
+        log = "".join(f"it {k}:{other if k % 40 == 0 else usual} img/s\n" for k in range(1, 151))
+        assert make.measured(tmp_path, log, mine).status is RunStatus.OK
+
+
 def test_a_stamp_may_grow_by_a_digit_in_a_pause(tmp_path: Path) -> None:
     times = [0.25] * 150
     times[119] = 20.0

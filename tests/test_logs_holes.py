@@ -247,3 +247,12 @@ def test_an_epoch_that_is_cut_does_not_make_it_faster(tmp_path: Path, name: str)
     del lines[50:90]
     run = make.measured(tmp_path, "".join(lines), name)
     assert run.metrics.get("throughput") in {None, 256}
+
+
+@pytest.mark.parametrize("name", ["dllogger", "paddle_resnet"])
+def test_a_log_that_begins_within_a_later_epoch(tmp_path: Path, name: str) -> None:
+    lines = make.OF_ONE_RANK[name]([0.5] * 400, epoch_length=150).splitlines(keepends=True)
+    resumed = make.measured(tmp_path, "".join(lines[150:]), name)
+    assert resumed.metrics.get("throughput") == 256
+    reason = refused(make.measured(tmp_path, "".join(lines[155:]), name))
+    assert "it begins within an epoch that is not the first" in reason

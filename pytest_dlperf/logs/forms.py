@@ -22,6 +22,7 @@ _NEAR: Final = 1.1
 """By how much it may differ where it cannot have been printed so."""
 _ODD: Final = re.compile(rb"\s|\.|0[0-9]")
 _PREFIXES: Final = b"kKMG"
+_WORTHS: Final = (1e3, 1e6, 1e9)
 _POINTS: Final = range(1, 7)
 _DIGIT: Final = re.compile(rb"[0-9]")
 
@@ -80,12 +81,17 @@ class NumberForms:
             if form == usual:
                 continue
             decimals, is_odd, prefix = form
-            cannot_be = self._forms[usual].is_fixed or is_odd
+            alike = prefix == usual[2]
+            cannot_be = is_odd or (alike and self._forms[usual].is_fixed)
             least = _NEAR if cannot_be else FAR
-            if not cannot_be and decimals and prefix == usual[2]:
+            if not cannot_be and (prefix if not alike else decimals):
                 continue
             for value, text, offset in (seen.least, seen.greatest):
                 times = max(value / median, median / value)
+                if not (alike or is_odd) and not any(
+                    0.5 * each < times < 2 * each for each in _WORTHS
+                ):
+                    continue  # a number below 1k may have no prefix
                 if times > least:
                     raise BrokenContractError(
                         f"the time is printed as {text[:60].decode(errors='replace')!r}, unlike "

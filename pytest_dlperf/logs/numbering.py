@@ -40,6 +40,7 @@ class StepNumbers:
         """The last step of all."""
         self.guessed = _NEVER
         """The step with which an epoch was first taken to end, since no later one is printed."""
+        self._begin = 0
         self._shifts: dict[int, int] = {}
         self._lengths: dict[bytes, int] = {}
         self._turns: list[int] = []
@@ -52,6 +53,7 @@ class StepNumbers:
         if self.first is None:
             self.first = min(number, 1)
         self.shift = 1 - self.first
+        self._begin = number
 
     def note_length(self, epoch: bytes, buffer: bytearray, start: int) -> None:
         """Read on an epoch's first record how many steps the log says it has."""
@@ -99,6 +101,11 @@ class StepNumbers:
     def has_turned(self, before: int, step: int) -> bool:
         """Say whether an epoch begins behind one step, and up to another."""
         return any(before <= turn < step for turn in self._turns)
+
+    def begins_within(self, least: int, interval: int) -> bool:
+        """Say whether the log begins within an epoch that is not its first, ``least``."""
+        begins = min(self._shifts, default=0)
+        return begins > least and self._begin - (self.first or 0) >= interval
 
     def is_in_epoch(self, number: int) -> bool:
         """Say whether epochs are so long, as far as all have the same length."""

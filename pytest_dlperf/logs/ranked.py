@@ -95,6 +95,12 @@ class WindowSteps:
     def _checked(self, first: int, last: int) -> Records:
         records = Records(first, last, self._within, self.step, self._gaps)
         self._span.check(records, self._offset)
+        # The epochs of shipped trainers begin with 0, those of others may with 1.
+        if self._numbers.begins_within(int(self._format.whole_lines), self._gaps.interval):
+            raise BrokenContractError(
+                "the log's begin is missing: it begins within an epoch that is not the first, so "
+                "it is not known which steps these are"
+            )
         if self._numbers.guessed < self._span.last and self._gaps.interval > 1:
             raise BrokenContractError(
                 f"an epoch ends before the window does, and with only every {self._gaps.interval} "
