@@ -20,9 +20,10 @@ from pytest_dlperf.command.case_of_log import Wanted
 from pytest_dlperf.command.identifying import Identified, identify
 from pytest_dlperf.config.systems import load_systems, system_of_text
 from pytest_dlperf.logs.alike import Looks, named_numbers
+from pytest_dlperf.logs.expressions import compiled
 from pytest_dlperf.logs.guessing import Guess, guess
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.survey import REACH, HeadOfLog
+from pytest_dlperf.logs.survey import REACH, HeadOfLog, said_facts
 from pytest_dlperf.logs.timing import RateScope, Timing
 from pytest_dlperf.model.case import Case
 
@@ -424,6 +425,29 @@ def test_a_log_is_held_to_the_case_that_is_given(tmp_path: Path) -> None:
     assert "own-net-fp32-gb8-1n1g=a.out" in other["next"]
     assert none["throughput"].startswith("none: the log says global_batch 16; the case ")
     assert none["next"].endswith("own.yaml has no case of what the log is of; add one")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "group_rank=0 group_world_size=1 role_world_sizes=[4, 4, 4, 4]",
+        "min_world_size: 1",
+        "rollout_tensor_parallel_size=2",
+        "grad_dtype: fp32",
+        "ftp: 21",
+    ],
+)
+def test_the_size_of_something_else_is_no_fact(other: str) -> None:
+    own = "world_size=4\ntensor_parallel_size=4\ndtype: bf16\ntp: 4\n"
+    assert not said_facts(other.encode())
+    found = said_facts(f"{other}\n{own}".encode())
+    assert {each.name: each.value for each in found} == {
+        "world_size": "4",
+        "tp": "4",
+        "precision": "bf16",
+    }
+    for each in found:
+        assert compiled(each.record).search(other.encode()) is None
 
 
 def test_a_log_that_is_too_short_is_measured_as_far_as_it_goes(tmp_path: Path) -> None:

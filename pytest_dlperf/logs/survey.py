@@ -254,15 +254,16 @@ def _steps(
     )
 
 
-_WORD: Final = r"(?<![A-Za-z])"
+_WORD: Final = r"\b"
+"""A size of something else has a longer name: ``group_world_size``, ``min_world_size``."""
 _SIZES: Final[dict[str, str]] = {
     "global_batch": r"(?:effective )?(?:global|total)[ _-](?:train[ _-])?batch[ _-]size",
     "batch_per_replica": r"(?:local|micro|per[ _-]device[ _-]train|train)[ _-]batch(?:[ _-]size)?",
-    "world_size": r"(?:dp[ _-])?world[ _-]size|num[ _-]trainers|num[ _-]processes|nranks",
+    "world_size": r"world[ _-]size|num[ _-]trainers|num[ _-]processes|nranks",
     "sequence_length": r"(?:max[ _-])?seq(?:uence)?[ _-]len(?:gth)?|block[ _-]size",
-    "tp": r"tensor[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|(?<![a-z])tp",
-    "pp": r"pipeline[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|(?<![a-z])pp",
-    "cp": r"context[ _-]parallel[ _-](?:size|degree)|(?<![a-z])cp",
+    "tp": r"tensor[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|tp",
+    "pp": r"pipeline[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|pp",
+    "cp": r"context[ _-]parallel[ _-](?:size|degree)|cp",
     "precision": r"(?:mixed[ _-])?precision|(?:torch[ _-]|compute[ _-]|params[ _-])?dtype",
 }
 _PRECISIONS: Final = {
@@ -304,12 +305,11 @@ def said_facts(text: bytes) -> list[Said]:
         match = matches[0]
         group = f"({'[a-z0-9]+' if name == 'precision' else '[0-9]+'})"
         front = re.sub(" +", " +", re.sub(r"([.^$*+?{}\[\]()|\\])", r"\\\1", match["between"]))
-        word = match["name"] if len(match["name"]) > 2 else rf"\b{match['name']}"  # noqa: PLR2004 - tp and the like
         found.append(
             Said(
                 name=name,
                 value=_PRECISIONS.get(match["value"].lower(), match["value"]),
-                record=f"{word}{front}{group}",
+                record=f"{_WORD}{match['name']}{front}{group}",
                 text=match[0],
             )
         )
