@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import select
@@ -48,32 +47,6 @@ def turn(relay: Relay) -> None:
         relay.pass_on()
     if ready:
         relay.take()
-
-
-def test_whoever_does_not_read_is_not_waited_for_and_loses_nothing(
-    reader: tuple[Relay, int],
-) -> None:
-    relay, taken = reader
-    os.set_blocking(relay.entrance, False)
-    text = bytes(range(256)) * 16
-    written = b""
-    begin = time.monotonic()
-    while time.monotonic() - begin < 1:
-        with contextlib.suppress(BlockingIOError):
-            written += text[: os.write(relay.entrance, text)]
-        turn(relay)
-    # The program waits, as with any pipe; what is held has a bound.
-    assert relay.sources == []
-    assert not relay.has_passed(relay.mark())
-    assert len(written) < 4 * 1024 * 1024
-    mark = relay.mark()
-    received = b""
-    while len(received) < mark and time.monotonic() - begin < LONG_S:
-        turn(relay)
-        if select.select([taken], [], [], 0)[0]:
-            received += os.read(taken, 65536)
-    assert received == written
-    assert relay.has_passed(mark)
 
 
 def test_lines_apart_have_times_of_their_own_and_chatter_is_merged(
@@ -146,21 +119,6 @@ def test_a_reader_that_stands_still_keeps_no_run_from_its_time_limit(tmp_path: P
     outcome = run(log, code, "exec sleep 8", time_limit_s=1)
     assert outcome.stopped.stop is Stop.TIME_LIMIT
     assert time.monotonic() - begin < LONG_S
-
-
-def test_what_is_printed_by_those_who_outlive_the_program_came_too(tmp_path: Path) -> None:
-    log = tmp_path / "run_1.log"
-    child = "import time; print('late', flush=True); time.sleep(600)"
-    code = f"""
-import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", {child!r}], start_new_session=True)
-while not os.stat({str(log)!r}).st_size:
-    time.sleep(0.02)
-child.returncode = 0  # it is left alone on purpose
-"""
-    assert run(log, code, "cat").succeeded
-    assert log.read_text(encoding="utf-8") == "late\n"
-    assert known(log) == 5
 
 
 def test_after_the_end_of_a_killed_supervisor_its_arrivals_can_be_read(tmp_path: Path) -> None:
