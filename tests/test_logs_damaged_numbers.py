@@ -98,6 +98,22 @@ def test_whole_numbers_alone_are_no_damage(tmp_path: Path) -> None:
     assert make.measured(tmp_path, log, RATES).status is RunStatus.OK
 
 
+@pytest.mark.parametrize("interval", [1, 10])
+@pytest.mark.parametrize("step", [20, 70, 120])
+def test_a_date_that_lost_a_digit_of_its_hour(tmp_path: Path, interval: int, step: int) -> None:
+    mine = custom_format("mine", record=r"(?P<timestamp>\S+ \S+) it (?P<step>\d+)$")
+    lines = [
+        f"2021-02-21 12:{k // 60:02}:{k % 60:02},250 it {k}" for k in range(interval, 151, interval)
+    ]
+    at = step // interval - 1
+    whole = "\n".join(lines) + "\n"
+    assert make.measured(tmp_path, whole, mine).metrics["throughput"] == 128
+    lines[at] = lines[at].replace(" 12:", " 2:")
+    run = make.measured(tmp_path, "\n".join(lines) + "\n", mine)
+    assert run.status is RunStatus.INVALID
+    assert (run.reason or "").endswith(f"(line {at + 1})")
+
+
 @pytest.mark.parametrize(
     ("step", "damaged"),
     [(20, "4:00:10.0"), (20, "14:0:10.0"), (120, "14:1:00.0"), (120, "15:01:0.0")],

@@ -230,7 +230,7 @@ class Stamps(Values):
         self._ends: list[Sequence[Text]] = []
         self._intervals = array("d")
         # The first interval, the widest and the last, which alone can be off by much.
-        self._neighbours: dict[str, tuple[float, Text, Text]] = {}
+        self._neighbours: dict[str, tuple[float, int, Text, Text]] = {}
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         """Take a step; it has ended when the last rank says so."""
@@ -250,12 +250,12 @@ class Stamps(Values):
             if turned:
                 self._between += interval
             if not (begins or self._sort):
-                self._note_interval(interval / gap, (text, offset))
+                self._note_interval(interval / gap, gap, (text, offset))
         self._text = text, offset
 
-    def _note_interval(self, passed: float, text: Text) -> None:
-        self._intervals.append(passed)
-        found = passed, self._text, text
+    def _note_interval(self, of_a_step: float, gap: int, text: Text) -> None:
+        self._intervals.append(of_a_step)
+        found = of_a_step, gap, self._text, text
         self._neighbours.setdefault("first", found)
         self._neighbours["last"] = found
         self._neighbours["widest"] = max(self._neighbours.get("widest", found), found)
@@ -293,12 +293,14 @@ class Stamps(Values):
         if len(self._intervals) <= 2:  # noqa: PLR2004 - nothing to compare the ends with
             return
         most = FAR * statistics.median(self._intervals)
-        for passed, before, after in self._neighbours.values():
+        for of_a_step, gap, before, after in self._neighbours.values():
+            if of_a_step <= most:
+                continue
             for end, (text, offset) in enumerate((before, after)):
-                if passed > most and lost_character(before[0], after[0], end, most):
+                if lost_character(before[0], after[0], end, gap * most):
                     raise BrokenContractError(
                         f"the stamp {text[:60].decode(errors='replace')!r} is "
-                        f"{passed / NANOSECONDS:.3g} s from the one beside it, and with a "
+                        f"{gap * of_a_step / NANOSECONDS:.3g} s from the one beside it, and with a "
                         "character more it is near: one may be lost",
                         offset=offset,
                     )
