@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.formats import Rule
-from pytest_dlperf.logs.timing import Kind
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Window
+from pytest_dlperf.model.timing import Kind
 
 if TYPE_CHECKING:
     import random

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 import log_makers
 import pytest
 
-from pytest_dlperf.command.case_of_log import Wanted
-from pytest_dlperf.command.identifying import Identified, identify
 from pytest_dlperf.config.systems import load_systems, system_of_text
-from pytest_dlperf.logs.alike import Looks, named_numbers
 from pytest_dlperf.logs.expressions import compiled
-from pytest_dlperf.logs.guessing import Guess, guess
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.survey import REACH, HeadOfLog, said_facts
-from pytest_dlperf.logs.timing import RateScope, Timing
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.timing import RateScope, Timing
+from pytest_dlperf.survey.alike import Looks, named_numbers
+from pytest_dlperf.survey.case import Wanted
+from pytest_dlperf.survey.guessing import Guess, guess
+from pytest_dlperf.survey.head import REACH, HeadOfLog, said_facts
+from pytest_dlperf.survey.identifying import Identified, identify
 
 if TYPE_CHECKING:
     from suites import Suite

@@ -30,8 +30,8 @@ from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.logs.builtin import builtin_metrics
 from pytest_dlperf.logs.formats import custom_format
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.timing import TIMING_GROUPS
 from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.timing import TIMING_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

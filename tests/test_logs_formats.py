@@ -9,7 +9,7 @@ import pytest
 
 from pytest_dlperf.logs.formats import LogFormat, Ranks, custom_format
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.timing import RateScope, Timing
+from pytest_dlperf.model.timing import RateScope, Timing
 
 RECORD = r"it (?P<step>\d+) (?P<seconds>[\d.]+)"
 

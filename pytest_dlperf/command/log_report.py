@@ -8,36 +8,36 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.command.identifying import (
+from pytest_dlperf.catalogue.trainers import TRAINERS
+from pytest_dlperf.config.starter import written
+from pytest_dlperf.logs.arrivals import arrivals_of
+from pytest_dlperf.logs.neighbours import caveats
+from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
+from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.timing import Timing
+from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
+from pytest_dlperf.reports.tables import wrapped
+from pytest_dlperf.survey.alike import named_numbers
+from pytest_dlperf.survey.found_expressions import lines_of
+from pytest_dlperf.survey.identifying import (
     Identified,
     is_rate_of_samples,
     meaning,
     window_of,
 )
-from pytest_dlperf.config.starter import written
-from pytest_dlperf.logs.alike import named_numbers
-from pytest_dlperf.logs.arrivals import arrivals_of
-from pytest_dlperf.logs.found_expressions import lines_of
-from pytest_dlperf.logs.known_trainers import TRAINERS
-from pytest_dlperf.logs.neighbours import caveats
-from pytest_dlperf.logs.throughput import LogReading, LogState
-from pytest_dlperf.logs.timing import Timing
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
-from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
-from pytest_dlperf.reports.tables import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.command.case_of_log import Wanted
     from pytest_dlperf.command.shell import (
         Style,
     )
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.survey import HeadOfLog, StepsOfLog
+    from pytest_dlperf.survey.case import Wanted
+    from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
 
 _LABELS: Final = 14
 _CASES_NAMED: Final = 3

@@ -8,11 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.command.case_of_log import Wanted
-from pytest_dlperf.command.identifying import (
-    Identified,
-    identify,
-)
 from pytest_dlperf.command.log_report import LogReport
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.project import read_project
@@ -27,10 +22,15 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.logs.survey import HeadOfLog, NoLogError
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.numbers import printable
+from pytest_dlperf.survey.case import Wanted
+from pytest_dlperf.survey.head import HeadOfLog, NoLogError
+from pytest_dlperf.survey.identifying import (
+    Identified,
+    identify,
+)
 
 if TYPE_CHECKING:
     import argparse

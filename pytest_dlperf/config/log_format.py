@@ -18,7 +18,7 @@ from pytest_dlperf.files.shapes import (
 )
 from pytest_dlperf.logs.expressions import compiled
 from pytest_dlperf.logs.formats import LogFormat, Ranks, WhichNode, custom_format
-from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, RateScope
+from pytest_dlperf.model.timing import TIMING_GROUPS, Covers, RateScope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.expressions import Expression, compiled, texts_of
 from pytest_dlperf.logs.facts import Fact, declared_facts
 from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
-from pytest_dlperf.logs.timing import TIMING_GROUPS, Covers, Kind, RateScope, Timing
+from pytest_dlperf.model.timing import TIMING_GROUPS, Covers, Kind, RateScope, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.known_trainers import TRAINERS
+from pytest_dlperf.catalogue.trainers import TRAINERS
 from pytest_dlperf.logs.reader import regions
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import io
     from collections.abc import Iterator
 
+    from pytest_dlperf.catalogue.trainer import Number, Trainer
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.trainer_log import Number, Trainer
 
 REACH: Final = 16 * 1024 * 1024
 """Bytes of a log that are looked through; trainers print long before."""

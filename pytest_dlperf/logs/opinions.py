@@ -15,9 +15,9 @@ from pytest_dlperf.logs.formats import Ranks, WhichNode
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.run_metrics import NodeLog, with_declared
 from pytest_dlperf.logs.throughput import LogState
-from pytest_dlperf.logs.timing import RateScope
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.timing import RateScope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.keyed import CsvRecord
 from pytest_dlperf.logs.lines import Lines
-from pytest_dlperf.logs.timing import Kind, Timing, stamp_of
+from pytest_dlperf.logs.printed import stamp_of
 from pytest_dlperf.logs.units import TimeCheck
+from pytest_dlperf.model.timing import Kind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

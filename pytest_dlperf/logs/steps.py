@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.numbering import epoch_hint
-from pytest_dlperf.logs.timing import Covers, Kind
+from pytest_dlperf.model.timing import Covers, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

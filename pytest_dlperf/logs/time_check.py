@@ -10,13 +10,13 @@ from pytest_dlperf.logs.keyed import JsonRecord
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.neighbours import printing, searched
 from pytest_dlperf.logs.records import records
-from pytest_dlperf.logs.timing import parts_of
+from pytest_dlperf.model.timing import parts_of
 
 if TYPE_CHECKING:
+    from pytest_dlperf.catalogue.trainer import Number, Trainer
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.records import Record
-    from pytest_dlperf.logs.trainer_log import Number, Trainer
     from pytest_dlperf.model.case import Case
 
 

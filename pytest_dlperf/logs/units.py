@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.expressions import Expression
-from pytest_dlperf.logs.timing import Kind, RateScope, Timing, parts_of
+from pytest_dlperf.model.timing import Kind, RateScope, Timing, parts_of
 
 if TYPE_CHECKING:
     from pytest_dlperf.logs.expressions import AnyMatch

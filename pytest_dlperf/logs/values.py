@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
 from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.forms import FAR, NumberForms, lost_character
+from pytest_dlperf.logs.printed import samples_per_second, step_seconds
 from pytest_dlperf.logs.steps import Ends, Place
-from pytest_dlperf.logs.timing import Covers, Kind, samples_per_second, step_seconds
 from pytest_dlperf.model import statistics
+from pytest_dlperf.model.timing import Covers, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

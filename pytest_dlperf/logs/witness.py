@@ -21,8 +21,8 @@ from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.reader import Memory, Region, readable
 from pytest_dlperf.logs.records import STAMP_REACH, records
-from pytest_dlperf.logs.timing import Kind, Timing
 from pytest_dlperf.model.measurement import WitnessKind
+from pytest_dlperf.model.timing import Kind, Timing
 
 if TYPE_CHECKING:
     import io

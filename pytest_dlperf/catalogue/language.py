@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_dlperf.logs.timing import RateScope, Timing
-from pytest_dlperf.logs.trainer_log import Number, Reading, Trainer
+from pytest_dlperf.catalogue.trainer import Number, Reading, Trainer
+from pytest_dlperf.model.timing import RateScope, Timing
 
 # Texts between the parts of a record: within a line, and bounded.
 _TEXT: Final = rb"[^\n\r\0]{0,400}"

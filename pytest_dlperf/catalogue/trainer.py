@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.logs.timing import Covers, RateScope, Timing
+    from pytest_dlperf.model.timing import Covers, RateScope, Timing
 
 
 @dataclass(frozen=True, slots=True)

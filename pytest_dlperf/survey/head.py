@@ -13,21 +13,21 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.alike import Looks, plain
 from pytest_dlperf.logs.behind import tail
 from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.neighbours import known_trainer
 from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records
+from pytest_dlperf.survey.alike import Looks, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.catalogue.trainer import Trainer
     from pytest_dlperf.logs.facts import Fact
     from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.records import Record
-    from pytest_dlperf.logs.trainer_log import Trainer
 
 REACH: Final = 8 * 1024 * 1024
 """Bytes of the head in which steps are looked for."""

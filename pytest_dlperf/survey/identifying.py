@@ -9,29 +9,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.command.case_of_log import case_of, known_of
 from pytest_dlperf.config.starter import Starter
 from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.logs.facts import CASE_FACTS
 from pytest_dlperf.logs.formats import Ranks
-from pytest_dlperf.logs.found_expressions import metric_records
-from pytest_dlperf.logs.guessing import guess, guess_of_table
-from pytest_dlperf.logs.survey import said_facts
-from pytest_dlperf.logs.timing import Covers, Kind, RateScope, Timing
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.timing import Covers, Kind, RateScope, Timing
 from pytest_dlperf.model.work import Work
+from pytest_dlperf.survey.case import case_of, known_of
+from pytest_dlperf.survey.found_expressions import metric_records
+from pytest_dlperf.survey.guessing import guess, guess_of_table
+from pytest_dlperf.survey.head import said_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_dlperf.command.case_of_log import Wanted
+    from pytest_dlperf.catalogue.trainer import Trainer
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.guessing import Guess
-    from pytest_dlperf.logs.survey import FoundFact, HeadOfLog, StepsOfLog
-    from pytest_dlperf.logs.trainer_log import Trainer
+    from pytest_dlperf.survey.case import Wanted
+    from pytest_dlperf.survey.guessing import Guess
+    from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
 
 _USUAL_WARMUP: Final = 20
 _USUAL_STEPS: Final = 100

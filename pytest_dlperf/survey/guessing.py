@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.alike import SAMPLES, Column, name_of, named_numbers, unit_of
-from pytest_dlperf.logs.found_expressions import record_of
-from pytest_dlperf.logs.timing import Covers, RateScope, Timing
+from pytest_dlperf.model.timing import Covers, RateScope, Timing
+from pytest_dlperf.survey.alike import SAMPLES, Column, name_of, named_numbers, unit_of
+from pytest_dlperf.survey.found_expressions import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.logs.alike import Alike, NamedNumber
+    from pytest_dlperf.survey.alike import Alike, NamedNumber
 
 _STEP_NAMES: Final[Mapping[str, int]] = {
     "global_step": 10,

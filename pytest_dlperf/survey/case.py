@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.survey import FoundFact, StepsOfLog
+    from pytest_dlperf.survey.head import FoundFact, StepsOfLog
 
 
 _PRECISIONS: Final = ("fp32", "amp", "fp16", "bf16", "fp8", "tf32")

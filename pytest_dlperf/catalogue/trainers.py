@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_dlperf.logs.benchmark_trainers import BENCHMARK_TRAINERS
-from pytest_dlperf.logs.language_trainers import LANGUAGE_TRAINERS
-from pytest_dlperf.logs.timing import Covers, RateScope, Timing
-from pytest_dlperf.logs.trainer_log import Number, Reading, Trainer
+from pytest_dlperf.catalogue.benchmark import BENCHMARK_TRAINERS
+from pytest_dlperf.catalogue.language import LANGUAGE_TRAINERS
+from pytest_dlperf.catalogue.trainer import Number, Reading, Trainer
+from pytest_dlperf.model.timing import Covers, RateScope, Timing
 
 # Texts between the parts of a record: within a line, and bounded.
 _TEXT: Final = rb"[^\n\r\0]{0,400}"

@@ -6,13 +6,13 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.alike import named_numbers
+from pytest_dlperf.survey.alike import named_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.logs.alike import Alike, Column
     from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.survey.alike import Alike, Column
 
 _META: Final = re.compile(r"([.^$*+?{}\[\]()|\\])")
 _FALLS: Final = 0.9

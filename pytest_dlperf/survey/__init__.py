@@ -1,0 +1,1 @@
+"""What a log is and holds, said before anybody has declared it."""
