@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from fuzz_training import Log
 
 
-def _harmful(log: Log, lines: Sequence[Line] | bytes, throughput: float | None = None) -> Mutant:
+def _harmful(log: Log, lines: Sequence[Line] | bytes, *right: float) -> Mutant:
     content = lines if isinstance(lines, bytes) else content_of(lines)
-    return Mutant(log=log, content=content, throughput=throughput or log.throughput)
+    return Mutant(log=log, content=content, right=right or (log.throughput,))
 
 
 def _wrong(log: Log, lines: Sequence[Line]) -> Mutant:
-    return Mutant(log=log, content=content_of(lines), throughput=None)
+    return Mutant(log=log, content=content_of(lines), right=())
 
 
 def _records(log: Log) -> list[int]:
@@ -85,27 +85,27 @@ def lost_steps(log: Log, choose: random.Random) -> Mutant:
 
 
 def lost_epoch_ends(log: Log, choose: random.Random) -> Mutant:
-    """The last records of one epoch, or of all, are not there."""
+    """The last records of one epoch, or of all, are not there: epochs look shorter."""
     length = log.training.epoch_length
     if length == NEVER or length >= len(log.training.seconds):
         raise Unfit
-    lost = choose.randrange(1, max(length // 2, 2))
+    kept = length - choose.randrange(1, max(length // 2, 2))
     epoch = choose.choice((None, choose.randrange(len(log.training.seconds) // length + 1)))
-    return _harmful(
-        log,
-        [
-            line
-            for line in log.lines
-            if not line.step
-            or (line.step - 1) % length < length - lost
-            or epoch not in (None, (line.step - 1) // length)
-        ],
-    )
+    steps = range(1, len(log.training.seconds) + 1)
+    lost = {
+        step
+        for step in steps
+        if (step - 1) % length >= kept and epoch in (None, (step - 1) // length)
+    }
+    lines = [line for line in log.lines if line.step not in lost]
+    return _harmful(log, lines, *log.shifted(lost))
 
 
 def lost_head(log: Log, choose: random.Random) -> Mutant:
-    """The log's begin is not there."""
-    return _harmful(log, log.lines[choose.randrange(1, len(log.lines)) :])
+    """The log's begin is not there, as if it began later."""
+    head = choose.randrange(1, len(log.lines))
+    begin = max(line.step for line in log.lines[:head])
+    return _harmful(log, log.lines[head:], *log.shifted({*range(1, begin + 1)}))
 
 
 def thinned(log: Log, choose: random.Random) -> Mutant:
@@ -113,14 +113,13 @@ def thinned(log: Log, choose: random.Random) -> Mutant:
     begin = log.lines[_near(log, choose)].step
     interval = 2 * log.training.interval
     stop = begin + choose.choice((10, 50, NEVER)) * interval
-    return _harmful(
-        log,
-        [
-            line
-            for line in log.lines
-            if not begin <= line.step < stop or (line.step - begin) % interval == 0
-        ],
-    )
+    lines = [
+        line
+        for line in log.lines
+        if not begin <= line.step < stop or (line.step - begin) % interval == 0
+    ]
+    # It may have been printed so.
+    return _harmful(log, lines, log.throughput, *log.says(lines))
 
 
 def doubled_lines(log: Log, choose: random.Random) -> Mutant:
@@ -203,15 +202,16 @@ def _without(log: Log, at: int, place: int) -> Mutant:
     line = log.lines[at]
     begin = line.text.index(line.time)
     inside = 0 <= place - begin < len(line.time)
-    throughput: float | None = log.throughput
+    right: tuple[float, ...] = (log.throughput,)
+    lines = list(log.lines)
+    lines[at] = replace(line, text=line.text[:place] + line.text[place + 1 :])
     if inside:
         time = line.time[: place - begin] + line.time[place - begin + 1 :]
         if log.trainer.shape.fullmatch(time):
             # Nobody can tell it from one that was printed so.
-            throughput = log.says(line, time)
-    lines = list(log.lines)
-    lines[at] = replace(line, text=line.text[:place] + line.text[place + 1 :])
-    return _harmful(log, lines, throughput)
+            lines[at].time = time
+            right += log.says(lines)
+    return _harmful(log, lines, *right)
 
 
 def lost_digit_of_step(log: Log, choose: random.Random) -> Mutant:

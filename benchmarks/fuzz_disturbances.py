@@ -41,8 +41,8 @@ class Mutant:
 
     log: Log
     content: bytes
-    throughput: float | None
-    """The only right number; ``None`` where none is."""
+    right: tuple[float, ...]
+    """Right numbers, and what lies between them; empty where none is right."""
     harmless: bool = False
     """Whether a reader has to see through what happened."""
 
@@ -61,7 +61,7 @@ TRAINERS: list[Trainer] = []
 
 
 def _harmless(log: Log, content: bytes) -> Mutant:
-    return Mutant(log=log, content=content, throughput=log.throughput, harmless=not log.refusable)
+    return Mutant(log=log, content=content, right=(log.throughput,), harmless=not log.refusable)
 
 
 def another(log: Log, choose: random.Random) -> Trainer:

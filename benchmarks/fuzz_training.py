@@ -167,25 +167,38 @@ class Log:
     refusable: bool = False
     """Whether the format may say that it cannot tell: it has no false alarm then."""
 
-    def says(self, changed: Line, text: str) -> float | None:
-        """Compute the throughput by what the records print, one of which has another time.
+    def says(self, lines: Sequence[Line]) -> tuple[float, ...]:
+        """Compute the throughput by the times of other lines than its own, by each rank and by all.
 
-        ``None`` where a single time does not tell.
+        Empty where single times do not tell.
         """
-        kind = self.trainer.log_format.timing.kind
+        kind, of = self.trainer.log_format.timing.kind, self.training.case
         after, last = self.span
         if kind is Kind.MOMENT or self.estimator is Estimator.PUBLISHED:
-            return None
-        total = weight = 0.0
-        value = self.trainer.value
-        for line in self.lines:
+            return ()
+        seconds: dict[int, list[float]] = {}
+        for line in lines:
             if after < line.step <= last:
-                shown = value(text if line is changed else line.time, self.training.case)
-                total += shown if kind is Kind.DURATION else 1 / shown
-                weight += 1
-        if not weight:
-            return None
-        return (self.training.case.global_batch if kind is Kind.DURATION else 1) * weight / total
+                shown = self.trainer.value(line.time, of)
+                each = shown if kind is Kind.DURATION else of.global_batch / shown
+                seconds.setdefault(line.rank, []).append(each)
+        ranks = [*seconds.values(), [each for rank in seconds.values() for each in rank]]
+        return tuple(of.global_batch * len(rank) / math.fsum(rank) for rank in ranks if rank)
+
+    def shifted(self, lost: set[int]) -> tuple[float, ...]:
+        """Compute the throughput of windows that lie later by up to as many steps as are lost."""
+        training, (after, last) = self.training, self.span
+        found = []
+        for shift in range(len(lost) + 1):
+            end = min(last + shift, len(training.seconds))
+            counted = [
+                training.seconds[step - 1]
+                for step in range(after + shift + 1, end + 1)
+                if step not in lost and ((step - 1) % training.epoch_length or step == 1)
+            ]
+            if counted:
+                found.append(training.case.global_batch * len(counted) / math.fsum(counted))
+        return tuple(found)
 
 
 def happens(choose: random.Random, part: float) -> bool:
