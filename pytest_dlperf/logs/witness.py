@@ -54,6 +54,7 @@ _STAMPS: Final = re.compile(
     rb"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?)"
     rb"|\W{0,3}[A-Z]?(?P<other>(?:[0-9]{4} +)?[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?))(?![0-9<])"
 )
+_EVER: Final = -(10**18)
 _HOW: Final = {
     WitnessKind.ARRIVALS: "by when its lines came",
     WitnessKind.STAMPS: "by the time stamps that its lines begin with",
@@ -206,7 +207,8 @@ class Witness:
         late = int(_LATE_S * NANOSECONDS)
         if burst.end - burst.begin <= _NEAR and self._came_alone(burst.begin, burst.end):
             return burst.earliest - late, burst.latest
-        return None if burst.previous is None else (burst.previous - late, burst.latest)
+        # What came first may have been printed at any time before.
+        return (_EVER if burst.previous is None else burst.previous - late), burst.latest
 
     def _came_alone(self, begin: int, end: int) -> bool:
         """Say whether these bytes are whole lines, with records of one step at most."""
