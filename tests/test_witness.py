@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +158,11 @@ def test_arrivals_of_another_log_count_nothing(log: Path) -> None:
         lambda text: text + b"-5 -5\n1 2 3 4 5\n",
         lambda _: b"",
         lambda _: b"[]\n1 1\n",
+        lambda text: text.replace(b"{", b'{"anchor": 5}\n{'),
+        lambda text: b"[" * 100_000 + b"\n" + text,
+        lambda text: text + b"1 %d\n1 1\n" % 10**30,
+        lambda text: text + b"%d 1\n1 1\n" % 10**18,
+        lambda text: text + b"1 1\n1 -%d\n" % 10**18,
     ],
 )
 def test_a_damaged_file_of_arrivals_breaks_no_reading(
@@ -165,6 +171,14 @@ def test_a_damaged_file_of_arrivals_breaks_no_reading(
     training().write(log)
     file = arrivals_of(log)
     file.write_bytes(spoil(file.read_bytes()))
+    assert measured(log).status is RunStatus.OK
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_of_arrivals_is_not_read(log: Path, make: Callable[[Path], None]) -> None:
+    training().write(log)
+    arrivals_of(log).unlink()
+    make(arrivals_of(log))
     assert measured(log).status is RunStatus.OK
 
 

@@ -34,6 +34,8 @@ _PAUSE: Final = 20_000
 _LONGEST_FLUSH: Final = 300_000
 """Microseconds between outputs that may be one flush, and within which it is over."""
 _BLOCK: Final = 64 * 1024
+_MOST: Final = 1 << 60
+"""No log has so many bytes, and no clock has run for so many microseconds."""
 
 
 def arrivals_of(log: Path | str) -> Path:
@@ -116,6 +118,8 @@ class Arrivals:
     def refresh(self) -> None:
         """Read what is new."""
         try:
+            if not self._path.is_file():
+                return  # what is something else could be endless
             with self._path.open("rb") as file:
                 file.seek(self._position)
                 while not self._broken and (block := file.read(_BLOCK)):
@@ -123,7 +127,7 @@ class Arrivals:
                     *lines, self._rest = (self._rest + block).split(b"\n")
                     try:
                         self._take(lines)
-                    except (ValueError, TypeError, KeyError):
+                    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                         self._broken = True  # what follows would have no place
             if self._shift is None and self._anchor is not None:
                 self._find_anchor(self._anchor)
@@ -137,10 +141,14 @@ class Arrivals:
                 continue
             count, passed, *spans = map(int, line.split(b" "))
             span = spans[0] if spans else 0
+            end = count + (self._ends[-1] if self._ends else 0)
+            moment = passed + (self._times[-1] if self._times else 0)
             if count <= 0 or span < 0 or (self._ends and passed < span):
                 raise ValueError(line)
-            self._ends.append(count + (self._ends[-1] if self._ends else 0))
-            self._times.append(passed + (self._times[-1] if self._times else 0))
+            if max(end, moment, span) > _MOST or moment < 0:
+                raise ValueError(line)
+            self._ends.append(end)
+            self._times.append(moment)
             self._spans.append(span)
 
     def _find_anchor(self, anchor: bytes) -> None:
