@@ -26,6 +26,8 @@ _PREFIXES: Final = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9}
 
 def amount(text: bytes, *, what: str, offset: int) -> float:
     """Read a time or a speed as people print it: ``7,282``, ``122.0K``, ``01:02``."""
+    if text.replace(b".", b"", 1).isdigit():
+        return positive(text, what=what, offset=offset)
     factor = 1.0
     if prefixed := _PREFIXED.fullmatch(text):
         text, factor = prefixed[1], _PREFIXES[prefixed[2]]

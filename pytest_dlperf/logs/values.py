@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     Text: TypeAlias = tuple[bytes, int]
     """What is printed of a time, and its place in the log."""
+    _Interval: TypeAlias = tuple[float, int, Text, Text]
+    """Nanoseconds of a step, over how many steps, and the stamps at its ends."""
     Checked: TypeAlias = Callable[[int, int], Records]
     """Checks that the records from one step to another make up the window."""
 
@@ -113,7 +115,8 @@ class _Times(Values):
         self._forms = NumberForms()
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
-        each = [self._read(*text) for text in texts]
+        alone = len(texts) == 1
+        each = (self._read(*texts[0]),) if alone else tuple(self._read(*text) for text in texts)
         weight = gap if self._of_all else 1
         if self._of_all and step - gap < self._span.after:
             return
@@ -121,7 +124,9 @@ class _Times(Values):
         self._begin = self._begin or step - weight + 1
         if turned:
             return
-        if self._is_rate:
+        if alone:
+            mean = each[0]
+        elif self._is_rate:
             mean = len(each) / math.fsum(1 / seconds for seconds in each)
         else:
             mean = math.fsum(each) / len(each)
@@ -130,10 +135,11 @@ class _Times(Values):
         if step > self._first:
             self._said_s += gap * mean
             self._is_sampled = self._is_sampled or gap > weight
-        self._by_rank = [
-            total + weight * seconds
-            for total, seconds in zip(self._by_rank or [0.0] * len(each), each, strict=True)
-        ]
+        if not alone:
+            self._by_rank = [
+                total + weight * seconds
+                for total, seconds in zip(self._by_rank or [0.0] * len(each), each, strict=True)
+            ]
 
     @property
     def ends(self) -> Ends | None:
@@ -226,12 +232,15 @@ class Stamps(Values):
         self._sort = log_format.stamps_sort
         self._clock = Clock()
         self._text: Text = b"", 0
+        self._at = 0
         self._between = 0
         """Nanoseconds between epochs."""
-        self._ends: list[Sequence[Text]] = []
+        self._first_texts: Sequence[Text] = ()
+        self._last_texts: Sequence[Text] = ()
         self._intervals = array("d")
         # The first interval, the widest and the last, which alone can be off by much.
-        self._neighbours: dict[str, tuple[float, int, Text, Text]] = {}
+        self._first_interval: _Interval = (0.0, 1, self._text, self._text)
+        self._widest_interval = self._last_interval = self._first_interval
 
     def take(self, step: int, gap: int, texts: Sequence[Text], *, turned: bool) -> None:
         """Take a step; it has ended when the last rank says so."""
@@ -239,15 +248,17 @@ class Stamps(Values):
         begins = not self._first
         turned = turned and not begins
         super().take(step, gap, texts, turned=turned)
-        self._ends = [*self._ends[:1], texts]
+        self._first_texts = self._first_texts or texts
+        self._last_texts = texts
         # Sorted, no stamp between the ends matters: else midnight has passed, one of them is no
         # stamp, or time runs backwards.
         if begins or turned or not self._sort or text < self._text[0]:
             if self._sort and not begins:
                 self._read(*self._text)
-            before = self._clock.nanoseconds
+                self._at = self._clock.nanoseconds
             self._read(text, offset)
-            interval = self._clock.nanoseconds - before
+            now = self._clock.nanoseconds
+            interval, self._at = now - self._at, now
             if turned:
                 self._between += interval
             if not (begins or self._sort):
@@ -255,21 +266,23 @@ class Stamps(Values):
         self._text = text, offset
 
     def _note_interval(self, of_a_step: float, gap: int, text: Text) -> None:
+        self._last_interval = found = of_a_step, gap, self._text, text
+        if not self._intervals:
+            self._first_interval = found
+        if of_a_step > self._widest_interval[0]:
+            self._widest_interval = found
         self._intervals.append(of_a_step)
-        found = of_a_step, gap, self._text, text
-        self._neighbours.setdefault("first", found)
-        self._neighbours["last"] = found
-        self._neighbours["widest"] = max(self._neighbours.get("widest", found), found)
 
     def pass_to(self, step: int, text: bytes, offset: int) -> None:
         """Go on to a later step of the same epoch, whose stamp sorts behind all before."""
         self._last, self._last_offset = step, offset
         self._text = text, offset
-        self._ends = [*self._ends[:1], [self._text]]
+        self._last_texts = (self._text,)
 
     def _read(self, text: bytes, offset: int) -> None:
         self._clock.read(text, offset)
-        self._format.check_time(text, offset)
+        if self._format.time_form is not None:
+            self._format.check_time(text, offset)
 
     def estimate(self, checked: Checked) -> Estimate:
         """Compute samples per second over all devices, if the records make up the window."""
@@ -285,7 +298,7 @@ class Stamps(Values):
         passed = self._clock.nanoseconds - self._between
         note = self._clock.error_note(passed)
         # Which of them is whose is not known: the last to begin is taken for the last to end.
-        begins, ends = (sorted(lags(texts)) for texts in self._ends)
+        begins, ends = sorted(lags(self._first_texts)), sorted(lags(self._last_texts))
         apart = agreement([passed + a - b for a, b in zip(begins, ends, strict=True)])
         return self._made(steps, passed / NANOSECONDS, note, apart)
 
@@ -294,7 +307,11 @@ class Stamps(Values):
         if len(self._intervals) <= 2:  # noqa: PLR2004 - nothing to compare the ends with
             return
         most = FAR * statistics.median(self._intervals)
-        for of_a_step, gap, before, after in self._neighbours.values():
+        for of_a_step, gap, before, after in (
+            self._first_interval,
+            self._widest_interval,
+            self._last_interval,
+        ):
             if of_a_step <= most:
                 continue
             for end, (text, offset) in enumerate((before, after)):
