@@ -8,7 +8,6 @@ in Python's syntax, by which it is checked, and in RE2's.
 from __future__ import annotations
 
 import re
-import string
 import warnings
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache, partial
@@ -21,9 +20,8 @@ from pytest_dlperf.logs.one_pass import is_one_pass
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-_META: Final = frozenset(".^$*+?{}[]()|")
 _REPEATS: Final = frozenset("*+?{")
-_CODE: Final = re.compile(r"x[0-9a-fA-F]{2}|[0-9]{1,3}")
+_CHARACTER: Final = re.compile(r"[^.^$*+?{}\[\]()|\\]|\\[^a-zA-Z0-9]", re.DOTALL)
 _IGNORES_CASE: Final = re.compile(r"\(\?[a-z]*i")
 _FLAGS: Final = re.compile(r"\(\?[aiLmsux-]")
 
@@ -31,7 +29,7 @@ _Span: TypeAlias = "tuple[int, int]"
 _ABSENT: Final = (-1, -1)
 
 TOKENS: Final = re.compile(
-    r"\\[1-9][0-9]*|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
+    r"\\[1-9][0-9]*|\\x[0-9a-fA-F]{2}|\\0[0-7]{0,2}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
     r"|\(\?(?:P[=<]|<?[=!]|[(#>:]|[a-zA-Z-]+)?"
     r"|\{[0-9]*,?[0-9]*\}[+?]?|[*+?][+?]?|.",
     re.DOTALL,
@@ -263,74 +261,33 @@ def texts_of(expression: str) -> tuple[bytes, ...]:
     """
     if _FLAGS.search(expression):
         return (b"",)
-    runs: list[str] = [""]
-    position = 0
-    while position < len(expression):
-        character = expression[position]
-        position += 1
-        after = {"[": _after_class, "(": _after_group, "{": _after_count}.get(character)
-        if character == "|":
+    runs = [""]
+    depth = 0
+    for part in TOKENS.findall(expression):
+        if part == "|" and not depth:
             return (b"",)
-        if character == "\\":
-            position, character = _after_escape(expression, position)
-        elif after is not None:
-            position, character = after(expression, position), ""
-        elif character in _META:
-            character = ""
-        if expression[position : position + 1] in _REPEATS and character:
+        if not depth and _CHARACTER.fullmatch(part):
+            runs[-1] += part[-1]
+            continue
+        depth += (part[0] == "(") - (part == ")")
+        if part[0] in _REPEATS:
             # Absent, or there any number of times: neither is part of a fixed text.
-            character = ""
-        if character:
-            runs[-1] += character
-        else:
-            runs.append("")
+            runs[-1] = runs[-1][:-1]
+        runs.append("")
     return tuple(run.encode() for run in runs)
 
 
 def may_be(expression: str, group: str, text: bytes) -> bool:
     """Say whether a named group can take a text, as far as it is seen without those around it."""
     begin = expression.find(f"(?P<{group}>")
-    end = _after_group(expression, begin + 1)
+    depth = end = 0
+    for token in TOKENS.finditer(expression, begin):
+        depth += (token[0][0] == "(") - (token[0] == ")")
+        end = token.end()
+        if not depth:
+            break
     try:
         alone = re.compile(expression[begin:end].encode())
     except re.error:
         return True
     return alone.fullmatch(text) is not None
-
-
-def _after_escape(expression: str, position: int) -> tuple[int, str]:
-    """Find where an escape ends, and the character that it is; "" for what may be another."""
-    escaped = expression[position : position + 1]
-    if escaped in string.ascii_letters + string.digits:
-        code = _CODE.match(expression, position)
-        return (position + 1 if code is None else code.end()), ""
-    return position + 1, escaped
-
-
-def _after_count(expression: str, position: int) -> int:
-    """Find where a count ends; whatever it says, what it counts may be absent."""
-    return expression.find("}", position) + 1 or len(expression)
-
-
-def _after_class(expression: str, position: int) -> int:
-    """Find where a class ends that began before ``position``; a bracket may stand first in it."""
-    position += expression[position : position + 1] == "^"
-    position += expression[position : position + 1] == "]"
-    while position < len(expression) and expression[position] != "]":
-        position += 2 if expression[position] == "\\" else 1
-    return position + 1
-
-
-def _after_group(expression: str, position: int) -> int:
-    """Find where a group ends that began before ``position``."""
-    depth = 1
-    while depth and position < len(expression):
-        character = expression[position]
-        position += 1
-        if character == "\\":
-            position += 1
-        elif character == "[":
-            position = _after_class(expression, position)
-        elif character in "()":
-            depth += 1 if character == "(" else -1
-    return position

@@ -9,7 +9,7 @@ from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.keyed import CsvRecord
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.printed import stamp_of
-from pytest_dlperf.logs.units import TimeCheck
+from pytest_dlperf.logs.units import UnitCheck
 from pytest_dlperf.model.timing import Kind, Timing
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _records_in_lines(
     is_moment = time_group is not None and timing.kind is Kind.MOMENT
     counted = region.memory.counted
     count = counted.get(region.offset, max(counted.values(), default=0))
-    check = TimeCheck(log_format, record)
+    check = UnitCheck(log_format, record)
     for begin, match in _matches(region, record):
         step = match[step_group]
         time = step if time_group is None else match[time_group]

@@ -15,7 +15,7 @@ from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
-from pytest_dlperf.logs.neighbours import recognise
+from pytest_dlperf.logs.neighbours import TimeCheck, recognise
 from pytest_dlperf.logs.numbering import first_step
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.ranked import RankedSteps
@@ -26,7 +26,6 @@ from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.shared import SharedSteps
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import Span
-from pytest_dlperf.logs.time_check import TimeCheck
 from pytest_dlperf.logs.witness import Witness
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT

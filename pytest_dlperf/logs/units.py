@@ -70,7 +70,7 @@ _GOES_ON: Final = re.compile(
 )
 
 
-class TimeCheck:
+class UnitCheck:
     """Checks what stands around the times of records; the unit only of the first.
 
     Raises:
