@@ -93,7 +93,10 @@ def write_log(path: Path, size: int) -> int:
 def cost(command: list[str], **environment: str) -> Cost:
     """Run a command; its CPU time, user and system, and its peak memory."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment},
     ) as process:
         if process.stdout is None:
             raise AssertionError("stdout is a pipe")
@@ -107,6 +110,7 @@ def cost(command: list[str], **environment: str) -> Cost:
 
 def median_cost(command: list[str], repeats: int, **environment: str) -> Cost:
     """The median of several runs, which must agree in what they print."""
+    cost(command, **environment)  # byte code is cached, and the file
     costs = [cost(command, **environment) for _ in range(repeats)]
     if len({each.output for each in costs}) != 1:
         raise SystemExit(f"{command} does not always print the same")

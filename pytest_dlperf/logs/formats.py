@@ -117,6 +117,8 @@ class LogFormat:
 
     name: str
     record: re.Pattern[bytes] | Expression | JsonRecord | CsvRecord
+    glance: re.Pattern[bytes] | None = None
+    """Finds the same records faster, in a log that is known to be of this trainer."""
     stamp_in_front: re.Pattern[bytes] | None = None
     first_step: int | None
     ranks: Ranks

@@ -120,7 +120,7 @@ class _Rank:
         self, log_format: LogFormat, span: Span, case: Case, *, keeps_steps: bool = False
     ) -> None:
         self._span = span
-        self._record = log_format.record
+        self._record = log_format.glance or log_format.record
         self.order = StepOrder(log_format)
         self.steps = WindowSteps(
             log_format, span, case, self.order.numbers, keeps_steps=keeps_steps
