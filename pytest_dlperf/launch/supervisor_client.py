@@ -334,6 +334,7 @@ class SupervisorClient:
         if self._left:
             problems.append(f"processes {self._left} could not be ended")
         self._channel.close()
+        self._arrivals.seal()
         return [f"{self._where}: {problem}" for problem in problems]
 
     @property
