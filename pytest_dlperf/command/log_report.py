@@ -15,15 +15,13 @@ from pytest_dlperf.logs.neighbours import caveats
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
-from pytest_dlperf.model.timing import Timing
+from pytest_dlperf.model.timing import Covers, Kind, RateScope, Timing
 from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.survey.alike import named_numbers
 from pytest_dlperf.survey.found_expressions import lines_of
 from pytest_dlperf.survey.identifying import (
     Identified,
-    is_rate_of_samples,
-    meaning,
     window_of,
 )
 
@@ -71,7 +69,7 @@ class LogReport:
         if steps.epochs > 1:
             yield from self._rows("epochs", f"{steps.epochs}, of steps up to {steps.epoch_length}")
         yield from self._rows("ranks", _ranks_text(steps))
-        yield from self._rows("time", meaning(system.log_format))
+        yield from self._rows("time", _meaning(system.log_format))
         doubts = list(found.unsure)
         yield from self._rows("window", _window_text(system))
         yield from self._metrics(head, found)
@@ -275,7 +273,7 @@ def _throughput_text(run: Run, found: Identified) -> str:
     value, case = run.metrics[THROUGHPUT], found.case
     note = f"; {run.reason}" if run.reason else ""
     log_format = found.system.log_format
-    if found.batch_source or is_rate_of_samples(log_format):
+    if found.batch_source or _is_rate_of_samples(log_format):
         batch = f"global batch {case.global_batch}, {found.batch_source}"
         of = batch if found.batch_source else "as printed"
         return f"{amount(value, found.system.unit)} ({of}){note}"
@@ -324,3 +322,34 @@ def _quoted(texts: Sequence[str]) -> str:
 def _some(values: Sequence[str]) -> str:
     shown = ", ".join(printable(value) for value in values[:_VALUES_SHOWN])
     return f"{shown} (it says both)" if len(values) > 1 else shown
+
+
+def _is_rate_of_samples(log_format: LogFormat) -> bool:
+    """Say whether the log's speed needs no batch: it is one of samples, of all devices."""
+    return (
+        log_format.timing is Timing.SAMPLES_PER_SECOND and log_format.rate_scope is RateScope.GLOBAL
+    )
+
+
+def _meaning(log_format: LogFormat) -> str:
+    """Say what the time on a record is taken for."""
+    timing, covers = log_format.timing, log_format.covers
+    if timing is Timing.ARRIVAL:
+        return "nothing on the line: when it came is known of launches only"
+    if timing.kind is Kind.MOMENT:
+        return f"{timing.value}: {timing.kind.value}"
+    of = {
+        Covers.LAST_STEP: "of the last step",
+        Covers.SINCE_LAST: "of the steps since the record before",
+        Covers.SINCE_START: "of all steps since the start",
+        None: "",
+    }[covers]
+    scope = ""
+    if timing.kind is Kind.RATE and timing is not Timing.STEPS_PER_SECOND:
+        scope = {
+            RateScope.GLOBAL: ", of all devices",
+            RateScope.NODE: ", of a node",
+            RateScope.RANK: ", of a rank",
+            RateScope.DEVICE: ", of a device",
+        }[log_format.rate_scope]
+    return f"{timing.value}: {timing.kind.value}, {of}{scope}"

@@ -8,7 +8,7 @@ from datetime import date
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.contract import BrokenContractError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,11 +73,11 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
     """
     match = _STAMP.fullmatch(text)
     if match is None:
-        raise BrokenContractError(f"{_shown(text)} is no time stamp", offset=offset)
+        raise BrokenContractError(f"{shown(text)} is no time stamp", offset=offset)
     if match["number"] is not None:
         if len(match["number"]) > _SECONDS_DIGITS:
             raise BrokenContractError(
-                f"{_shown(text)} is no number of seconds of these years; milliseconds since 1970 "
+                f"{shown(text)} is no number of seconds of these years; milliseconds since 1970 "
                 "are of the group epoch_milliseconds",
                 offset=offset,
             )
@@ -85,7 +85,7 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
         return Stamp(_nanoseconds(int(match["number"]), part), Kind.NUMBER, len(part))
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
     if hour > 23 or minute > 59 or second > 60:  # noqa: PLR2004 - a clock
-        raise BrokenContractError(f"{_shown(text)} is no time of day", offset=offset)
+        raise BrokenContractError(f"{shown(text)} is no time of day", offset=offset)
     part = match["part"] or b""
     seconds = (hour * 60 + minute) * 60 + second
     if match["zone"] is not None:
@@ -108,15 +108,11 @@ def _days(text: bytes, offset: int | None, year: bytes | int, month: bytes, day:
     try:
         return date(int(year), int(month), int(day)).toordinal()
     except ValueError as error:
-        raise BrokenContractError(f"{_shown(text)} is no date: {error}", offset=offset) from None
+        raise BrokenContractError(f"{shown(text)} is no date: {error}", offset=offset) from None
 
 
 def _nanoseconds(seconds: int, part: bytes) -> int:
     return seconds * NANOSECONDS + int(part[:_DIGITS].ljust(_DIGITS, b"0"))
-
-
-def _shown(text: bytes) -> str:
-    return repr(text[:60].decode(errors="replace"))
 
 
 class Clock:
@@ -150,7 +146,7 @@ class Clock:
             self._first = stamp
         elif stamp.kind is not last.kind:
             raise BrokenContractError(
-                f"{_shown(text)} follows {_shown(self._last_text)}: {stamp.kind.value} "
+                f"{shown(text)} follows {shown(self._last_text)}: {stamp.kind.value} "
                 f"after {last.kind.value}",
                 offset=offset,
             )
@@ -159,7 +155,7 @@ class Clock:
             round_in = _ROUNDS.get(stamp.kind, 0)
             if not round_in or fall <= round_in * _DAY // 2:
                 raise BrokenContractError(
-                    f"time runs backwards: {_shown(text)} follows {_shown(self._last_text)}",
+                    f"time runs backwards: {shown(text)} follows {shown(self._last_text)}",
                     offset=offset,
                 )
             self._days += round_in
@@ -193,7 +189,7 @@ class Clock:
         passed = self.nanoseconds if passed is None else passed
         if passed <= 0:
             raise BrokenContractError(
-                f"no time passes in the window: both ends are at {_shown(self._last_text)}",
+                f"no time passes in the window: both ends are at {shown(self._last_text)}",
                 offset=self._offset,
             )
         # A stamp of a whole second may be printed without its fraction: the finer one tells.

@@ -35,6 +35,11 @@ class Estimate:
     note: str | None = None
 
 
+def shown(text: bytes) -> str:
+    """Quote what a log says in a message, its begin at least."""
+    return repr(text[:60].decode(errors="replace"))
+
+
 def positive(text: bytes, *, what: str, offset: int) -> float:
     """Read a time or a speed."""
     try:
@@ -42,9 +47,8 @@ def positive(text: bytes, *, what: str, offset: int) -> float:
     except ValueError:
         value = math.nan
     if not _LEAST < value < _GREATEST:
-        shown = text[:60].decode(errors="replace")
         raise BrokenContractError(
-            f"{what} is {shown!r}; needed is a finite number above zero", offset=offset
+            f"{what} is {shown(text)}; needed is a finite number above zero", offset=offset
         )
     return value
 
@@ -56,6 +60,5 @@ def whole_number(text: bytes, *, what: str, offset: int) -> int:
     except ValueError:
         number = -1
     if not 0 <= number < _UNCOUNTABLE:
-        shown = text[:40].decode(errors="replace")
-        raise BrokenContractError(f"{what} {shown!r} is no whole number", offset=offset)
+        raise BrokenContractError(f"{what} {shown(text)} is no whole number", offset=offset)
     return number

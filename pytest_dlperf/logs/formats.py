@@ -15,7 +15,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.contract import BrokenContractError, shown
 from pytest_dlperf.logs.expressions import Expression, compiled, texts_of
 from pytest_dlperf.logs.facts import Fact, declared_facts
 from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
@@ -234,7 +234,7 @@ class LogFormat:
         """Check that the time of a record looks as the trainer always prints it."""
         if self.time_form is not None and self.time_form.fullmatch(text) is None:
             raise BrokenContractError(
-                f"the time is printed as {text[:60].decode(errors='replace')!r}, which this "
+                f"the time is printed as {shown(text)}, which this "
                 "trainer never does; something of it is lost",
                 offset=offset,
             )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pytest_dlperf.logs.clock import parse
-from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.logs.contract import BrokenContractError, shown
 from pytest_dlperf.model import statistics
 
 FAR: Final = 5.0
@@ -94,7 +94,7 @@ class NumberForms:
                     continue  # a number below 1k may have no prefix
                 if times > least:
                     raise BrokenContractError(
-                        f"the time is printed as {text[:60].decode(errors='replace')!r}, unlike "
+                        f"the time is printed as {shown(text)}, unlike "
                         f"the others, and differs {times:.3g} times from their median; a digit or "
                         "the decimal point may be lost",
                         offset=offset,

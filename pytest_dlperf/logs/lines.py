@@ -28,6 +28,11 @@ _ESCAPE: Final = b"\x1b"
 _SEQUENCE: Final = re.compile(rb"\x1b\[[0-9;:?]{0,40}[A-Za-z]")
 
 
+def without_colours(text: bytes) -> bytes:
+    """Leave out the escape sequences of terminals."""
+    return _SEQUENCE.sub(b"", text) if _ESCAPE in text else text
+
+
 class Lines:
     """The lines of a region that have ended; positions are those of its buffer."""
 
@@ -65,7 +70,7 @@ class Lines:
     def said(self, begin: int, end: int) -> bytes:
         """Return what a line says; it may be shorter than the line."""
         line = bytes(self.buffer[begin:end])
-        return _SEQUENCE.sub(b"", line) if self._is_coloured and _ESCAPE in line else line
+        return without_colours(line) if self._is_coloured else line
 
     def having(
         self, expression: Expression | JsonRecord, begin: int, end: int

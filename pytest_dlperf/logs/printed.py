@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError, positive
+from pytest_dlperf.logs.contract import BrokenContractError, positive, shown
 from pytest_dlperf.model.timing import RateScope, Timing, parts_of
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
     plain = _in_seconds(text)
     number = _DECIMAL.fullmatch(plain)
     if number is None:
-        shown = text[:60].decode(errors="replace")
-        raise BrokenContractError(f"{shown!r} is no number of {timing.value}", offset=offset)
+        raise BrokenContractError(f"{shown(text)} is no number of {timing.value}", offset=offset)
     whole, part = number["whole"], number["part"] or b""
     if timing is Timing.EPOCH_MILLISECONDS and not _LEAST_EPOCH < int(whole) < _GREATEST_EPOCH:
         raise BrokenContractError(

@@ -15,6 +15,7 @@ from functools import cached_property
 from operator import contains, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pytest_dlperf.logs.contract import shown
 from pytest_dlperf.logs.declared import Over, printed_number
 from pytest_dlperf.logs.lines import Lines
 
@@ -85,7 +86,7 @@ class Numbers:
             text = match["step"] or b""
             step = int(text[:_LONGEST_STEP]) + shift if text.isdigit() else None
             if step is None or match[self._group] is None:
-                self._refuse(f"{_shown(text)} is no step", offset + match.start())
+                self._refuse(f"{shown(text)} is no step", offset + match.start())
             elif window[0] < step <= window[1]:
                 self._add(match, offset, step)
         return found
@@ -139,17 +140,17 @@ class Numbers:
         try:
             value, prefix = printed_number(text)
         except ValueError:
-            self._refuse(f"{_shown(text)} is no number", offset + match.start())
+            self._refuse(f"{shown(text)} is no number", offset + match.start())
             return
         if cut := self._cut(match, at):
             self._refuse(
-                f"{_shown(text + cut)} goes on behind the group 'value'; let it take all of the "
+                f"{shown(text + cut)} goes on behind the group 'value'; let it take all of the "
                 "number, as in [-+.,0-9eEkMG]+",
                 offset + match.start(),
             )
             return
         if math.isinf(value) and text.strip(b"+-")[:1].isdigit():
-            self._refuse(f"{_shown(text)} is too large for a number", offset + match.start())
+            self._refuse(f"{shown(text)} is too large for a number", offset + match.start())
             return
         try:
             unit = None if self._unit is None else match[self._unit]
@@ -403,7 +404,3 @@ class MetricScan:
         if stretches is not None:
             stretches.append((position, position if self._has_left else view.end))
         return lines
-
-
-def _shown(text: bytes) -> str:
-    return repr(text[:40].decode(errors="replace"))

@@ -12,7 +12,7 @@ from array import array
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate
+from pytest_dlperf.logs.contract import BrokenContractError, Estimate, shown
 from pytest_dlperf.logs.forms import FAR, NumberForms, lost_character
 from pytest_dlperf.logs.printed import samples_per_second, step_seconds
 from pytest_dlperf.logs.steps import Ends, Place
@@ -317,7 +317,7 @@ class Stamps(Values):
             for end, (text, offset) in enumerate((before, after)):
                 if lost_character(before[0], after[0], end, gap * most):
                     raise BrokenContractError(
-                        f"the stamp {text[:60].decode(errors='replace')!r} is "
+                        f"the stamp {shown(text)} is "
                         f"{gap * of_a_step / NANOSECONDS:.3g} s from the one beside it, and with a "
                         "character more it is near: one may be lost",
                         offset=offset,

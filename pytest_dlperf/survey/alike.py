@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.logs.lines import LINE_ENDS, without_colours
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 SAMPLES: Final = 400
 """Lines that are kept of those that look alike."""
 LONGEST: Final = 2000
 """Bytes of a line that are looked at."""
 
-_SEQUENCE: Final = re.compile(rb"\x1b\[[0-9;:?]{0,40}[A-Za-z]")
 _CLOCK: Final = rb"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?![0-9:])"
 _STAMP: Final = (
     rb"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}[ T]+|(?<=[IWEF])[0-9]{4} +)%b"
@@ -160,11 +161,8 @@ class Looks:
 
 def plain(text: bytes) -> bytes:
     """Return a text without colours, in which all lines end with a line feed, and none is long."""
-    text = text.translate(bytes.maketrans(b"\r\0", b"\n\n"))
-    if b"\x1b" in text:
-        text = _SEQUENCE.sub(b"", text)
-    lines: Iterable[bytes] = text.split(b"\n")
-    return b"\n".join([line if len(line) <= LONGEST else line[:LONGEST] for line in lines])
+    lines = without_colours(text.translate(LINE_ENDS)).split(b"\n")
+    return b"\n".join([line[:LONGEST] for line in lines])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ However large the log is, the cost stays that of a few megabytes.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.neighbours import known_trainer
 from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records
+from pytest_dlperf.logs.steps import Gaps
 from pytest_dlperf.survey.alike import Looks, plain
 
 if TYPE_CHECKING:
@@ -234,10 +234,10 @@ def _steps(
 ) -> StepsOfLog:
     ranks = sorted({rank for *_, rank in rows}, key=lambda rank: (len(rank), rank))
     epochs = sorted({epoch for epoch, *_ in rows} | {last[0]})
-    gaps: Counter[int] = Counter()
+    gaps = Gaps()
     for (epoch, step), (following, higher) in pairwise(sorted({row[:2] for row in rows})):
         if epoch == following:
-            gaps[higher - step] += 1
+            gaps.note(higher - step, step, in_epoch=True, in_window=False)
     first = rows[0]
     named = tuple(rank.decode(errors="replace") for rank in ranks if rank)
     same = sum(row[:2] == first[:2] for row in rows)
@@ -245,7 +245,7 @@ def _steps(
         records=len(rows),
         first=first[1],
         last=last[1],
-        interval=min(gaps, key=lambda gap: (-gaps[gap], gap), default=1),
+        interval=gaps.interval,
         epochs=epochs[-1] - epochs[0] + 1,
         epoch_length=max((step for epoch, step, _ in rows if epoch < epochs[-1]), default=None),
         ranks=named,

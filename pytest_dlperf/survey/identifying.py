@@ -16,7 +16,7 @@ from pytest_dlperf.logs.facts import CASE_FACTS
 from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.timing import Covers, Kind, RateScope, Timing
+from pytest_dlperf.model.timing import RateScope, Timing
 from pytest_dlperf.model.work import Work
 from pytest_dlperf.survey.case import case_of, known_of
 from pytest_dlperf.survey.found_expressions import metric_records
@@ -319,34 +319,3 @@ def window_of(steps: StepsOfLog, settling: int) -> Window:
     warmup = math.ceil(warmup / interval) * interval
     measured = min(usable - warmup, max(_USUAL_STEPS, 10 * interval))
     return Window(warmup_steps=warmup, measured_steps=max(measured // interval * interval, 1))
-
-
-def is_rate_of_samples(log_format: LogFormat) -> bool:
-    """Say whether the log's speed needs no batch: it is one of samples, of all devices."""
-    return (
-        log_format.timing is Timing.SAMPLES_PER_SECOND and log_format.rate_scope is RateScope.GLOBAL
-    )
-
-
-def meaning(log_format: LogFormat) -> str:
-    """Say what the time on a record is taken for."""
-    timing, covers = log_format.timing, log_format.covers
-    if timing is Timing.ARRIVAL:
-        return "nothing on the line: when it came is known of launches only"
-    if timing.kind is Kind.MOMENT:
-        return f"{timing.value}: {timing.kind.value}"
-    of = {
-        Covers.LAST_STEP: "of the last step",
-        Covers.SINCE_LAST: "of the steps since the record before",
-        Covers.SINCE_START: "of all steps since the start",
-        None: "",
-    }[covers]
-    scope = ""
-    if timing.kind is Kind.RATE and timing is not Timing.STEPS_PER_SECOND:
-        scope = {
-            RateScope.GLOBAL: ", of all devices",
-            RateScope.NODE: ", of a node",
-            RateScope.RANK: ", of a rank",
-            RateScope.DEVICE: ", of a device",
-        }[log_format.rate_scope]
-    return f"{timing.value}: {timing.kind.value}, {of}{scope}"
