@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import log_makers
 import pytest
 
+from pytest_dlperf.command.main import main
 from pytest_dlperf.config.systems import load_systems, system_of_text
 from pytest_dlperf.logs.expressions import compiled
 from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
@@ -351,20 +352,21 @@ def test_numbers_have_names_and_units() -> None:
 
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
-def test_what_is_written_is_accepted_by_check(tmp_path: Path, log: Path) -> None:
-    done = read(tmp_path, log, "--write", "own.yaml")
+def test_what_is_written_is_accepted_by_check(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    log: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = main(["read", str(log), "--write", "own.yaml"])
 
-    assert "Traceback" not in done.stderr
-    if not (tmp_path / "own.yaml").exists():
-        assert done.returncode == 2
-        assert "nothing was found" in done.stderr
+    if not Path("own.yaml").exists():
+        assert code == 2
+        assert "nothing was found" in capsys.readouterr().err
         return
-    assert done.returncode == 0
-    checked = subprocess.run(
-        [SCRIPT, "check", "--systems", "."], cwd=tmp_path, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert checked.returncode == 0, checked.stdout
+    assert code == 0
+    assert main(["check", "--systems", "."]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.end_to_end
