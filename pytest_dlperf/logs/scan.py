@@ -30,7 +30,8 @@ _LONGEST_STEP: Final = 15
 _THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
 _EXPONENT: Final = re.compile(rb"[eE][-+]?[0-9]+(?![0-9A-Za-z])")
 _PREFIX: Final = re.compile(rb" ?([kKMG])(?![\w/:=])")
-_PREFIXED: Final = re.compile(rb"[0-9] ?[kKMG](?![\w/:=])")
+# There are fewer such letters than digits, which therefore are looked at second.
+_PREFIXED: Final = re.compile(rb"[kKMG](?![\w/:=])(?:(?<=[0-9][kKMG])|(?<=[0-9] [kKMG]))")
 _EXPONENTS: Final = (b"e+", b"e-", b"E+", b"E-")
 """How they are printed."""
 

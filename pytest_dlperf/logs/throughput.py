@@ -17,13 +17,11 @@ from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
 from pytest_dlperf.logs.neighbours import TimeCheck, recognise
 from pytest_dlperf.logs.numbering import first_step
-from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.ranked import RankedSteps
 from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
-from pytest_dlperf.logs.shared import SharedSteps
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import Span
 from pytest_dlperf.logs.witness import Witness
@@ -407,9 +405,13 @@ def _collector(
         if log_format.labels_ranks:
             ranks = case.topology.devices_per_node
             return RankedSteps(log_format, span, case, ranks=ranks, keeps_steps=keeps_steps)
+        from pytest_dlperf.logs.shared import SharedSteps
+
         return SharedSteps(log_format, span, case, keeps_steps=keeps_steps)
     if log_format.published is None:
         raise ValueError(f"the log format {log_format.name} has no published definition")
+    from pytest_dlperf.logs.published import PublishedLines
+
     return PublishedLines(log_format, log_format.published, window, case)
 
 
