@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.logs.expressions import TOKENS, compiled, literal_of, texts_of
+from pytest_dlperf.logs.expressions import TOKENS, compiled, literal_of, may_be, texts_of
 from pytest_dlperf.logs.one_pass import is_one_pass
 
 if TYPE_CHECKING:
@@ -118,6 +119,15 @@ def test_what_it_cannot_hold_is_refused_when_it_is_declared(expression: str) -> 
 def test_what_matches_nothing_at_all_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="matches the empty text"):
         compiled(expression)
+
+
+def test_no_expression_takes_long_to_be_checked() -> None:
+    slow = r"(?P<step>(?:\s*|[a-z]?|[0-9]*){40};)"
+    started = time.monotonic()
+    assert may_be(slow, "step", b"1;")
+    assert not may_be(slow, "step", b"1,")
+    assert compiled(slow).search(b"1;") is not None
+    assert time.monotonic() - started < 10
 
 
 def test_letters_whose_case_is_not_known_are_refused() -> None:

@@ -35,6 +35,7 @@ TOKENS: Final = re.compile(
     re.DOTALL,
 )
 _AROUND: Final = "the text itself; what stands around a group need not belong to it"
+_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
 _TWICE: Final = "what may stand there a second time"
 _REFUSED: Final = tuple(
     (re.compile(token), name, remedy)
@@ -229,7 +230,10 @@ def compiled(expression: str) -> Expression:
         ) from warning
     except (re.error, RecursionError, OverflowError, UnicodeEncodeError) as error:
         raise ValueError(f"{expression!r} is no regular expression: {error}") from error
-    if any(not match[0] for text in (b"", b"ab  1.") for match in pattern.finditer(text)):
+    found = Expression(expression, pattern.groupindex, pattern.groups)
+    # Python's engine is at hand, but may take for ever where what is repeated is a group.
+    search = found.finditer if _REPEATED_GROUP.search(expression) else pattern.finditer
+    if any(not match[0] for text in (b"", b"ab  1.") for match in search(text)):
         raise ValueError(
             f"{expression!r} matches the empty text; it must name some text of a record"
         )
@@ -238,7 +242,6 @@ def compiled(expression: str) -> Expression:
             f"{expression!r} ignores the case of letters, and has some that are not of ASCII; "
             "write both letters instead, as in [Aa]"
         )
-    found = Expression(expression, pattern.groupindex, pattern.groups)
     if len(expression) > _SHORT or not all(map(_PLAIN.fullmatch, tokens)):
         # RE2 has the last word; where its answer is clear, it is not even imported.
         found.check()
@@ -286,8 +289,11 @@ def may_be(expression: str, group: str, text: bytes) -> bool:
         end = token.end()
         if not depth:
             break
+    group_alone = expression[begin:end]
+    if _REPEATED_GROUP.search(group_alone):
+        return _engine(f"^{group_alone}$")(text, 0, len(text))[0] != _ABSENT
     try:
-        alone = re.compile(expression[begin:end].encode())
+        alone = re.compile(group_alone.encode())
     except re.error:
         return True
     return alone.fullmatch(text) is not None
