@@ -488,6 +488,7 @@ def test_of_an_unknown_log_is_said_what_was_tried_and_what_is_nearest(tmp_path: 
         (["empty.log"], "it is empty"),
         (["packed.log"], "packed by gzip"),
         (["binary.log"], "it is no text"),
+        (["utf16.log"], "iconv"),
         (["a.log", "a.log", "--write", "new.yaml"], "name one"),
         (["a.log", "--write", "a.log"], "a.log exists"),
         (["a.log", "--write", "new.txt"], ".yaml"),
@@ -501,6 +502,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, arguments: list[str], said:
     (tmp_path / "empty.log").touch()
     (tmp_path / "a.log").write_text(OWN_LOG, encoding="utf-8")
     (tmp_path / "packed.log").write_bytes(gzip.compress(OWN_LOG.encode()))
+    (tmp_path / "utf16.log").write_bytes(OWN_LOG.encode("utf-16"))
     (tmp_path / "binary.log").write_bytes(bytes(range(256)) * 100)
 
     done = read(tmp_path, *arguments)

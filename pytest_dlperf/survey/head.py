@@ -119,6 +119,8 @@ class HeadOfLog:
         for magic, name in _PACKED.items():
             if begin.startswith(magic):
                 raise NoLogError(f"it is packed by {name}; unpack it first")
+        if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise NoLogError("it is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
         odd = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004 - control characters that no text has
         holes = begin.count(0)
         if odd > _BINARY * len(begin) and holes < len(begin):
