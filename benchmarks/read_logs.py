@@ -23,10 +23,16 @@ import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import log_readers
 from log_readers import MEASURED, SETTLING, USUAL_WINDOW, WARMUP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Command: TypeAlias = "tuple[Sequence[str], Mapping[str, str]]"
+"""What to run, and what to add to its environment."""
 
 BYTES_PER_RECORD: Final = 2600
 
@@ -90,7 +96,7 @@ def write_log(path: Path, size: int) -> int:
     return records
 
 
-def cost(command: list[str], **environment: str) -> Cost:
+def cost(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
     """Run a command; its CPU time, user and system, and its peak memory."""
     with subprocess.Popen(
         command,
@@ -108,43 +114,52 @@ def cost(command: list[str], **environment: str) -> Cost:
     return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output)
 
 
-def median_cost(command: list[str], repeats: int, **environment: str) -> Cost:
-    """The median of several runs, which must agree in what they print."""
-    cost(command, **environment)  # byte code is cached, and the file
-    costs = [cost(command, **environment) for _ in range(repeats)]
-    if len({each.output for each in costs}) != 1:
-        raise SystemExit(f"{command} does not always print the same")
-    return Cost(
-        statistics.median(each.cpu_s for each in costs),
-        statistics.median(each.peak_mib for each in costs),
-        costs[0].output,
-    )
+def median_costs(commands: Mapping[str, Command], repeats: int) -> dict[str, Cost]:
+    """The medians of several runs in turn, each of which must always print the same."""
+    # The first round, which does not count, caches byte code and the file.
+    rounds = [{name: cost(*each) for name, each in commands.items()} for _ in range(repeats + 1)]
+    found = {}
+    for name in commands:
+        costs = [each[name] for each in rounds[1:]]
+        if len({each.output for each in costs}) != 1:
+            raise SystemExit(f"{name} does not always print the same")
+        found[name] = Cost(
+            statistics.median(each.cpu_s for each in costs),
+            statistics.median(each.peak_mib for each in costs),
+            costs[0].output,
+        )
+    return found
 
 
 def compare(path: Path, records: int, repeats: int) -> None:
     """Read a log in all ways and print the table."""
     head = WARMUP + SETTLING + MEASURED
     script = Path(log_readers.__file__).resolve()
+    here = str(script.parents[1])
+    # What declared expressions run on is a package of its own.
+    packages = os.pathsep.join((here, sysconfig.get_path("platlib")))
 
-    def reader(name: str, last: int) -> list[str]:
-        return [sys.executable, "-S", str(script), name, str(path), str(last)]
+    def reader(name: str, last: int, packages: str = here) -> Command:
+        command = [sys.executable, "-S", str(script), name, str(path), str(last)]
+        return command, {"PYTHONPATH": packages}
 
-    here = os.pathsep.join(
-        (str(Path(__file__).resolve().parents[1]), sysconfig.get_path("platlib"))
-    )
     grep = ["grep", "-c", "Iteration: ", str(path)]
-    floors = {
-        f"grep -c ({locale})": median_cost(grep, repeats, LC_ALL=locale)
-        for locale in ("C", "C.UTF-8")
-    }
-    ours = median_cost(reader("ours", records), repeats, PYTHONPATH=here)
-    memory = median_cost(reader("memory", records), repeats)
-    early = median_cost(reader("ours", head), repeats, PYTHONPATH=here)
-    memory_head = median_cost(reader("memory", head), 1)
-    declared, all_metrics, window, metrics = (
-        median_cost(reader(name, records), repeats, PYTHONPATH=here)
-        for name in ("declared", "declared-metrics", "window", "window-metrics")
+    floors = {f"grep -c ({locale})": (grep, {"LC_ALL": locale}) for locale in ("C", "C.UTF-8")}
+    rows = median_costs(
+        {
+            **floors,
+            "ours, window to the last record": reader("ours", records),
+            "all lines in memory": reader("memory", records),
+            "ours, window at the head": reader("ours", head),
+            "declared, all steps": reader("declared", records, packages),
+            "   with five metrics": reader("declared-metrics", records, packages),
+            f"declared, the last {USUAL_WINDOW:,} steps": reader("window", records, packages),
+            "   with five metrics ": reader("window-metrics", records, packages),
+        },
+        repeats,
     )
+    ours, memory, early, declared, all_metrics, window, metrics = [*rows.values()][len(floors) :]
+    memory_head = cost(*reader("memory", head))
     outputs = {each.output for each in (ours, memory, declared, all_metrics)}
     if len(outputs) > 1 or early.output != memory_head.output:
         raise SystemExit("the readers disagree on the throughput")
@@ -152,19 +167,10 @@ def compare(path: Path, records: int, repeats: int) -> None:
     size = path.stat().st_size / 1e6
     print(f"{size:,.0f} MB, {records:,} records; medians of {repeats}, start-up included")
     print(f"{'':34}{'CPU s':>8}{'peak MiB':>10}")
-    rows = {
-        **floors,
-        "ours, window to the last record": ours,
-        "all lines in memory": memory,
-        "ours, window at the head": early,
-        "declared, all steps": declared,
-        "   with five metrics": all_metrics,
-        f"declared, the last {USUAL_WINDOW:,} steps": window,
-        "   with five metrics ": metrics,
-    }
     for name, each in rows.items():
         print(f"{name:34}{each.cpu_s:8.3f}{each.peak_mib:10.1f}")
-    name, floor = min(floors.items(), key=lambda item: item[1].cpu_s)
+    name = min(floors, key=lambda name: rows[name].cpu_s)
+    floor = rows[name]
     print(f"reading all takes {ours.cpu_s / floor.cpu_s:.2f} x {name}, the faster one")
     print(f"reading all takes 1/{memory.cpu_s / ours.cpu_s:.1f} of all lines in memory")
     print(
