@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fuzz_training import Step, Trainer
 
-from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.formats.log_format import custom_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuzz_training import Step, Trainer, Training
 
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case

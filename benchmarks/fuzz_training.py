@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.formats import Rule
+from pytest_dlperf.formats.log_format import Rule
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Window
 from pytest_dlperf.model.timing import Kind
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
 
 NEVER: Final = 1 << 40
 

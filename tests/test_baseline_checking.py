@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_dlperf.baselines.checking import check_cluster
 from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.systems import System, load_systems
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.measurement import Estimator, Window

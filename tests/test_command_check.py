@@ -295,7 +295,7 @@ def test_systems_that_a_conftest_adds_are_known(suite: Suite) -> None:
 @pytest.mark.parametrize("command", ["check", "qualify"])
 def test_a_log_format_of_a_name_that_there_is_is_misuse(suite: Suite, command: str) -> None:
     suite.path.joinpath("bench_tests/conftest.py").write_text(
-        "from pytest_dlperf.logs.formats import custom_format\n"
+        "from pytest_dlperf.formats.log_format import custom_format\n"
         "def pytest_dlperf_log_formats(config):\n"
         "    return [custom_format('plsc', record='(?P<step>[0-9]+) (?P<seconds>[0-9]+)')]\n",
         encoding="utf-8",

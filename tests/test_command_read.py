@@ -18,8 +18,8 @@ import pytest
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.config.systems import load_systems, system_of_text
-from pytest_dlperf.logs.expressions import compiled
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.expressions import compiled
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.timing import RateScope, Timing
 from pytest_dlperf.survey.alike import Looks, named_numbers

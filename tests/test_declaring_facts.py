@@ -8,7 +8,7 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ import pytest
 
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.logs.declared import Over
-from pytest_dlperf.logs.formats import WhichNode
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.declared import Over
+from pytest_dlperf.formats.log_format import WhichNode
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.metric import Better, RuleName, Sanity, Statistic
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from pytest_dlperf.config.systems import (
 )
 from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.config.variables import LaunchVariables, check_assignments, resolve
+from pytest_dlperf.formats.log_format import custom_format
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import Node, plan_run
-from pytest_dlperf.logs.builtin import builtin_metrics
-from pytest_dlperf.logs.formats import custom_format
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.model.builtin_metrics import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.timing import TIMING_GROUPS
 

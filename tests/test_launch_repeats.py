@@ -10,7 +10,7 @@ from trainers import CASES, SYSTEM, TinySystem, measurer
 
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs, log_path
 from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.model.case import Case

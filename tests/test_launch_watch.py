@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import log_makers as make
 import pytest
 
+from pytest_dlperf.formats.declared import Over, declared_metric
+from pytest_dlperf.formats.log_format import WhichNode
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch import watch
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.watch import NUMBER_GRACE_S, Progress, RunWatch, free_bytes
-from pytest_dlperf.logs.declared import Over, declared_metric
-from pytest_dlperf.logs.formats import WhichNode
 from pytest_dlperf.logs.run_logs import RunLogs
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Source, Statistic
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.logs.declared import DeclaredMetric
+    from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.model.case import Case
 
     Watching = Callable[..., "Watched"]

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:
     from suites import Suite

@@ -18,8 +18,8 @@ import pytest
 
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import node_log
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.tree import LogSource, index_logs, log_path
 from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.logs.expressions import TOKENS, compiled, literal_of, may_be, texts_of
-from pytest_dlperf.logs.one_pass import is_one_pass
+from pytest_dlperf.formats.expressions import TOKENS, compiled, literal_of, may_be, texts_of
+from pytest_dlperf.formats.one_pass import is_one_pass
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,8 +31,8 @@ HANGING = {
 READS = """
 import sys
 from log_makers import case
-from pytest_dlperf.logs.declared import Over, declared_metric
-from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.formats.declared import Over, declared_metric
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.measurement import Estimator, Window
 from pytest_dlperf.model.metric import Better, Metric, Source, Statistic

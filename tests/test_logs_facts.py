@@ -8,8 +8,8 @@ from pathlib import Path
 import log_makers as make
 import pytest
 
-from pytest_dlperf.logs.formats import custom_format
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.log_format import custom_format
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from pytest_dlperf.logs.formats import LogFormat, Ranks, custom_format
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.timing import RateScope, Timing
 
 RECORD = r"it (?P<step>\d+) (?P<seconds>[\d.]+)"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_makers import case, measured
 
-from pytest_dlperf.logs.formats import custom_format
-from pytest_dlperf.logs.keyed import JsonRecord
+from pytest_dlperf.formats.keyed import JsonRecord
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.measurement import Run
 
 TIMES = [8.0] * 5 + [0.5, 1.5] * 8

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_sizes, logs, noise
 
-from pytest_dlperf.logs.formats import LogFormat
+from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.reader import LONGEST_LINE
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.steps import LOOK_AHEAD
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import log_makers as make
 import pytest
 
-from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
 
 CUSTOM = custom_format("seconds", record=r"it (?P<step>\d+) took (?P<seconds>[\d.]+)")
 CUSTOM_STAMPS = custom_format("stamps", record=r"(?P<timestamp>[\d.]+) it (?P<step>\d+)$")

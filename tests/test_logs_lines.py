@@ -7,9 +7,9 @@ import re
 import log_makers as make
 import pytest
 
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.lines import Sieve
 from pytest_dlperf.logs.reader import Region
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 
 NOISE = (
     "node1:101:2020 [0] NCCL INFO Channel 00/02 : 0 1 2 3",

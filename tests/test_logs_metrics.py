@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_makers import case
 
-from pytest_dlperf.logs.builtin import builtin_metrics
-from pytest_dlperf.logs.declared import DeclaredMetric, Over, declared_metric, worth
-from pytest_dlperf.logs.formats import WhichNode, custom_format
+from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, worth
+from pytest_dlperf.formats.log_format import WhichNode, custom_format
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_logs import RunLogs
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.model.builtin_metrics import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, Statistic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.measurement import Run
 
 MEGATRON = custom_format(

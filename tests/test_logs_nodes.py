@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.logs.builtin import builtin_metrics
-from pytest_dlperf.logs.formats import WhichNode, custom_format
+from pytest_dlperf.formats.log_format import WhichNode, custom_format
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.opinions import REACH
 from pytest_dlperf.logs.run_logs import RunLogs
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.model.builtin_metrics import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
 
     Nodes = Callable[..., "Logs"]
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.logs.formats import LogFormat, custom_format
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.log_format import LogFormat, custom_format
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
 if TYPE_CHECKING:

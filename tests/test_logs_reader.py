@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.clock import Clock, Kind, parse
-from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.reader import LONGEST_LINE, line_number, regions
 
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "read_logs.py"

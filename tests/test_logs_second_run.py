@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import log_makers as make
 import pytest
 
-from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.model.measurement import Estimator, RunStatus
 
 if TYPE_CHECKING:

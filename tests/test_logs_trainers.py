@@ -9,8 +9,8 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.catalogue.trainers import TRAINERS
-from pytest_dlperf.logs.expressions import compiled
-from pytest_dlperf.logs.formats import custom_format
+from pytest_dlperf.formats.expressions import compiled
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.logs.neighbours import known_trainer
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window

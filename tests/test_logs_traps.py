@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import log_makers as make
 import pytest
 
-from pytest_dlperf.logs.formats import LogFormat, custom_format
+from pytest_dlperf.formats.log_format import LogFormat, custom_format
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.reader import LONGEST_LINE
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.values import Given, log_source
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.measure.named_logs import find_logs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError

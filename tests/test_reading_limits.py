@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 from launches import places
 
+from pytest_dlperf.formats.log_format import LogFormat, Ranks
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs import limits
-from pytest_dlperf.logs.formats import LogFormat, Ranks
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
@@ -132,7 +132,7 @@ def test_a_signal_during_a_look_ends_the_run_at_once(
 def test_a_format_of_a_plugin_cannot_hang_a_session(suite: Suite) -> None:
     suite.pytester.makeconftest(
         "import re\n"
-        "from pytest_dlperf.logs.formats import LogFormat, Ranks\n"
+        "from pytest_dlperf.formats.log_format import LogFormat, Ranks\n"
         f"SLOW = LogFormat(name='slow', record=re.compile({SLOW.record.pattern!r}), first_step=1,\n"
         "    ranks=Ranks.ONE)\n"
         "def pytest_dlperf_log_formats(config):\n"

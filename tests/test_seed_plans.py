@@ -14,8 +14,8 @@ from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.config.variables import resolve
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.errors import CannotMeasureError
 

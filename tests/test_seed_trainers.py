@@ -16,7 +16,7 @@ from seed_trainers.meeting import MEETINGS
 from seed_trainers.pace import FIRST_STEP, SPEED
 
 from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ def test_another_plugin_can_add_systems_and_log_formats(suite: Suite) -> None:
     )
     suite.pytester.makeconftest(
         "from pathlib import Path\n"
-        "from pytest_dlperf.logs.formats import custom_format\n"
+        "from pytest_dlperf.formats.log_format import custom_format\n"
         f"def pytest_dlperf_system_files(config): return [Path({str(extra)!r})]\n"
         "def pytest_dlperf_log_formats(config):\n"
         "    record = r'step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s'\n"

@@ -17,8 +17,8 @@ from pytest_dlperf.config.launch_spec import (
 )
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.logs.keyed import JsonRecord
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
+from pytest_dlperf.formats.keyed import JsonRecord
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.timing import Covers, Timing
 
 SYSTEMS = Path(__file__).parent.parent / "bench_tests" / "systems"

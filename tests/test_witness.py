@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalsWriter, arrivals_of
-from pytest_dlperf.logs.formats import custom_format
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from suites import Suite
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.measurement import Run
 
 CASE = Case.from_id("plain-gpt-bf16-b4-1n1g")

@@ -11,10 +11,10 @@ import yaml  # noqa: F401 - pytester unloads what a test has imported, and its C
 from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.measure.by_launching import LaunchMeasurer
 from pytest_dlperf.model.measurement import FixedRepeats
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Style,
     )
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.survey.case import Wanted
     from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
 

@@ -12,7 +12,7 @@ from pytest_dlperf.config import values
 from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.config.values import Given
-from pytest_dlperf.logs.shipped import merged_formats
+from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.errors import ending_session
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
 
 SUITE_FOLDER: Final = "bench_tests"
 """Given to pytest where the user gives nothing, as the documented sessions do."""

@@ -15,7 +15,7 @@ from pytest_dlperf.files.shapes import (
     Text,
     YesNo,
 )
-from pytest_dlperf.logs.facts import CASE_FACTS
+from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.model.case import NAME_PATTERN
 
 _EXPRESSION: Final = Text("a regular expression")

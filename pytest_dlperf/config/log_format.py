@@ -16,8 +16,8 @@ from pytest_dlperf.files.shapes import (
     Text,
     one_of,
 )
-from pytest_dlperf.logs.expressions import compiled
-from pytest_dlperf.logs.formats import LogFormat, Ranks, WhichNode, custom_format
+from pytest_dlperf.formats.expressions import compiled
+from pytest_dlperf.formats.log_format import LogFormat, Ranks, WhichNode, custom_format
 from pytest_dlperf.model.timing import TIMING_GROUPS, Covers, RateScope
 
 if TYPE_CHECKING:

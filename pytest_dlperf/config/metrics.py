@@ -16,15 +16,15 @@ from pytest_dlperf.files.shapes import (
     YesNo,
     one_of,
 )
-from pytest_dlperf.logs.builtin import (
+from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric
+from pytest_dlperf.formats.log_format import WhichNode
+from pytest_dlperf.model.builtin_metrics import (
     FIRST_STEP_TIME,
     MFU,
     PER_DEVICE,
     STEP_TIMES,
     builtin_metrics,
 )
-from pytest_dlperf.logs.declared import DeclaredMetric, Over, declared_metric
-from pytest_dlperf.logs.formats import WhichNode
 from pytest_dlperf.model.case import NAME_PATTERN, check_name
 from pytest_dlperf.model.metric import (
     ENTRY_KEYS,

@@ -19,8 +19,8 @@ from pytest_dlperf.files.shapes import (
     Text,
 )
 from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
-from pytest_dlperf.logs.builtin import MFU
-from pytest_dlperf.logs.formats import LogFormat, WhichNode
+from pytest_dlperf.formats.log_format import LogFormat, WhichNode
+from pytest_dlperf.model.builtin_metrics import MFU
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import check_unit
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.logs.declared import DeclaredMetric
+    from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.metric import Metric
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.facts import CASE_FACTS
+from pytest_dlperf.formats.facts import CASE_FACTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -18,8 +18,8 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.clock import WORTHLESS_ERROR
-from pytest_dlperf.logs.contract import BrokenContractError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.numbering import epoch_hint
 from pytest_dlperf.logs.reader import Region
 from pytest_dlperf.logs.records import records
@@ -14,8 +14,8 @@ from pytest_dlperf.logs.records import records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.fact_check import FactCheck
-    from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.reader import LogFile, Memory
     from pytest_dlperf.logs.records import Record

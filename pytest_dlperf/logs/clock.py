@@ -8,7 +8,7 @@ from datetime import date
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError, shown
+from pytest_dlperf.formats.contract import BrokenContractError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

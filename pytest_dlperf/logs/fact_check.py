@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError
-from pytest_dlperf.logs.expressions import Expression, texts_of
+from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.expressions import Expression, texts_of
 from pytest_dlperf.logs.lines import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.logs.facts import Fact
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.facts import Fact
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.model.case import Case
 

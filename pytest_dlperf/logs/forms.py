@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from pytest_dlperf.formats.contract import BrokenContractError, shown
 from pytest_dlperf.logs.clock import parse
-from pytest_dlperf.logs.contract import BrokenContractError, shown
 from pytest_dlperf.model import statistics
 
 FAR: Final = 5.0

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.formats.contract import BrokenContractError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_dlperf.logs.expressions import Expression
-    from pytest_dlperf.logs.keyed import JsonRecord
+    from pytest_dlperf.formats.expressions import Expression
+    from pytest_dlperf.formats.keyed import JsonRecord
     from pytest_dlperf.logs.reader import Region
 
 LINE_ENDS: Final = bytes.maketrans(b"\r\0", b"\n\n")

@@ -7,13 +7,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.catalogue.trainers import TRAINERS
-from pytest_dlperf.logs.contract import BrokenContractError
-from pytest_dlperf.logs.expressions import Expression
-from pytest_dlperf.logs.keyed import JsonRecord
+from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.expressions import Expression
+from pytest_dlperf.formats.keyed import JsonRecord
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.lines import Lines
 from pytest_dlperf.logs.reader import regions
 from pytest_dlperf.logs.records import records
-from pytest_dlperf.logs.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.timing import parts_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_dlperf.catalogue.trainer import Number, Trainer
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.records import Record
     from pytest_dlperf.model.case import Case

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pytest_dlperf.logs.contract import BrokenContractError, whole_number
+from pytest_dlperf.formats.contract import BrokenContractError, whole_number
 
 if TYPE_CHECKING:
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
 
 _NEVER: Final = 1 << 62
 """A step that no run reaches."""

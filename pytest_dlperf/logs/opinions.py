@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.formats import Ranks, WhichNode
+from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.run_metrics import NodeLog, with_declared
 from pytest_dlperf.logs.throughput import LogState

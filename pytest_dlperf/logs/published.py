@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.formats.contract import BrokenContractError, Estimate, positive, whole_number
+from pytest_dlperf.formats.log_format import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.clock import Clock
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, positive, whole_number
-from pytest_dlperf.logs.formats import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import NoStepTimesError
@@ -22,7 +22,7 @@ from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 
 if TYPE_CHECKING:
-    from pytest_dlperf.logs.formats import LogFormat, Published
+    from pytest_dlperf.formats.log_format import LogFormat, Published
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.logs.steps import Ends

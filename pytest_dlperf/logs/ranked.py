@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate
+from pytest_dlperf.formats.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.lines import Sieve
 from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
@@ -17,7 +17,7 @@ from pytest_dlperf.logs.values import Stamps, agreement, values_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.numbering import StepNumbers
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
+    from pytest_dlperf.formats.keyed import Header
     from pytest_dlperf.logs.arrivals import ArrivalStamps
-    from pytest_dlperf.logs.keyed import Header
 
 BUFFER_SIZE: Final = 256 * 1024
 """Bytes read at once: large enough that calls do not count, small enough for a core's cache."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pytest_dlperf.logs.contract import BrokenContractError
-from pytest_dlperf.logs.keyed import CsvRecord
+from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.keyed import CsvRecord
+from pytest_dlperf.formats.printed import stamp_of
 from pytest_dlperf.logs.lines import Lines
-from pytest_dlperf.logs.printed import stamp_of
 from pytest_dlperf.logs.units import UnitCheck
 from pytest_dlperf.model.timing import Kind, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_dlperf.formats.expressions import AnyMatch, Expression
+    from pytest_dlperf.formats.keyed import JsonRecord
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import ArrivalStamps
-    from pytest_dlperf.logs.expressions import AnyMatch, Expression
-    from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.keyed import JsonRecord
     from pytest_dlperf.logs.reader import Region
 
 STAMP_REACH: Final = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.logs.formats import Ranks, WhichNode
+from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.logs.opinions import measured, named
 from pytest_dlperf.logs.throughput import LogState
 

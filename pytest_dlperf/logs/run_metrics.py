@@ -8,8 +8,8 @@ from functools import partial
 from operator import gt
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.declared import Over
-from pytest_dlperf.logs.formats import WhichNode
+from pytest_dlperf.formats.declared import Over
+from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.logs.reader import LogFile, line_number, readable
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Run, RunStatus
@@ -18,7 +18,7 @@ from pytest_dlperf.model.metric import Statistic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_dlperf.logs.declared import DeclaredMetric
+    from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.logs.scan import Numbers
     from pytest_dlperf.model.metric import Metric, Sanity
 

@@ -15,15 +15,15 @@ from functools import cached_property
 from operator import contains, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pytest_dlperf.logs.contract import shown
-from pytest_dlperf.logs.declared import Over, printed_number
+from pytest_dlperf.formats.contract import shown
+from pytest_dlperf.formats.declared import Over, printed_number
 from pytest_dlperf.logs.lines import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_dlperf.logs.declared import DeclaredMetric
-    from pytest_dlperf.logs.expressions import AnyMatch
+    from pytest_dlperf.formats.declared import DeclaredMetric
+    from pytest_dlperf.formats.expressions import AnyMatch
     from pytest_dlperf.logs.reader import Region
 
 _LONGEST_STEP: Final = 15

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.logs.contract import BrokenContractError, whole_number
+from pytest_dlperf.formats.contract import BrokenContractError, whole_number
 from pytest_dlperf.logs.numbering import Mark, StepNumbers
 from pytest_dlperf.logs.ranked import WindowSteps
 from pytest_dlperf.logs.records import records
@@ -12,8 +12,8 @@ from pytest_dlperf.logs.step_times import slowest
 from pytest_dlperf.logs.steps import LOOK_AHEAD, RankCount, StepsSeen
 
 if TYPE_CHECKING:
-    from pytest_dlperf.logs.contract import Estimate
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.contract import Estimate
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan
     from pytest_dlperf.logs.steps import Ends, Span

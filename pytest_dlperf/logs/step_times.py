@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_dlperf.formats.printed import samples_per_second, step_seconds
 from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, lags, parse
-from pytest_dlperf.logs.printed import samples_per_second, step_seconds
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.timing import Covers, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.case import Case
 
 

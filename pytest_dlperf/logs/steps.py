@@ -6,15 +6,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from pytest_dlperf.logs.contract import BrokenContractError
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.numbering import epoch_hint
 from pytest_dlperf.model.timing import Covers, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.logs.contract import Estimate
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.contract import Estimate
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan

@@ -9,11 +9,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.formats.contract import BrokenContractError, Estimate
+from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.logs.behind import check_behind, check_one_run
-from pytest_dlperf.logs.builtin import STEP_TIMES
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate
 from pytest_dlperf.logs.fact_check import FactCheck
-from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
 from pytest_dlperf.logs.neighbours import TimeCheck, recognise
 from pytest_dlperf.logs.numbering import first_step
@@ -25,6 +24,7 @@ from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.step_times import NoStepTimesError
 from pytest_dlperf.logs.steps import Span
 from pytest_dlperf.logs.witness import Witness
+from pytest_dlperf.model.builtin_metrics import STEP_TIMES
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.logs.declared import DeclaredMetric
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.declared import DeclaredMetric
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.limits import Limit
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.steps import Collector, Ends, StepsSeen

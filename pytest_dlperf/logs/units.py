@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError
-from pytest_dlperf.logs.expressions import Expression
+from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.model.timing import Kind, RateScope, Timing, parts_of
 
 if TYPE_CHECKING:
-    from pytest_dlperf.logs.expressions import AnyMatch
-    from pytest_dlperf.logs.formats import LogFormat
-    from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
+    from pytest_dlperf.formats.expressions import AnyMatch
+    from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
+    from pytest_dlperf.formats.log_format import LogFormat
 
 _STEP: Final = rb"(?:it(?:er(?:ation)?)?|step|batch)"
 _SECOND: Final = rb"(?:s|secs?|seconds?)"

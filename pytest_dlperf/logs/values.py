@@ -11,10 +11,10 @@ import math
 from array import array
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.formats.contract import BrokenContractError, Estimate, shown
+from pytest_dlperf.formats.printed import samples_per_second, step_seconds
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
-from pytest_dlperf.logs.contract import BrokenContractError, Estimate, shown
 from pytest_dlperf.logs.forms import FAR, NumberForms, lost_character
-from pytest_dlperf.logs.printed import samples_per_second, step_seconds
 from pytest_dlperf.logs.steps import Ends, Place
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.timing import Covers, Kind
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.steps import Records, Span
     from pytest_dlperf.model.case import Case
 

@@ -15,10 +15,10 @@ import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
 from pytest_dlperf.logs.clock import NANOSECONDS, parse
-from pytest_dlperf.logs.contract import BrokenContractError
-from pytest_dlperf.logs.formats import Ranks
 from pytest_dlperf.logs.reader import Memory, Region, readable
 from pytest_dlperf.logs.records import STAMP_REACH, records
 from pytest_dlperf.model.measurement import WitnessKind
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.steps import Ends
     from pytest_dlperf.model.case import Case
 

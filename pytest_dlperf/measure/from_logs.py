@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.launch.plan import node_log
-from pytest_dlperf.logs.formats import WhichNode
 from pytest_dlperf.logs.reader import readable
 from pytest_dlperf.logs.tree import work_folder
 from pytest_dlperf.measure.ending import with_last_line

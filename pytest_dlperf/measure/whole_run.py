@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.builtin import FIRST_STEP_TIME, MFU, PER_DEVICE, mfu_percent
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.model.builtin_metrics import FIRST_STEP_TIME, MFU, PER_DEVICE, mfu_percent
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Source
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.reports.report import Report
 
 

@@ -10,7 +10,7 @@ from pytest_dlperf.config.options import LOCAL_CLUSTER, Settings
 from pytest_dlperf.config.systems import System, load_systems, system_files
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.yamlfile import YamlError, nearest
-from pytest_dlperf.logs.shipped import merged_formats
+from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.gate.rules import Terms
-    from pytest_dlperf.logs.formats import LogFormat
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case

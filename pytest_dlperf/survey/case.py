@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.facts import CASE_FACTS
-from pytest_dlperf.logs.formats import Ranks
+from pytest_dlperf.formats.facts import CASE_FACTS
+from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.work import Layout, Work, counts_tokens
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.survey.head import FoundFact, StepsOfLog
 
 

@@ -11,7 +11,7 @@ from pytest_dlperf.survey.alike import named_numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.survey.alike import Alike, Column
 
 _META: Final = re.compile(r"([.^$*+?{}\[\]()|\\])")

@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.behind import tail
-from pytest_dlperf.logs.contract import BrokenContractError
 from pytest_dlperf.logs.neighbours import known_trainer
 from pytest_dlperf.logs.reader import LogFile, Memory, Region, RegionReader
 from pytest_dlperf.logs.records import records
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.catalogue.trainer import Trainer
-    from pytest_dlperf.logs.facts import Fact
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.facts import Fact
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.records import Record
 
 REACH: Final = 8 * 1024 * 1024

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.config.starter import Starter
 from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.logs.facts import CASE_FACTS
-from pytest_dlperf.logs.formats import Ranks
+from pytest_dlperf.formats.facts import CASE_FACTS
+from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.timing import RateScope, Timing
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.catalogue.trainer import Trainer
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.logs.formats import LogFormat
+    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.survey.case import Wanted
     from pytest_dlperf.survey.guessing import Guess
     from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog

@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.logs.expressions import Expression, compiled
+from pytest_dlperf.formats.expressions import Expression, compiled
 
 if TYPE_CHECKING:
     import re

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pytest_dlperf.logs.expressions import Match
+from pytest_dlperf.formats.expressions import Match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,8 +14,8 @@ from functools import cache, cached_property, lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pytest_dlperf.logs.contract import BrokenContractError
-from pytest_dlperf.logs.one_pass import is_one_pass
+from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.one_pass import is_one_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

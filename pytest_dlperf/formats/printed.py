@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError, positive, shown
+from pytest_dlperf.formats.contract import BrokenContractError, positive, shown
 from pytest_dlperf.model.timing import RateScope, Timing, parts_of
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.logs.expressions import Expression, compiled, may_be
-from pytest_dlperf.logs.formats import WhichNode
-from pytest_dlperf.logs.printed import THOUSANDS
+from pytest_dlperf.formats.expressions import Expression, compiled, may_be
+from pytest_dlperf.formats.log_format import WhichNode
+from pytest_dlperf.formats.printed import THOUSANDS
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Metric

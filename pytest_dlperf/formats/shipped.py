@@ -11,8 +11,8 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.logs.facts import CASE_FACTS, Fact
-from pytest_dlperf.logs.formats import JoinedRecords, LogFormat, Published, Ranks, Rule
+from pytest_dlperf.formats.facts import CASE_FACTS, Fact
+from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -15,10 +15,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.logs.contract import BrokenContractError, shown
-from pytest_dlperf.logs.expressions import Expression, compiled, texts_of
-from pytest_dlperf.logs.facts import Fact, declared_facts
-from pytest_dlperf.logs.keyed import CsvRecord, JsonRecord
+from pytest_dlperf.formats.contract import BrokenContractError, shown
+from pytest_dlperf.formats.expressions import Expression, compiled, texts_of
+from pytest_dlperf.formats.facts import Fact, declared_facts
+from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
 from pytest_dlperf.model.timing import TIMING_GROUPS, Covers, Kind, RateScope, Timing
 
 if TYPE_CHECKING:
