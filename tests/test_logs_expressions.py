@@ -12,8 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_dlperf.formats.expressions import TOKENS, compiled, literal_of, may_be, texts_of
-from pytest_dlperf.formats.one_pass import is_one_pass
+from pytest_dlperf.formats.expressions import (
+    TOKENS,
+    compiled,
+    is_one_pass,
+    literal_of,
+    may_be,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 _LABELS: Final = 14
 _CASES_NAMED: Final = 3
 _LEAST_TEXT: Final = 4
-_ASIDE: Final = 0xE000
-"""Where characters are put meanwhile that mean themselves: a range that no text uses."""
 _LINE: Final = (
     'print(f"dlperf step rank={rank} step={step} time={time.time()} loss={loss}", flush=True)'
 )
@@ -134,9 +131,8 @@ class LogReport:
         best: tuple[float, str, list[str], list[str]] | None = None
         every = [*self.formats.values(), *(s.log_format for s in self.systems.values())]
         for log_format in every:
-            if not isinstance(log_format.record, re.Pattern):
-                continue
-            texts = _texts(log_format.record.pattern.decode())
+            found = (text.decode().strip() for text in log_format.texts)
+            texts = [text for text in found if len(text) >= _LEAST_TEXT]
             there = [text for text in texts if text.encode() in head.looks.examples]
             share = len(there) / len(texts) if texts else 0
             if there and (best is None or share > best[0]):
@@ -305,14 +301,6 @@ def _caveats(head: HeadOfLog, found: Identified) -> Iterator[str]:
     for text, number in caveats(kind.lines[-1], trainer):
         said = f"{printable(text.strip(', '))} is {number.meaning}"
         yield f"{said}; for the time of a step take {number.instead}"
-
-
-def _texts(pattern: str) -> list[str]:
-    """List the fixed texts of an expression, as far as they are easily seen."""
-    kept = re.sub(r"\\([^\w])", lambda match: chr(_ASIDE + ord(match[1])), pattern)
-    kept = re.sub(r"\(\?P?<\w+>|\[[^\]]*\]|\{[0-9,]*\}|\\[a-zA-Z]|[()*+?|^$]", "\n", kept)
-    plain = re.sub("[\ue000-\ue0ff]", lambda match: chr(ord(match[0]) - _ASIDE), kept)
-    return [text.strip() for text in plain.split("\n") if len(text.strip()) >= _LEAST_TEXT]
 
 
 def _quoted(texts: Sequence[str]) -> str:

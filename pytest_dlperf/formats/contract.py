@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 # No training is so fast or slow; outside, sums and products could leave the range of a float.
@@ -24,15 +23,6 @@ class BrokenContractError(Exception):
         self.reason = reason
         self.offset = offset
         self.place = place
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Samples per second over all devices, and what the number rests on."""
-
-    throughput: float
-    steps: int
-    note: str | None = None
 
 
 def shown(text: bytes) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.logs.reader import readable
-from pytest_dlperf.logs.run_metrics import NodeLog, with_declared
+from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
 from pytest_dlperf.logs.throughput import LogState
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
@@ -45,14 +45,14 @@ def measured(readings: Sequence[LogReading], which: WhichNode, bounds: Sequence[
     for other in others:
         _look_at(other, main, results)
         if main.log_format.ranks is Ranks.LOCAL and not other.steps.furthest:
-            return _invalid(run, f"{_silence(other)}, and every rank prints ('ranks: local')")
+            return invalid(run, f"{_silence(other)}, and every rank prints ('ranks: local')")
     for other in others:
         if main.log_format.ranks is Ranks.LOCAL and other.state is LogState.BROKEN:
             return results.of(other)
     complete = [each for each in others if each.state is LogState.COMPLETE]
     opinions = [*zip(counting, runs, strict=True), *((each, results.of(each)) for each in complete)]
     if (problem := _disagreement(opinions, which)) is not None:
-        return _invalid(run, problem)
+        return invalid(run, problem)
     if main.declared:
         logs = [results.numbers(each) for each in readings]
         run = with_declared(run, main.declared, logs, main.window_in_steps)
@@ -179,10 +179,6 @@ def _notes(others: Sequence[LogReading]) -> list[str]:
         nodes = f"node{'s' * (len(silent) > 1)} {', '.join(silent[:_NODES_SHOWN])}{more}"
         notes.append(f"nothing was printed on {nodes}")
     return notes
-
-
-def _invalid(run: Run, reason: str) -> Run:
-    return replace(run, status=RunStatus.INVALID, metrics={}, missing={}, reason=reason)
 
 
 def _silence(reading: LogReading) -> str:

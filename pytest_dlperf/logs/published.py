@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.formats.contract import BrokenContractError, Estimate, positive, whole_number
+from pytest_dlperf.formats.contract import BrokenContractError, positive, whole_number
 from pytest_dlperf.formats.log_format import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import NoStepTimesError
-from pytest_dlperf.logs.steps import LOOK_AHEAD, Gaps, RankCount, StepsSeen
+from pytest_dlperf.logs.steps import LOOK_AHEAD, Estimate, Gaps, RankCount, StepsSeen
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
 

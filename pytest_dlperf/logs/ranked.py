@@ -6,12 +6,12 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.formats.contract import BrokenContractError, Estimate
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.lines import Sieve
 from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import KeptStep, slowest, slowest_text, step_times
-from pytest_dlperf.logs.steps import Ends, Gaps, Records, StepsSeen
+from pytest_dlperf.logs.steps import Ends, Estimate, Gaps, Records, StepsSeen
 from pytest_dlperf.logs.values import Stamps, agreement, values_of
 
 if TYPE_CHECKING:

@@ -65,10 +65,10 @@ def with_declared(
             number = _number(each, logs, window, run.log)
         except _MissingError as error:
             if metric.sanity is not None and metric.better is None and metric.is_judged:
-                return _unsound(run, str(error))
+                return invalid(run, str(error))
             missing[metric.name] = str(error)
         except _UnsoundError as error:
-            return _unsound(run, str(error))
+            return invalid(run, str(error))
         else:
             if math.isfinite(number):
                 metrics[metric.name] = number
@@ -82,7 +82,8 @@ def reduced(statistic: Statistic, values: Sequence[float]) -> float:
     return _STATISTICS[statistic](values)
 
 
-def _unsound(run: Run, reason: str) -> Run:
+def invalid(run: Run, reason: str) -> Run:
+    """Take back what was measured of a run."""
     return replace(run, status=RunStatus.INVALID, metrics={}, missing={}, reason=reason)
 
 

@@ -9,10 +9,9 @@ from pytest_dlperf.logs.numbering import Mark, StepNumbers
 from pytest_dlperf.logs.ranked import WindowSteps
 from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.step_times import slowest
-from pytest_dlperf.logs.steps import LOOK_AHEAD, RankCount, StepsSeen
+from pytest_dlperf.logs.steps import LOOK_AHEAD, Estimate, RankCount, StepsSeen
 
 if TYPE_CHECKING:
-    from pytest_dlperf.formats.contract import Estimate
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.reader import Region
     from pytest_dlperf.logs.scan import MetricScan

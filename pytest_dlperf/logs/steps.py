@@ -13,7 +13,6 @@ from pytest_dlperf.model.timing import Covers, Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.formats.contract import Estimate
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.reader import Region
@@ -49,6 +48,15 @@ class StepsSeen:
     def furthest(self) -> int:
         """The last step of all."""
         return max(self.last.values(), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Samples per second over all devices, and what the number rests on."""
+
+    throughput: float
+    steps: int
+    note: str | None = None
 
 
 class Place(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.formats.contract import BrokenContractError, Estimate
+from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.logs.behind import check_behind, check_one_run
 from pytest_dlperf.logs.fact_check import FactCheck
@@ -22,7 +22,7 @@ from pytest_dlperf.logs.records import records
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.step_times import NoStepTimesError
-from pytest_dlperf.logs.steps import Span
+from pytest_dlperf.logs.steps import Estimate, Span
 from pytest_dlperf.logs.witness import Witness
 from pytest_dlperf.model.builtin_metrics import STEP_TIMES
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus

@@ -11,11 +11,11 @@ import math
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.formats.contract import BrokenContractError, Estimate, shown
+from pytest_dlperf.formats.contract import BrokenContractError, shown
 from pytest_dlperf.formats.printed import samples_per_second, step_seconds
 from pytest_dlperf.logs.clock import NANOSECONDS, Clock, lags, uncertain
 from pytest_dlperf.logs.forms import FAR, NumberForms, lost_character
-from pytest_dlperf.logs.steps import Ends, Place
+from pytest_dlperf.logs.steps import Ends, Estimate, Place
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.timing import Covers, Kind
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.model.statistics import median
 from pytest_dlperf.survey.alike import named_numbers
 
 if TYPE_CHECKING:
