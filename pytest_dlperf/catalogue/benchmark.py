@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_dlperf.catalogue.trainer import Number, Reading, Trainer
+from pytest_dlperf.catalogue.trainer import TEXT, VALUE, Number, Reading, Trainer
 from pytest_dlperf.model.timing import RateScope, Timing
 
-_TEXT: Final = rb"[^\n\r\0]{0,400}"
-_VALUE: Final = rb"([0-9][0-9.,]{0,20})"
 _DLL: Final = r"DLL (?P<timestamp>[0-9-]+ [0-9:.]+) - "
 
 
@@ -35,7 +33,7 @@ _SHIPPED: Final = (
         format="dllogger",
         numbers=(
             Number(
-                pattern=rb"train\.compute_ips : " + _VALUE,
+                pattern=rb"train\.compute_ips : " + VALUE,
                 meaning="a speed without the wait for data",
                 instead="train.total_ips, or the time stamp",
             ),
@@ -57,11 +55,11 @@ _SHIPPED: Final = (
     Trainer(
         name="PLSC 1.x",
         literals=(b" qps:",),
-        pattern=rb"Pass:N batch:N " + _TEXT + rb" qps:",
+        pattern=rb"Pass:N batch:N " + TEXT + rb" qps:",
         format="plsc",
         numbers=(
             Number(
-                pattern=rb" qps:" + _VALUE,
+                pattern=rb" qps:" + VALUE,
                 meaning="a speed without the wait for data",
                 instead="the time stamp in front of the line",
             ),
@@ -73,7 +71,7 @@ _PADDLE: Final = (
     Trainer(
         name="PaddleCV's later print format (batch_cost, ips)",
         literals=(b"batch_cost ",),
-        pattern=rb"Pass N, train batch N\] " + _TEXT + rb"batch_cost ",
+        pattern=rb"Pass N, train batch N\] " + TEXT + rb"batch_cost ",
         starter={
             "record": r"Pass (?P<epoch>[0-9]+), train batch (?P<step>[0-9]+)\] .*batch_cost "
             "(?P<seconds>[0-9.]+) sec",
@@ -93,7 +91,7 @@ _PADDLE: Final = (
     Trainer(
         name="PLSC 2.x",
         literals=(b" imgs/sec",),
-        pattern=rb"Training: [0-9]{4}-" + _TEXT + rb"throughput: [0-9.]{1,20} imgs/sec",
+        pattern=rb"Training: [0-9]{4}-" + TEXT + rb"throughput: [0-9.]{1,20} imgs/sec",
         starter={
             "record": "Training: (?P<timestamp>[0-9-]+ [0-9:,]+) - loss "
             ".* step: (?P<step>[0-9]+), ",
@@ -105,7 +103,7 @@ _PADDLE: Final = (
         pattern=rb"elapse_avg: ?[0-9]|elapse: ?[0-9.]{1,20} ?s|batch_cost: ?[0-9]",
         numbers=(
             Number(
-                pattern=rb"elapse_avg: ?" + _VALUE,
+                pattern=rb"elapse_avg: ?" + VALUE,
                 meaning="a mean since the start",
                 instead="elapse, or the time stamp",
             ),
@@ -114,10 +112,10 @@ _PADDLE: Final = (
     Trainer(
         name="PaddleNLP BERT",
         literals=(b"progress: ",),
-        pattern=rb"progress: N/N, step: N, " + _TEXT + rb"speed: ",
+        pattern=rb"progress: N/N, step: N, " + TEXT + rb"speed: ",
         numbers=(
             Number(
-                pattern=rb"speed: " + _VALUE + rb" steps/s",
+                pattern=rb"speed: " + VALUE + rb" steps/s",
                 meaning="steps per second times the number of nodes",
                 instead="no time at all: the step's arrival is measured then",
                 single_node_is_fine=True,
@@ -148,14 +146,14 @@ _NVIDIA: Final = (
         name="NVIDIA's TensorFlow BERT",
         literals=(b"throughput_train : ",),
         pattern=rb"throughput_train : ",
-        numbers=(_rate(rb"throughput_train : " + _VALUE, RateScope.GLOBAL),),
+        numbers=(_rate(rb"throughput_train : " + VALUE, RateScope.GLOBAL),),
         starter={"record": _DLL + "Iteration: (?P<step>[0-9]+) .*throughput_train : "},
     ),
     Trainer(
         name="NVIDIA's MXNet ResNet-50 (dllogger)",
         literals=(b" train.ips : ",),
         pattern=rb"DLL [0-9]{4}-[^\n\r\0]{0,300} train\.ips : ",
-        numbers=(_rate(rb" train\.ips : " + _VALUE, RateScope.GLOBAL),),
+        numbers=(_rate(rb" train\.ips : " + VALUE, RateScope.GLOBAL),),
         starter={
             "record": r"Epoch: (?P<epoch>[0-9]+) Iteration: (?P<step>[0-9]+) .* train\.ips : "
             "(?P<samples_per_second>[0-9.]+) ",
@@ -168,7 +166,7 @@ _NVIDIA: Final = (
         name="NVIDIA's MXNet ResNet-50",
         literals=(b"\tSpeed: ",),
         pattern=rb"Epoch\[N\] Batch \[N-N\]\tSpeed: [^\n\r\0\t]{0,60}\tLR:",
-        numbers=(_rate(rb"\tSpeed: " + _VALUE, RateScope.GLOBAL),),
+        numbers=(_rate(rb"\tSpeed: " + VALUE, RateScope.GLOBAL),),
         starter={
             "record": r"Epoch\[(?P<epoch>[0-9]+)\] Batch \[[0-9]+-(?P<step>[0-9]+)\]\tSpeed: "
             "(?P<samples_per_second>[0-9.]+) samples/sec",
@@ -185,7 +183,7 @@ _MXNET: Final = (
         pattern=rb"Epoch\[N\] Batch \[N-N\]\tSpeed: ",
         numbers=(
             Number(
-                pattern=rb"\tSpeed: " + _VALUE,
+                pattern=rb"\tSpeed: " + VALUE,
                 meaning="samples per second of one process",
                 instead="the group samples_per_second with 'rate_scope: node', or 'rank' where "
                 "each device has a process",
@@ -203,7 +201,7 @@ _MXNET: Final = (
         name="GluonCV with MXNet",
         literals=(b"\tSpeed: ",),
         pattern=rb"Epoch\[N\] ?Batch ?\[N\]\tSpeed: ",
-        numbers=(_rate(rb"\tSpeed: " + _VALUE, RateScope.GLOBAL),),
+        numbers=(_rate(rb"\tSpeed: " + VALUE, RateScope.GLOBAL),),
         starter={
             "record": r"Epoch\[(?P<epoch>[0-9]+)\] ?Batch ?\[(?P<step>[0-9]+)\]\tSpeed: "
             "(?P<samples_per_second>[0-9.]+) samples/sec",
@@ -215,8 +213,8 @@ _MXNET: Final = (
         literals=(b" it/sec Total:",),
         pattern=rb"Iter:N Rank:[^\n\r\0]{0,60} it/sec Total:",
         numbers=(
-            _rate(rb"Rank:" + _VALUE + rb" it/sec", RateScope.RANK),
-            _rate(rb"Total:" + _VALUE + rb" it/sec", RateScope.GLOBAL),
+            _rate(rb"Rank:" + VALUE + rb" it/sec", RateScope.RANK),
+            _rate(rb"Total:" + VALUE + rb" it/sec", RateScope.GLOBAL),
         ),
         starter={
             "record": "Iter:(?P<step>[0-9]+) Rank:.* it/sec Total:(?P<samples_per_second>[0-9.]+) ",
@@ -234,7 +232,7 @@ _MXNET: Final = (
                 readings=(Reading(Timing.TOKENS_PER_SECOND, scope=RateScope.RANK),),
             ),
             Number(
-                pattern=rb" time=" + _VALUE,
+                pattern=rb" time=" + VALUE,
                 meaning="the time of all steps since the last line",
                 instead="latency as milliseconds",
                 one_step_is_fine=True,
@@ -256,12 +254,12 @@ _FURTHER: Final = (
         pattern=rb"TimeHistory: [0-9.]{1,20} seconds, ",
         numbers=(
             Number(
-                pattern=rb"TimeHistory: " + _VALUE + rb" seconds",
+                pattern=rb"TimeHistory: " + VALUE + rb" seconds",
                 meaning="the time of all steps between the two that it names",
                 instead="the examples per second behind it",
                 one_step_is_fine=True,
             ),
-            _rate(rb" seconds, " + _VALUE + rb" examples/second", RateScope.GLOBAL),
+            _rate(rb" seconds, " + VALUE + rb" examples/second", RateScope.GLOBAL),
         ),
         starter={
             "record": "TimeHistory: [0-9.]+ seconds, (?P<samples_per_second>[0-9.]+) "
@@ -297,8 +295,8 @@ _FURTHER: Final = (
             rb"|\[rank:N\] iter: N/N|[0-9] time N\.N loss "
         ),
         numbers=(
-            _rate(rb"top_k: [0-9.]{1,12}, samples/s: " + _VALUE, RateScope.GLOBAL),
-            _rate(rb"nsp_loss: [0-9.]{1,12}, throughput: " + _VALUE, RateScope.GLOBAL),
+            _rate(rb"top_k: [0-9.]{1,12}, samples/s: " + VALUE, RateScope.GLOBAL),
+            _rate(rb"nsp_loss: [0-9.]{1,12}, throughput: " + VALUE, RateScope.GLOBAL),
         ),
         starter={
             "record": r"(?:iter|step:) (?P<step>[0-9]+), .*(?:samples/s|throughput): "
@@ -311,7 +309,7 @@ _FURTHER: Final = (
         pattern=rb"\[HUGECTR\]|\[HCTR\]",
         numbers=(
             Number(
-                pattern=rb"Time\((?!1 )[0-9]{1,15} iters\): " + _VALUE + rb"s",
+                pattern=rb"Time\((?!1 )[0-9]{1,15} iters\): " + VALUE + rb"s",
                 meaning="the time of all iterations since the last line",
                 instead="the time stamp in front of the line",
             ),

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_dlperf.catalogue.trainer import Number, Reading, Trainer
+from pytest_dlperf.catalogue.trainer import TEXT, TOKENS_PER_DEVICE, VALUE, Number, Reading, Trainer
 from pytest_dlperf.model.timing import RateScope, Timing
 
-# Texts between the parts of a record: within a line, and bounded.
-_TEXT: Final = rb"[^\n\r\0]{0,400}"
-_VALUE: Final = rb"([0-9][0-9.,]{0,20})"
-
-_PER_DEVICE: Final = (Reading(Timing.TOKENS_PER_SECOND, scope=RateScope.DEVICE),)
 _OF_ALL: Final = (Reading(Timing.TOKENS_PER_SECOND, scope=RateScope.GLOBAL),)
 
 LANGUAGE_TRAINERS: Final = (
     Trainer(
         name="torchtitan",
         literals=(b"tflops: ",),
-        pattern=rb"step: {1,9}N\b" + _TEXT + rb"tps: [0-9,]{1,20}\b[^\n\r\0]{0,40}tflops: ",
+        pattern=rb"step: {1,9}N\b" + TEXT + rb"tps: [0-9,]{1,20}\b[^\n\r\0]{0,40}tflops: ",
         numbers=(
             Number(
-                pattern=rb"tps: " + _VALUE,
+                pattern=rb"tps: " + VALUE,
                 meaning="tokens per second of one device",
                 instead="the group tokens_per_second with 'rate_scope: device', or the time stamp",
-                readings=_PER_DEVICE,
+                readings=TOKENS_PER_DEVICE,
             ),
         ),
         starter={
@@ -47,7 +42,7 @@ LANGUAGE_TRAINERS: Final = (
         pattern=rb"iteration {1,12}N/ {1,12}N \| consumed samples:",
         numbers=(
             Number(
-                pattern=rb"throughput per GPU \(TFLOP/s/GPU\): " + _VALUE,
+                pattern=rb"throughput per GPU \(TFLOP/s/GPU\): " + VALUE,
                 meaning="floating-point operations, not samples",
                 instead="'elapsed time per iteration (ms)' as milliseconds",
             ),
@@ -80,7 +75,7 @@ LANGUAGE_TRAINERS: Final = (
     Trainer(
         name="NeMo",
         literals=(b"train_step_timing in s: ",),
-        pattern=rb"Training epoch N, iteration N/N \| " + _TEXT + rb"train_step_timing in s: ",
+        pattern=rb"Training epoch N, iteration N/N \| " + TEXT + rb"train_step_timing in s: ",
         starter={
             "record": r"\| global_step: (?P<step>[0-9]+) \|.* train_step_timing in s: "
             r"(?P<seconds>[0-9.]+)",
@@ -91,19 +86,19 @@ LANGUAGE_TRAINERS: Final = (
     Trainer(
         name="NeMo AutoModel",
         literals=(b"/gpu) | num_label_tokens ",),
-        pattern=rb"step N \| epoch N \| " + _TEXT + rb"\| tps [0-9.]{1,20}\([0-9.]{1,20}/gpu\) \| ",
+        pattern=rb"step N \| epoch N \| " + TEXT + rb"\| tps [0-9.]{1,20}\([0-9.]{1,20}/gpu\) \| ",
         numbers=(
             Number(
-                pattern=rb"\| tps " + _VALUE + rb"\(",
+                pattern=rb"\| tps " + VALUE + rb"\(",
                 meaning="tokens per second of all devices",
                 instead="the group tokens_per_second with 'rate_scope: global'",
                 readings=_OF_ALL,
             ),
             Number(
-                pattern=rb"\(" + _VALUE + rb"/gpu\)",
+                pattern=rb"\(" + VALUE + rb"/gpu\)",
                 meaning="tokens per second of one device",
                 instead="the group tokens_per_second with 'rate_scope: device'",
-                readings=_PER_DEVICE,
+                readings=TOKENS_PER_DEVICE,
             ),
         ),
         starter={
@@ -116,12 +111,12 @@ LANGUAGE_TRAINERS: Final = (
         pattern=rb"/global_step=N, RunningAvgSamplesPerSec=",
         numbers=(
             Number(
-                pattern=rb"RunningAvgSamplesPerSec=" + _VALUE,
+                pattern=rb"RunningAvgSamplesPerSec=" + VALUE,
                 meaning="a mean since the start, of the time inside the engine alone",
                 instead="the time stamp of the line 'step=…, skipped=…' in front of it",
             ),
             Number(
-                pattern=rb"CurrSamplesPerSec=" + _VALUE,
+                pattern=rb"CurrSamplesPerSec=" + VALUE,
                 meaning="of the last step alone, and of the time inside the engine",
                 instead="the time stamp of the line 'step=…, skipped=…' in front of it",
             ),
@@ -147,19 +142,19 @@ LANGUAGE_TRAINERS: Final = (
         pattern=rb"completed step: N, seconds: [0-9.]{1,20}, ",
         numbers=(
             Number(
-                pattern=rb"Tokens/s/device: " + _VALUE,
+                pattern=rb"Tokens/s/device: " + VALUE,
                 meaning="tokens per second of one device",
                 instead="the group tokens_per_second with 'rate_scope: device', or the seconds",
-                readings=_PER_DEVICE,
+                readings=TOKENS_PER_DEVICE,
             ),
             Number(
-                pattern=rb"samples/s/device: " + _VALUE,
+                pattern=rb"samples/s/device: " + VALUE,
                 meaning="samples per second of one device",
                 instead="the group samples_per_second with 'rate_scope: device', or the seconds",
                 readings=(Reading(Timing.SAMPLES_PER_SECOND, scope=RateScope.DEVICE),),
             ),
             Number(
-                pattern=rb"TFLOP/s/device: " + _VALUE,
+                pattern=rb"TFLOP/s/device: " + VALUE,
                 meaning="floating-point operations, not samples",
                 instead="the seconds",
             ),
@@ -210,11 +205,11 @@ LANGUAGE_TRAINERS: Final = (
     Trainer(
         name="litgpt",
         literals=(b"| iter time: ",),
-        pattern=rb"\| iter N step N \| " + _TEXT + rb"\| iter time: [0-9.]{1,12} ms",
+        pattern=rb"\| iter N step N \| " + TEXT + rb"\| iter time: [0-9.]{1,12} ms",
         numbers=(
             Number(
                 # With one micro-batch a step, the two numbers are the same.
-                pattern=rb"\| iter ([0-9]{1,15}) step (?!\1 )" + _TEXT + rb"\| iter time: "
+                pattern=rb"\| iter ([0-9]{1,15}) step (?!\1 )" + TEXT + rb"\| iter time: "
                 rb"([0-9.]{1,12}) ms",
                 meaning="the time of a micro-batch, not of a step",
                 instead="no time at all: the step's arrival is measured then",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.model.timing import Covers, RateScope, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_dlperf.model.timing import Covers, RateScope, Timing
+TEXT: Final = rb"[^\n\r\0]{0,400}"
+"""What stands between the parts of a record: within a line, and bounded."""
+VALUE: Final = rb"([0-9][0-9.,]{0,20})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,9 @@ class Reading:
     timing: Timing
     covers: Covers | None = None
     scope: RateScope | None = None
+
+
+TOKENS_PER_DEVICE: Final = (Reading(Timing.TOKENS_PER_SECOND, scope=RateScope.DEVICE),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

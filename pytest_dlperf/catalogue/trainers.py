@@ -6,14 +6,9 @@ from typing import Final
 
 from pytest_dlperf.catalogue.benchmark import BENCHMARK_TRAINERS
 from pytest_dlperf.catalogue.language import LANGUAGE_TRAINERS
-from pytest_dlperf.catalogue.trainer import Number, Reading, Trainer
+from pytest_dlperf.catalogue.trainer import TEXT, TOKENS_PER_DEVICE, VALUE, Number, Reading, Trainer
 from pytest_dlperf.model.timing import Covers, RateScope, Timing
 
-# Texts between the parts of a record: within a line, and bounded.
-_TEXT: Final = rb"[^\n\r\0]{0,400}"
-_VALUE: Final = rb"([0-9][0-9.,]{0,20})"
-
-_PER_DEVICE: Final = (Reading(Timing.TOKENS_PER_SECOND, scope=RateScope.DEVICE),)
 _SINCE_START: Final = Covers.SINCE_START
 _EARLIER: Final = "the group elapsed_seconds on 'train_runtime', or 'covers: since_start'"
 
@@ -21,29 +16,29 @@ _OTHERS: Final = (
     Trainer(
         name="Hugging Face's Trainer",
         literals=(b"'learning_rate': ", b"'train_runtime': "),
-        pattern=rb"\{(?:'loss': '?[-0-9.einfa]{1,20}'?, " + _TEXT + rb"'learning_rate': "
+        pattern=rb"\{(?:'loss': '?[-0-9.einfa]{1,20}'?, " + TEXT + rb"'learning_rate': "
         rb"|'train_runtime': )",
         numbers=(
             Number(
-                pattern=rb"'train_tokens_per_second': '?" + _VALUE,
+                pattern=rb"'train_tokens_per_second': '?" + VALUE,
                 meaning="a mean since the start, with the warm-up",
                 instead=_EARLIER,
                 readings=(Reading(Timing.TOKENS_PER_SECOND, _SINCE_START, RateScope.GLOBAL),),
             ),
             Number(
-                pattern=rb"'train_samples_per_second': '?" + _VALUE,
+                pattern=rb"'train_samples_per_second': '?" + VALUE,
                 meaning="a mean since the start, with the warm-up",
                 instead=_EARLIER,
                 readings=(Reading(Timing.SAMPLES_PER_SECOND, _SINCE_START, RateScope.GLOBAL),),
             ),
             Number(
-                pattern=rb"'train_steps_per_second': '?" + _VALUE,
+                pattern=rb"'train_steps_per_second': '?" + VALUE,
                 meaning="a mean since the start, with the warm-up",
                 instead=_EARLIER,
                 readings=(Reading(Timing.STEPS_PER_SECOND, _SINCE_START),),
             ),
             Number(
-                pattern=rb"'train_runtime': '?" + _VALUE,
+                pattern=rb"'train_runtime': '?" + VALUE,
                 meaning="the time since the start",
                 instead="the group elapsed_seconds",
                 readings=(Reading(Timing.ELAPSED_SECONDS),),
@@ -104,12 +99,12 @@ _OTHERS: Final = (
         pattern=rb"Epoch: \[N\] {1,4}\[ {0,9}N/N\] {1,4}eta: ",
         numbers=(
             Number(
-                pattern=rb" img/s: " + _VALUE,
+                pattern=rb" img/s: " + VALUE,
                 meaning="the speed of one rank in its last step, without the wait for data",
                 instead="no time at all: the step's arrival is measured then",
             ),
             Number(
-                pattern=rb" time: " + _VALUE,
+                pattern=rb" time: " + VALUE,
                 meaning="a mean of the last 20 steps",
                 instead="'covers: since_last' where every 20th step is printed; else no time at "
                 "all: the step's arrival is measured then",
@@ -137,10 +132,10 @@ _OTHERS: Final = (
     Trainer(
         name="OneFlow's LiBai",
         literals=(b"lb.utils.events",),
-        pattern=rb"lb\.utils\.events[^\n\r\0]{0,40}\]: {1,4}eta: " + _TEXT + rb" s/iter",
+        pattern=rb"lb\.utils\.events[^\n\r\0]{0,40}\]: {1,4}eta: " + TEXT + rb" s/iter",
         numbers=(
             Number(
-                pattern=rb" time: " + _VALUE + rb" s/iter",
+                pattern=rb" time: " + VALUE + rb" s/iter",
                 meaning="a mean since the start, with the warm-up",
                 instead="'covers: since_start': two of them are differenced then",
                 readings=(
@@ -149,7 +144,7 @@ _OTHERS: Final = (
                 ),
             ),
             Number(
-                pattern=rb"total_throughput: " + _VALUE,
+                pattern=rb"total_throughput: " + VALUE,
                 meaning="a mean since the start, with the warm-up",
                 instead="'covers: since_start': two of them are differenced then",
                 readings=(Reading(Timing.SAMPLES_PER_SECOND, _SINCE_START, RateScope.GLOBAL),),
@@ -166,7 +161,7 @@ _OTHERS: Final = (
         pattern=rb"d2\.utils\.events[^\n\r\0]{0,40}\]: {1,4}eta: ",
         numbers=(
             Number(
-                pattern=rb" time: " + _VALUE,
+                pattern=rb" time: " + VALUE,
                 meaning="a mean since the start, with the warm-up",
                 instead="last_time, or 'covers: since_start'",
                 readings=(Reading(Timing.SECONDS, _SINCE_START),),
@@ -189,19 +184,19 @@ _OTHERS: Final = (
     Trainer(
         name="PaddleNLP or PaddleFormers",
         literals=(b"interval_runtime: ",),
-        pattern=rb"global_step: N, " + _TEXT + rb"interval_runtime: ",
+        pattern=rb"global_step: N, " + TEXT + rb"interval_runtime: ",
         numbers=(
             Number(
-                pattern=rb"interval_runtime: " + _VALUE,
+                pattern=rb"interval_runtime: " + VALUE,
                 meaning="the time of all steps since the last line",
                 instead="interval_samples_per_second, or interval_steps_per_second",
                 one_step_is_fine=True,
             ),
             Number(
-                pattern=rb"interval_tokens_per_second_per_device: " + _VALUE,
+                pattern=rb"interval_tokens_per_second_per_device: " + VALUE,
                 meaning="tokens per second of one device",
                 instead="the group tokens_per_second with 'rate_scope: device'",
-                readings=_PER_DEVICE,
+                readings=TOKENS_PER_DEVICE,
             ),
         ),
         starter={
