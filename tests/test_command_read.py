@@ -337,7 +337,10 @@ def test_validation_and_progress_bars_are_no_steps() -> None:
 
 def test_numbers_have_names_and_units() -> None:
     looks = Looks()
-    looks.take(b"step 1 | lm loss: 2.5E+00 | mem 9.4GiB(64%) | acc1 7.5 | 12.5 img/s\n" * 3)
+    looks.take(
+        b"step 1 | lm loss: 2.5E+00 | mem 9.4GiB(64%) | acc1 7.5 | 12.5 img/s | "
+        b"number of nan iterations: 0 | loss: nan\n" * 3
+    )
     [kind] = looks.repeated
     assert [(one.name, one.unit) for one in named_numbers(kind.columns())] == [
         ("step", ""),
@@ -345,6 +348,8 @@ def test_numbers_have_names_and_units() -> None:
         ("mem", "GiB"),
         ("acc1", ""),
         ("img/s", "img/s"),
+        ("number of nan iterations", ""),
+        ("loss", ""),
     ]
 
 
@@ -474,6 +479,19 @@ def test_of_an_unknown_log_is_said_what_was_tried_and_what_is_nearest(tmp_path: 
     assert "dllogger" in found["tried"]
     assert found["nearest"].startswith("pytorch_imagenet: 'Epoch:")
     assert "dlperf step rank=" in found["next"]
+
+
+def test_the_log_of_a_node_that_shows_no_step_may_belong_to_one_that_does(tmp_path: Path) -> None:
+    (tmp_path / "0.out").write_text("[Rank 0] max allocated: 9431.5 MB\n", encoding="utf-8")
+    (tmp_path / "1.out").write_text(log_makers.tf_models_bert([0.5] * 121), encoding="utf-8")
+
+    done = read(tmp_path, "0.out", "1.out")
+
+    assert done.returncode == 1
+    said = rows(done.stdout.partition("\n\n")[0])["next"]
+    assert "the run of 1.out" in said
+    assert "'log.node'" in said
+    assert "--dlperf-logs CASE=FILE,FILE" in said
 
 
 @pytest.mark.parametrize(

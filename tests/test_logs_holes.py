@@ -202,8 +202,9 @@ def test_numbers_that_begin_again_without_an_epoch(tmp_path: Path) -> None:
     log = "".join(f"it {k} took 0.5\n" for k in range(1, 41)) * 5
     reason = refused(make.measured(tmp_path, log, CUSTOM))
     assert reason == (
-        "steps are out of order: step 1 follows step 40; if numbering begins again with each "
-        "epoch, the record needs a group 'epoch' (line 41)"
+        "steps are out of order: step 1 follows step 40; a second run begins there, in the same "
+        "file; if numbering begins again with each epoch, the record needs a group 'epoch' "
+        "(line 41)"
     )
     shared = "".join(f"{k / 4} it {k}\n" for k in range(1, 41)) * 5
     assert "the record needs a group 'epoch'" in refused(

@@ -251,3 +251,43 @@ def test_a_thousand_runs_are_not_a_thousand_lines(suite: Suite) -> None:
         ["*run 18: 16.00  slurm-18.out", "*run 500: *", "*run 777: *", "*980 more; --dlperf-json*",
          "* 500: invalid * 777: invalid *980 more", "*run 500: too few steps*", "*run 777: *"]
     )  # fmt: skip
+
+
+@pytest.mark.end_to_end
+def test_a_metric_is_looked_for_where_the_steps_are(suite: Suite) -> None:
+    system = SYSTEM.replace("{name: net,", "{name: net, node: last,")
+    suite.system_file(system + "metrics: {loss: {record: 'loss (?P<value>[0-9.a-z]+)'}}\n")
+    steps = "".join(f"step {step} took 0.5 s, loss 0.25\n" for step in range(1, 6))
+    (suite.path / "slurm-1-0.out").write_text("waiting for others\n", encoding="utf-8")
+    (suite.path / "slurm-1-1.out").write_text(steps, encoding="utf-8")
+
+    _, results = suite.judge(
+        "--dlperf-logs", f"{TWO}=slurm-1-0.out,slurm-1-1.out", "-k", f"throughput and {TWO}",
+        cluster="local",
+    )  # fmt: skip
+
+    [run] = results["cases"][0]["runs"]
+    assert run["metrics"]["loss"] == 0.25
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize(
+    ("log", "shown"),
+    [("step 1 took 5 ms\nbye\n" * 9, True), ("step 1 took 0.1 s, global batch 9\n" * 9, False)],
+    ids=["no record", "a record that contradicts"],
+)
+def test_the_end_of_a_log_is_shown_unless_the_reason_names_a_line(
+    suite: Suite, log: str, shown: bool
+) -> None:
+    facts = "s', facts: {global_batch: 'global batch ([0-9]+)'}"
+    suite.system_file(SYSTEM.replace("s'", facts))
+    (suite.path / "own.out").write_text(log, encoding="utf-8")
+
+    _, results = suite.judge(
+        "--dlperf-logs", f"{ONE}=own.out", "-k", f"throughput and {ONE}", cluster="local"
+    )
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "invalid"
+    assert ("the log ends with 'bye'" in run["reason"]) == shown
+    assert ("(line 1)" in run["reason"]) != shown

@@ -83,8 +83,8 @@ class LogReport:
             yield from self._rows("unsure", doubt)
         yield from self._next(head, found)
 
-    def unknown(self, head: HeadOfLog) -> Iterator[str]:
-        """Say what was tried on a log that nothing fits."""
+    def unknown(self, head: HeadOfLog, beside: HeadOfLog | None) -> Iterator[str]:
+        """Say what was tried on a log that nothing fits, where one ``beside`` it may show steps."""
         shown = printable(str(head.path))
         trainer = head.trainer()
         what = f"a log of {trainer.name}" if trainer is not None else "an unknown log"
@@ -109,6 +109,14 @@ class LogReport:
             line = kind.lines[0].decode(errors="replace").strip()
             text = f"{kind.count} times: {cut(printable(line), 200)}"
             yield from self._rows("most alike", text)
+        if beside is not None:
+            yield from self._rows(
+                "next",
+                f"if it is another node's of the run of {printable(str(beside.path))}, say in "
+                "'log.node' whose log shows the steps, and name the logs of all nodes, node 0's "
+                "first: --dlperf-logs CASE=FILE,FILE",
+            )
+            return
         yield from self._rows(
             "next", f"have each rank print a line a step, for the format dlperf: {_LINE}"
         )

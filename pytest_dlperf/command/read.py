@@ -79,18 +79,17 @@ def run(options: argparse.Namespace) -> int:
     reader = LogReport(systems, formats, wanted, Style(sys.stdout), file)
     for problem in problems[:1]:
         print(f"note: {problem}; 'pytest-dlperf check' shows all mistakes")  # noqa: T201 - a command prints
-    known = True
-    for number, head in enumerate(heads):
+    identified = [identify(head, systems, formats, wanted) for head in heads]
+    shows_steps = next((head for head, found in zip(heads, identified, strict=True) if found), None)
+    for number, (head, found) in enumerate(zip(heads, identified, strict=True)):
         if number:
             print()  # noqa: T201
-        found = identify(head, systems, formats, wanted)
-        known &= found is not None
-        lines = reader.unknown(head) if found is None else reader.known(head, found)
+        lines = reader.unknown(head, shows_steps) if found is None else reader.known(head, found)
         for line in lines:
             print(line)  # noqa: T201
         if file is not None:
             _write(file, found)
-    return FINE if known else FAULTS
+    return FINE if all(identified) else FAULTS
 
 
 def _head(path: Path) -> HeadOfLog:

@@ -128,7 +128,7 @@ _DECLARED: Final = Record(
     Key("printed_in", _UNIT, "The unit that the log prints it in, where it is another."),
     Key("better", one_of(Better), "Which direction is better; with it, a baseline is held."),
     Key("statistic", one_of(Statistic), "What makes one number of all; default: median."),
-    Key("node", one_of(WhichNode), "The nodes whose logs have it; default: first."),
+    Key("node", one_of(WhichNode), "The nodes whose logs have it; default: log.node."),
     Key("over", one_of(Over), "The part of the run whose numbers count; default: window."),
     *_JUDGING,
     Key("sanity", _SANITY, "What each run has to fulfil, whatever was accepted."),
@@ -214,11 +214,13 @@ def metrics_of(
     *,
     is_launched: bool,
     has_flops: bool,
+    log_node: WhichNode,
 ) -> tuple[tuple[Metric, ...], tuple[DeclaredMetric, ...]]:
     """Give the metrics of a system, throughput and speedup first, and those of its logs.
 
     Built-in ones are judged where ``entries`` name them, and else recorded as far as they cost
-    nothing: step times need to be named.
+    nothing: step times need to be named. What the log prints is looked for where the steps are,
+    ``log_node``, unless it says otherwise.
     """
     metrics = []
     for name, metric in builtin_metrics(unit).items():
@@ -229,5 +231,9 @@ def metrics_of(
             {FIRST_STEP_TIME: is_launched, MFU: has_flops}.get(name, True)
         ):
             metrics.append(metric)
-    declared = tuple(entry["declared"] for entry in entries.values() if "declared" in entry)
+    declared = tuple(
+        entry["declared"] if "node" in entry else replace(entry["declared"], node=log_node)
+        for entry in entries.values()
+        if "declared" in entry
+    )
     return (*metrics, *(each.metric for each in declared)), declared

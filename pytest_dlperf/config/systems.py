@@ -239,6 +239,7 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
     if cases is None or not {"unit", "log", "window"} <= parts.keys():
         return None
     log = parts.pop("log")
+    log_node = log.get("node", WhichNode.FIRST)
     options = frozenset(option for case in cases for option in case.options)
     parts["cases"] = cases
     entries = parts.get("metrics", {})
@@ -247,7 +248,11 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
         message = "MFU needs flops_per_token or flops_per_sample, of the system or of a case"
         root.at(f"metrics.{MFU}").fault(message)
     parts["metrics"], parts["declared"] = metrics_of(
-        parts["unit"], entries, is_launched=launch is not None, has_flops=has_flops
+        parts["unit"],
+        entries,
+        is_launched=launch is not None,
+        has_flops=has_flops,
+        log_node=log_node,
     )
     if log["format"].renumbers:
         for each in parts["declared"]:
@@ -259,7 +264,7 @@ def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool
     return System(
         log_name=log["name"],
         log_format=replace(log["format"], options=options),
-        log_node=log.get("node", WhichNode.FIRST),
+        log_node=log_node,
         later_launch=launch,
         file=root.file,
         **parts,

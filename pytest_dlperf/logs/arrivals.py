@@ -264,9 +264,9 @@ class ArrivalStamps:
         # Each end of the window is uncertain by as long as a burst was held back.
         if 2 * distinct < steps and WORTHLESS_ERROR * distinct < _ENDS:
             raise BrokenContractError(
-                f"the records of {steps} steps came in {distinct} bursts, so when they came does "
-                "not say when they were printed: the output is block-buffered. Print each record "
-                "at once: PYTHONUNBUFFERED=1 in the environment, print(..., flush=True), "
-                "stdbuf -oL for other programs",
+                f"the records of {steps} steps came in {distinct} burst{'s' * (distinct > 1)}, "
+                "so when they came does not say when they were printed: the output is "
+                "block-buffered. Print each record at once: PYTHONUNBUFFERED=1 in the environment, "
+                "print(..., flush=True), stdbuf -oL for other programs",
                 offset=first,
             )

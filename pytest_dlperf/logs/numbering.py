@@ -238,7 +238,7 @@ class StepOrder:
         else:
             reason = f"steps are out of order: step {number} follows step {last}"
             if number == numbers.first:
-                reason += self._hint or _SECOND_RUN
+                reason += _SECOND_RUN + self._hint
         return BrokenContractError(reason, offset=offset)
 
 

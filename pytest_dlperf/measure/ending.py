@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ NODES_SHOWN: Final = 8
 LINES_SHOWN: Final = 20
 TAIL_BYTES: Final = 8192
 LINE_SHOWN: Final = 200
+_NAMES_A_LINE: Final = re.compile(r" line \d+\)|\(line \d+\)")
 
 
 def with_ending(read: Run, outcome: LaunchOutcome, logs: Sequence[Path]) -> Run:
@@ -82,14 +84,15 @@ def _named(exit_code: int | None) -> str:
 
 
 def with_last_line(read: Run, asked_at: int | None = None) -> Run:
-    """Add what the log ends with where no step was found: that says most.
+    """Add what the log ends with where no step was found: that says most, unless a line is named.
 
     Behind byte ``asked_at`` stands only what the trainer said of being ended.
     """
     reason = read.reason
     if read.log is None:
         return read
-    if read.status is RunStatus.INVALID and not read.steps:
+    names_a_line = _NAMES_A_LINE.search(reason or "") is not None
+    if read.status is RunStatus.INVALID and not read.steps and not names_a_line:
         for line in last_lines(Path(read.log), 1, end=asked_at):
             reason = f"{read.reason}; the log ends with {line!r}"
     return replace(read, log=readable(read.log), reason=reason)

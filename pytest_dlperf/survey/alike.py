@@ -28,7 +28,9 @@ _STAMP: Final = (
 )
 _NUMBER: Final = (
     rb"(?:(?<![0-9A-Za-z)\]])[-+])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
-    rb"(?:\.[0-9]+(?![0-9.]))?(?:[eE][-+]?[0-9]+(?![0-9A-Za-z]))?|(?<![A-Za-z0-9_])(?:nan|inf)\b"
+    rb"(?:\.[0-9]+(?![0-9.]))?(?:[eE][-+]?[0-9]+(?![0-9A-Za-z]))?"
+    # Megatron counts the 'number of nan iterations'.
+    rb"|(?<![A-Za-z0-9_])(?:nan|inf)\b(?! iterations)"
 )
 TOKEN: Final = re.compile(b"%b|%b|%b" % (_STAMP, _CLOCK, _NUMBER), re.IGNORECASE)
 """What differs between lines that look alike: a stamp, a time of day, or a number."""
