@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.logs.clock import Clock, Kind, parse
+from pytest_dlperf.logs.clock import Clock, StampKind, parse
 from pytest_dlperf.logs.reader import LONGEST_LINE, line_number, regions
 
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "read_logs.py"
@@ -63,19 +63,19 @@ def test_lines_are_counted_as_an_editor_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "seconds", "decimals"),
     [
-        (b"2020-09-15 14:29:18.553769", Kind.DATED, 737683 * 86400 + 52158.553769, 6),
-        (b"2020-09-15T14:29:18", Kind.DATED, 737683 * 86400 + 52158, 0),
-        (b"2020/9/15 14:29:18,5", Kind.DATED, 737683 * 86400 + 52158.5, 1),
-        (b"2020-09-15T14:29:18.5Z", Kind.DATED, 737683 * 86400 + 52158.5, 1),
-        (b"2020-09-15T16:29:18+02:00", Kind.DATED, 737683 * 86400 + 52158, 0),
-        (b"2020-09-15T11:59:18-0230", Kind.DATED, 737683 * 86400 + 52158, 0),
-        (b" 8:32:30.228544", Kind.TIME_OF_DAY, 30750.228544, 6),
-        (b"1597933942.9863544", Kind.NUMBER, 1597933942.9863544, 7),
-        (b"17", Kind.NUMBER, 17, 0),
+        (b"2020-09-15 14:29:18.553769", StampKind.DATED, 737683 * 86400 + 52158.553769, 6),
+        (b"2020-09-15T14:29:18", StampKind.DATED, 737683 * 86400 + 52158, 0),
+        (b"2020/9/15 14:29:18,5", StampKind.DATED, 737683 * 86400 + 52158.5, 1),
+        (b"2020-09-15T14:29:18.5Z", StampKind.DATED, 737683 * 86400 + 52158.5, 1),
+        (b"2020-09-15T16:29:18+02:00", StampKind.DATED, 737683 * 86400 + 52158, 0),
+        (b"2020-09-15T11:59:18-0230", StampKind.DATED, 737683 * 86400 + 52158, 0),
+        (b" 8:32:30.228544", StampKind.TIME_OF_DAY, 30750.228544, 6),
+        (b"1597933942.9863544", StampKind.NUMBER, 1597933942.9863544, 7),
+        (b"17", StampKind.NUMBER, 17, 0),
     ],
 )
 def test_stamps_are_told_apart_by_their_form(
-    text: bytes, kind: Kind, seconds: float, decimals: int
+    text: bytes, kind: StampKind, seconds: float, decimals: int
 ) -> None:
     stamp = parse(text)
     assert stamp.kind is kind

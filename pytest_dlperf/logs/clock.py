@@ -40,7 +40,7 @@ _STAMP: Final = re.compile(
 )
 
 
-class Kind(Enum):
+class StampKind(Enum):
     """What a stamp is made of."""
 
     DATED = "date and time"
@@ -49,7 +49,7 @@ class Kind(Enum):
     NUMBER = "seconds as a number"
 
 
-_ROUNDS: Final = {Kind.TIME_OF_DAY: 1, Kind.YEARLESS: _YEAR}
+_ROUNDS: Final = {StampKind.TIME_OF_DAY: 1, StampKind.YEARLESS: _YEAR}
 """Days after which stamps of a kind begin anew."""
 
 
@@ -61,7 +61,7 @@ class Stamp:
     """
 
     nanoseconds: int
-    kind: Kind
+    kind: StampKind
     decimals: int
     """How many digits of a second were printed."""
 
@@ -82,7 +82,7 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
                 offset=offset,
             )
         part = match["number_part"] or b""
-        return Stamp(_nanoseconds(int(match["number"]), part), Kind.NUMBER, len(part))
+        return Stamp(_nanoseconds(int(match["number"]), part), StampKind.NUMBER, len(part))
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
     if hour > 23 or minute > 59 or second > 60:  # noqa: PLR2004 - a clock
         raise BrokenContractError(f"{shown(text)} is no time of day", offset=offset)
@@ -93,14 +93,14 @@ def parse(text: bytes, offset: int | None = None) -> Stamp:
         ahead += int(match["zone_minutes"]) * (-1 if match["zone"].startswith(b"-") else 1)
         seconds -= ahead * 60
     if match["year"] is not None:
-        kind = Kind.DATED
+        kind = StampKind.DATED
         days = _days(text, offset, match["year"], match["month"], match["day"])
     elif match["glog_month"] is not None:
-        kind = Kind.YEARLESS
+        kind = StampKind.YEARLESS
         days = _days(text, offset, _LEAP_YEAR, match["glog_month"], match["glog_day"])
         days -= date(_LEAP_YEAR, 1, 1).toordinal()
     else:
-        kind, days = Kind.TIME_OF_DAY, 0
+        kind, days = StampKind.TIME_OF_DAY, 0
     return Stamp(_nanoseconds(days * 86400 + seconds, part), kind, len(part))
 
 
@@ -159,9 +159,9 @@ class Clock:
                     offset=offset,
                 )
             self._days += round_in
-            if stamp.kind is Kind.YEARLESS and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY:
+            if stamp.kind is StampKind.YEARLESS and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY:
                 self._days -= 1
-        elif stamp.kind is Kind.YEARLESS and (
+        elif stamp.kind is StampKind.YEARLESS and (
             last.nanoseconds < _LEAP_DAY * _DAY and stamp.nanoseconds >= (_LEAP_DAY + 1) * _DAY
         ):
             self._days -= 1

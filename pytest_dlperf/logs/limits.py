@@ -1,4 +1,4 @@
-"""Breaks off the reading of a log that burns processor time: an expression may try for ever."""
+"""Break off the reading of a log that burns processor time: an expression may try for ever."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ class SharedSteps:
         self._pending: dict[int, list[Text]] = {}
         self._steps = WindowSteps(log_format, span, case, self._numbers, keeps_steps=keeps_steps)
         self._enough: int | None = None
-        self._mark: Mark | None = None
+        self.mark: Mark | None = None
+        """Where the last rank has completed its window."""
 
     @property
     def complete(self) -> bool:
@@ -66,11 +67,6 @@ class SharedSteps:
         ends = self._steps.ends
         return {} if ends is None else {"": ends}
 
-    @property
-    def mark(self) -> Mark | None:
-        """Where the last rank has completed its window."""
-        return self._mark
-
     def feed(self, region: Region, scan: MetricScan | None = None) -> int | None:
         """Take the region's records; return where the last rank completed its window."""
         span = self._span
@@ -82,7 +78,7 @@ class SharedSteps:
                 step = self._take(printed, epoch, text, offset)
                 if self._steps.complete:
                     self._enough = region.offset + end + LOOK_AHEAD
-                    self._mark = self._numbers.mark(step, region.offset + end)
+                    self.mark = self._numbers.mark(step, region.offset + end)
                 if scan is not None:
                     inside = span.after < step <= span.last
                     shift = self._numbers.shift
