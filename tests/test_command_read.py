@@ -24,8 +24,9 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.timing import RateScope, Timing
 from pytest_dlperf.survey.alike import Looks, named_numbers
 from pytest_dlperf.survey.case import Wanted
+from pytest_dlperf.survey.found_expressions import said_facts
 from pytest_dlperf.survey.guessing import Guess, guess
-from pytest_dlperf.survey.head import REACH, HeadOfLog, said_facts
+from pytest_dlperf.survey.head import REACH, HeadOfLog
 from pytest_dlperf.survey.identifying import Identified, identify
 
 if TYPE_CHECKING:

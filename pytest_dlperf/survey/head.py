@@ -5,7 +5,6 @@ However large the log is, the cost stays that of a few megabytes.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -254,65 +253,3 @@ def _steps(
         printers=len(named) or same,
         line=line,
     )
-
-
-_WORD: Final = r"\b"
-"""A size of something else has a longer name: ``group_world_size``, ``min_world_size``."""
-_SIZES: Final[dict[str, str]] = {
-    "global_batch": r"(?:effective )?(?:global|total)[ _-](?:train[ _-])?batch[ _-]size",
-    "batch_per_replica": r"(?:local|micro|per[ _-]device[ _-]train|train)[ _-]batch(?:[ _-]size)?",
-    "world_size": r"world[ _-]size|num[ _-]trainers|num[ _-]processes|nranks",
-    "sequence_length": r"(?:max[ _-])?seq(?:uence)?[ _-]len(?:gth)?|block[ _-]size",
-    "tp": r"tensor[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|tp",
-    "pp": r"pipeline[ _-](?:model[ _-])?parallel[ _-](?:size|degree)|pp",
-    "cp": r"context[ _-]parallel[ _-](?:size|degree)|cp",
-    "precision": r"(?:mixed[ _-])?precision|(?:torch[ _-]|compute[ _-]|params[ _-])?dtype",
-}
-_PRECISIONS: Final = {
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "float16": "fp16",
-    "fp16": "fp16",
-    "float32": "fp32",
-    "fp32": "fp32",
-    "amp": "amp",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What an unknown trainer seems to say of its run, and the expression that finds it."""
-
-    name: str
-    """One of the facts of a case."""
-    value: str
-    record: str
-    text: str
-
-
-def said_facts(text: bytes) -> list[Said]:
-    """Look for what trainers usually print of their run; what they contradict is left out."""
-    found = []
-    for name, words in _SIZES.items():
-        value = "|".join(_PRECISIONS) if name == "precision" else "[0-9]{1,6}"
-        pattern = re.compile(
-            rf"{_WORD}(?P<name>{words})(?P<between>['\"]?(?: {{0,9}}[:=] {{0,12}}| (?={value}))"
-            rf"[\[('\"]{{0,2}}(?:torch\.)?)(?P<value>{value})(?![0-9.]*[0-9])\b",
-            re.IGNORECASE,
-        )
-        matches = list(pattern.finditer(text.decode(errors="replace")))
-        values = {match["value"].lower() for match in matches}
-        if len(values) != 1:
-            continue
-        match = matches[0]
-        group = f"({'[a-z0-9]+' if name == 'precision' else '[0-9]+'})"
-        front = re.sub(" +", " +", re.sub(r"([.^$*+?{}\[\]()|\\])", r"\\\1", match["between"]))
-        found.append(
-            Said(
-                name=name,
-                value=_PRECISIONS.get(match["value"].lower(), match["value"]),
-                record=f"{_WORD}{match['name']}{front}{group}",
-                text=match[0],
-            )
-        )
-    return found

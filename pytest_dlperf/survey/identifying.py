@@ -19,9 +19,8 @@ from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.timing import RateScope, Timing
 from pytest_dlperf.model.work import Work
 from pytest_dlperf.survey.case import case_of, known_of
-from pytest_dlperf.survey.found_expressions import metric_records
+from pytest_dlperf.survey.found_expressions import metric_records, said_facts
 from pytest_dlperf.survey.guessing import guess, guess_of_table
-from pytest_dlperf.survey.head import said_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
