@@ -85,8 +85,17 @@ def test_a_log_with_nothing_in_it(tmp_path: Path, name: str) -> None:
 def test_a_log_that_no_declared_record_matches(tmp_path: Path) -> None:
     mine = custom_format("mine", record=r"it (?P<step>\d+) (?P<seconds>\S+)")
     assert refused(make.measured(tmp_path, "iteration 1: 0.5\n", mine)) == (
-        r"no line of the log matches the record's pattern 'it (?P<step>\d+) (?P<seconds>\S+)'"
+        r"no line of the log matches the record's pattern 'it (?P<step>\d+) (?P<seconds>\S+)'; "
+        "'pytest-dlperf read FILE' says what is in it"
     )
+
+
+def test_a_declared_format_may_be_meant_for_a_trainer_that_is_known(tmp_path: Path) -> None:
+    mine = custom_format("mine", record=r"it (?P<step>\d+) (?P<seconds>\S+)")
+    reason = refused(make.measured(tmp_path, PLAIN["tf_models_bert"]([0.5] * 150), mine))
+    assert reason.startswith("this is a log of format tf_models_bert, and no line of the log ")
+    assert r"'it (?P<step>\d+) (?P<seconds>\S+)'" in reason
+    assert "not one of format" not in reason
 
 
 @pytest.mark.parametrize(

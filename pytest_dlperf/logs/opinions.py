@@ -160,7 +160,7 @@ def _whereabouts(
         if other.steps.furthest:
             ends = {0: WhichNode.FIRST, len(others): WhichNode.LAST}
             node = ends.get(other.node, WhichNode.ANY).value
-            return f"; {named(other)} does: write 'node: {node}' under 'log' of the system"
+            return f"; {named(other)} shows steps: write 'node: {node}' under 'log' of the system"
     if others and which is WhichNode.ANY:
         return "; no other node's log shows a step either"
     return ""

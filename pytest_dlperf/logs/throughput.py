@@ -423,13 +423,17 @@ def _no_steps(
     if facts.neighbour is not None:
         return facts.neighbour
     neighbour = recognise(file, log_format)
-    if neighbour is not None:
+    record = log_format.record
+    if neighbour is not None and isinstance(record, re.Pattern):
         return BrokenContractError(f"this is {neighbour}, not one of format {log_format.name}")
-    if facts.contradiction is not None:
+    if neighbour is None and facts.contradiction is not None:
         return facts.contradiction
-    if not isinstance(log_format.record, re.Pattern):
+    if not isinstance(record, re.Pattern):
+        # A declared format may be meant for just this trainer.
+        named = "" if neighbour is None else f"this is {neighbour}, and "
         return BrokenContractError(
-            f"no line of the log matches the record's pattern '{log_format.record.pattern}'"
+            f"{named}no line of the log matches the record's pattern "
+            f"'{record.pattern}'; 'pytest-dlperf read FILE' says what is in it"
         )
     return BrokenContractError(f"the log holds no step of format {log_format.name}")
 
