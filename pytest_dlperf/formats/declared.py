@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.expressions import Expression, compiled, may_be
 from pytest_dlperf.formats.log_format import WhichNode
-from pytest_dlperf.formats.printed import THOUSANDS
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Metric
@@ -29,7 +28,6 @@ _PREFIXES: Final = {
     "Ti": 2.0**40,
     "Pi": 2.0**50,
 }
-_PRINTED_PREFIXES: Final = (b"k", b"K", b"M", b"G")
 _BYTES: Final = {"B": 1.0, "bytes": 1.0, **{f"{name}B": p for name, p in _PREFIXES.items()}}
 _JOULES: Final = {**{f"{name}J": p for name, p in _PREFIXES.items()}, "J": 1.0, "Wh": 3.6e3}
 _WATTS: Final = {**{f"{name}W": p for name, p in _PREFIXES.items()}, "W": 1.0, "mW": 1e-3}
@@ -90,20 +88,6 @@ class DeclaredMetric:
         if prefix and printed == self.metric.unit:
             return worth(prefix, self.metric.unit)
         return _PREFIXES.get(prefix, 1.0) * worth(printed, self.metric.unit)
-
-
-def printed_number(text: bytes) -> tuple[float, str]:
-    """Read a number as people print it: ``7,282``, and ``122.0K`` with its prefix.
-
-    Raises:
-        ValueError: It is none.
-    """
-    prefix = ""
-    if text[-1:] in _PRINTED_PREFIXES and text[:-1].strip():
-        text, prefix = text[:-1].rstrip(), text[-1:].decode()
-    if b"," in text and THOUSANDS.fullmatch(text.lstrip(b"+-")):
-        text = text.replace(b",", b"")
-    return float(text), prefix
 
 
 @lru_cache(maxsize=256)

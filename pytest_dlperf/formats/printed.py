@@ -1,4 +1,4 @@
-"""Read a time, a speed or a moment as people print it."""
+"""Read a number, a time, a speed or a moment as people print it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DECIMAL: Final = re.compile(rb"(?P<whole>[0-9]{1,15})(?:\.(?P<part>[0-9]{0,30})
 _PLAIN_STAMPS: Final = (Timing.TIMESTAMP, Timing.ARRIVAL)
 _LEAST_EPOCH: Final = 10**11
 _GREATEST_EPOCH: Final = 10**14
-THOUSANDS: Final = re.compile(rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
+_THOUSANDS: Final = re.compile(rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _PREFIXED: Final = re.compile(rb"([0-9][0-9.,]*) ?([kKMG])")
 _PREFIXES: Final = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9}
 
@@ -34,13 +34,27 @@ def amount(text: bytes, *, what: str, offset: int) -> float:
     return factor * positive(_in_seconds(text), what=what, offset=offset)
 
 
+def printed_number(text: bytes) -> tuple[float, str]:
+    """Read a number as people print it: ``7,282``, and ``122.0K`` with its prefix.
+
+    Raises:
+        ValueError: It is none.
+    """
+    prefix = ""
+    if text[-1:] in _PREFIXES and text[:-1].strip():
+        text, prefix = text[:-1].rstrip(), text[-1:].decode()
+    if b"," in text and _THOUSANDS.fullmatch(text.lstrip(b"+-")):
+        text = text.replace(b",", b"")
+    return float(text), prefix
+
+
 def _in_seconds(text: bytes) -> bytes:
     """Write ``1:02:03.5`` and ``7,282`` as plain numbers, of as many decimals."""
     if clock := _CLOCK.fullmatch(text):
         hours = int(clock["days"] or 0) * 24 + int(clock["hours"] or 0)
         seconds, point, part = clock["seconds"].partition(b".")
         return b"%d" % ((hours * 60 + int(clock["minutes"])) * 60 + int(seconds)) + point + part
-    if b"," in text and THOUSANDS.fullmatch(text):
+    if b"," in text and _THOUSANDS.fullmatch(text):
         return text.replace(b",", b"")
     return text
 

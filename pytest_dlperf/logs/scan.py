@@ -16,7 +16,8 @@ from operator import contains, sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.formats.contract import shown
-from pytest_dlperf.formats.declared import Over, printed_number
+from pytest_dlperf.formats.declared import Over
+from pytest_dlperf.formats.printed import printed_number
 from pytest_dlperf.logs.lines import Lines
 
 if TYPE_CHECKING:
