@@ -247,6 +247,7 @@ def test_differing_copies_are_two_processes(tmp_path: Path, estimator: Estimator
     lines.insert(40, lines[39].replace("0.5000", "0.6000"))
     run = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=estimator)
     assert "step 39 stands twice with different times" in refused(run)
+    assert "ranks: local" in refused(run)
     assert "(line 41)" in refused(run)
 
 

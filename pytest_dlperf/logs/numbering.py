@@ -233,7 +233,7 @@ class StepOrder:
         elif self.gap == 0:
             reason = (
                 f"step {number} stands twice with different times; more than one process prints "
-                "into the log, or a second run was appended"
+                "into the log (with 'ranks: local' each may), or a second run was appended"
             )
         else:
             reason = f"steps are out of order: step {number} follows step {last}"
