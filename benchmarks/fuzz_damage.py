@@ -10,6 +10,7 @@ from fuzz_disturbances import NOISE, STACK, Mutant, Unfit, another, content_of
 from fuzz_training import NEVER, Line, happens, make_log, printed, taking_turns
 
 from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.measurement import Estimator
 
 if TYPE_CHECKING:
     import random
@@ -58,6 +59,14 @@ def cut(log: Log, choose: random.Random) -> Mutant:
     return _harmful(log, content[: choose.randrange(len(content))])
 
 
+def _shorter(log: Log, lines: Sequence[Line]) -> Mutant:
+    """Take records away; where they were the last of an epoch, it looks shorter."""
+    left = {line.step for line in lines}
+    lost = {line.step for line in log.lines} - left
+    is_whole = log.training.epoch_length == NEVER or log.estimator is Estimator.PUBLISHED
+    return _harmful(log, lines, *(() if is_whole else log.shifted(lost)))
+
+
 def lost_bytes(log: Log, choose: random.Random) -> Mutant:
     """A part of the log is not there."""
     content = content_of(log.lines)
@@ -68,20 +77,20 @@ def lost_bytes(log: Log, choose: random.Random) -> Mutant:
 def lost_lines(log: Log, choose: random.Random) -> Mutant:
     """Some lines are not there."""
     lost = {_near(log, choose) for _ in range(choose.choice((1, 1, 2, 5)))}
-    return _harmful(log, [line for at, line in enumerate(log.lines) if at not in lost])
+    return _shorter(log, [line for at, line in enumerate(log.lines) if at not in lost])
 
 
 def lost_stretch(log: Log, choose: random.Random) -> Mutant:
     """Some lines in a row are not there."""
     begin = _near(log, choose)
-    return _harmful(log, log.lines[:begin] + log.lines[begin + choose.choice((2, 5, 20)) :])
+    return _shorter(log, log.lines[:begin] + log.lines[begin + choose.choice((2, 5, 20)) :])
 
 
 def lost_steps(log: Log, choose: random.Random) -> Mutant:
     """No rank's records of some steps are there."""
     first = log.lines[_near(log, choose)].step
     stop = first + choose.choice((1, 2, 5, 20)) * log.training.interval
-    return _harmful(log, [line for line in log.lines if not first <= line.step < stop])
+    return _shorter(log, [line for line in log.lines if not first <= line.step < stop])
 
 
 def lost_epoch_ends(log: Log, choose: random.Random) -> Mutant:
@@ -118,8 +127,10 @@ def thinned(log: Log, choose: random.Random) -> Mutant:
         for line in log.lines
         if not begin <= line.step < stop or (line.step - begin) % interval == 0
     ]
-    # It may have been printed so.
-    return _harmful(log, lines, log.throughput, *log.says(lines))
+    # It may have been printed so, and then the window begins and ends with what is printed.
+    kept = [line.step for line in lines if log.span[0] <= line.step <= log.span[1] and line.step]
+    ends = (log.training.throughput(kept[0], kept[-1]),) if len({*kept}) > 1 else ()
+    return _harmful(log, lines, log.throughput, *log.says(lines), *ends)
 
 
 def doubled_lines(log: Log, choose: random.Random) -> Mutant:
