@@ -205,19 +205,81 @@ def test_what_is_no_file_of_arrivals_is_not_read(log: Path, make: Callable[[Path
     assert measured(log).status is RunStatus.OK
 
 
-def test_pauses_between_epochs_are_no_steps(log: Path) -> None:
+@pytest.mark.parametrize(("printed", "status"), [(1.0, RunStatus.OK), (0.25, RunStatus.INVALID)])
+def test_pauses_between_epochs_are_no_steps(log: Path, printed: float, status: RunStatus) -> None:
     with_epochs = custom_format(
         "epochs", record=r"epoch (?P<epoch>[0-9]+) step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)"
     )
+    step_s = 0.2
     lines, came, now = [], [], 0.0
     for epoch in range(4):
         now += 5
         for step in range(1, 11):
-            now += STEP_S
-            lines.append(f"epoch {epoch} step {step} took {STEP_S} s")
+            now += step_s
+            lines.append(f"epoch {epoch} step {step} took {printed * step_s} s")
             came.append(now)
     Written(lines, came).write(log)
-    assert measured(log, with_epochs, window=(5, 30)).status is RunStatus.OK
+    assert measured(log, with_epochs, window=(5, 30)).status is status
+
+
+@pytest.mark.parametrize(("printed", "status"), [(1.0, RunStatus.OK), (0.25, RunStatus.INVALID)])
+@pytest.mark.parametrize("size", [1, 20])
+def test_a_few_pauses_within_the_window_are_no_steps(
+    log: Path, printed: float, status: RunStatus, size: int
+) -> None:
+    lines = training(printed=printed, steps=300)
+    came = [at + 5 * (at > 112) + 9 * (at > 118) for at in lines.came]
+    in_bursts(replace(lines, came=came), size).write(log)
+    assert measured(log, window=(20, 250)).status is status
+
+
+@pytest.mark.parametrize(("printed", "status"), [(1.0, RunStatus.OK), (0.25, RunStatus.INVALID)])
+def test_a_log_that_ends_before_the_windows_last_step_is_printed_is_seen(
+    log: Path, printed: float, status: RunStatus
+) -> None:
+    lines = training(printed=printed, steps=60)
+    Written(lines.lines[9::10], lines.came[9::10]).write(log)
+    assert measured(log, window=(12, 50)).status is status
+
+
+def test_a_line_of_another_buffer_says_nothing_of_records_that_are_held_back(log: Path) -> None:
+    one = in_bursts(training(steps=60), 15)
+    lines, came = [], []
+    for line, at in zip(one.lines, one.came, strict=True):
+        if at not in came:
+            lines.append("a warning")
+            came.append(at - 0.05)
+        lines.append(line)
+        came.append(at)
+    Written(lines, came).write(log)
+    assert measured(log, window=(14, 17)).status is RunStatus.OK
+
+
+def test_a_record_that_comes_alone_out_of_a_buffer_may_be_old(log: Path) -> None:
+    lines = training(steps=50)
+    came = [103.0] * 20 + [105.0] * 25 + [114.0] + [119.0] * 4
+    replace(lines, came=came).write(log)
+    assert measured(log, window=(20, 26)).status is RunStatus.OK
+
+
+def test_ranks_without_names_have_buffers_of_their_own(log: Path) -> None:
+    local = custom_format(
+        "local", record=r"step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s", ranks="local"
+    )
+    steps = training(steps=60).lines
+    pieces = [  # each of two ranks flushes every 3 s, one of them soon after the other
+        (100.9, steps[:9]),
+        (101.0, steps[:10]),
+        (103.9, steps[9:39]),
+        (104.0, steps[10:40]),
+        (106.9, steps[39:]),
+        (107.0, steps[40:]),
+    ]
+    lines = [line for _, part in pieces for line in part]
+    came = [at for at, part in pieces for _ in part]
+    Written(lines, came).write(log)
+    case = Case.from_id("plain-gpt-bf16-b4-1n2g")
+    assert measured(log, local, case=case, window=(8, 33)).status is RunStatus.OK
 
 
 def test_ranks_that_print_at_once_are_one_step(log: Path) -> None:

@@ -56,15 +56,15 @@ def arrivals_of(log: Path | str) -> Path:
 class Burst(NamedTuple):
     """Output that came at once: bytes ``begin`` to ``end`` of the log.
 
-    It came from ``earliest`` to ``latest``, in nanoseconds. No part of it was printed before
-    ``previous``: when all that had been printed until then had come. Nobody knows of the first.
+    It came from ``earliest`` to ``latest``, in nanoseconds. The bytes from ``flush`` on may have
+    come in one go with it, out of the same buffer.
     """
 
     begin: int
     end: int
     earliest: int
     latest: int
-    previous: int | None
+    flush: int
 
 
 @final
@@ -207,11 +207,11 @@ class Arrivals:
             end=self._shift + self._ends[index],
             earliest=(moment - self._spans[index]) * _NANOSECONDS,
             latest=moment * _NANOSECONDS,
-            previous=self._before(index),
+            flush=self._shift + self._flush(index),
         )
 
-    def _before(self, index: int) -> int | None:
-        """Find what had come before all that came in one go with some output.
+    def _flush(self, index: int) -> int:
+        """Find the first byte that may have come in one go with some output.
 
         What a large buffer held may take a moment to come.
         """
@@ -220,7 +220,17 @@ class Arrivals:
         while index and begin - self._times[index - 1] < _PAUSE and begin > floor:
             index -= 1
             begin = self._times[index] - self._spans[index]
-        return self._times[index - 1] * _NANOSECONDS if index else None
+        return self._ends[index - 1] if index else 0
+
+    def gaps(self, first: int, last: int) -> list[int]:
+        """Give the nanoseconds without output from that of a byte to that of a later one."""
+        if self._shift is None:
+            return []
+        begin, end = (bisect_right(self._ends, each - self._shift) for each in (first, last))
+        return [
+            (self._times[at] - self._spans[at] - self._times[at - 1]) * _NANOSECONDS
+            for at in range(begin + 1, end + 1)
+        ]
 
     def at(self, offset: int) -> int | None:
         """Give the nanoseconds of the node's clock at which a byte of the log had come."""

@@ -85,8 +85,8 @@ class WindowSteps:
 
     @property
     def ends(self) -> Ends | None:
-        """The ends of the window, once it is complete."""
-        return self.values.ends if self.complete else None
+        """The ends of the window, as far as it goes: the log may end before the next record."""
+        return self.values.ends
 
     def estimate(self) -> Estimate:
         """Compute samples per second over all devices."""

@@ -78,6 +78,8 @@ class Ends(NamedTuple):
     """How many seconds these steps took by what is printed of each."""
     is_sampled: bool = False
     """Whether it is printed of some only, and the others are taken for alike."""
+    has_turned: bool = False
+    """Whether epochs begin between the two: what passes there is no step's time."""
 
 
 class Collector(Protocol):

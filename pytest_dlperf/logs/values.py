@@ -73,7 +73,11 @@ class Values:
         """The first and the last record that count, if there are two."""
         if self._first == self._last:
             return None
-        return Ends(Place(self._first, self._first_offset), Place(self._last, self._last_offset))
+        first, last = (
+            Place(self._first, self._first_offset),
+            Place(self._last, self._last_offset),
+        )
+        return Ends(first, last, has_turned=self._turns > 0)
 
     def estimate(self, checked: Checked) -> Estimate:
         """Compute samples per second over all devices, if the records make up the window."""
@@ -109,6 +113,8 @@ class _Times(Values):
         self._begin = 0
         self._steps = 0
         self._time = 0.0
+        self._part: Place | None = None
+        self._longest: Ends | None = None
         self._said_s = 0.0
         self._is_sampled = False
         self._by_rank: list[float] = []
@@ -120,8 +126,13 @@ class _Times(Values):
         weight = gap if self._of_all else 1
         if self._of_all and step - gap < self._span.after:
             return
+        if turned:
+            self._longest = self.ends
         super().take(step, gap, texts, turned=turned)
         self._begin = self._begin or step - weight + 1
+        if turned or self._part is None:
+            self._part = Place(step, texts[-1][1])
+            self._said_s, self._is_sampled = 0.0, False
         if turned:
             return
         if alone:
@@ -132,7 +143,7 @@ class _Times(Values):
             mean = math.fsum(each) / len(each)
         self._steps += weight
         self._time += weight * mean
-        if step > self._first:
+        if step > self._part.step:
             self._said_s += gap * mean
             self._is_sampled = self._is_sampled or gap > weight
         if not alone:
@@ -143,10 +154,14 @@ class _Times(Values):
 
     @property
     def ends(self) -> Ends | None:
-        ends = super().ends
-        if ends is None or self._turns:
-            return ends
-        return ends._replace(said_s=self._said_s, is_sampled=self._is_sampled)
+        """The first and the last record of an epoch of which the most steps count."""
+        longest, begin = self._longest, self._part
+        if begin is None or begin.step == self._last:
+            return longest
+        end = Place(self._last, self._last_offset)
+        if longest is not None and longest.last.step - longest.first.step > end.step - begin.step:
+            return longest
+        return Ends(begin, end, self._said_s, self._is_sampled)
 
     def _read(self, text: bytes, offset: int) -> float:
         form = self._format

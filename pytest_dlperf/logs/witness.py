@@ -8,6 +8,7 @@ late a line may be seen is bounded, and where the bound is too wide, nothing is 
 
 from __future__ import annotations
 
+import heapq
 import math
 import os
 import re
@@ -20,7 +21,8 @@ from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
 from pytest_dlperf.logs.clock import NANOSECONDS, parse
 from pytest_dlperf.logs.reader import Memory, Region, readable
-from pytest_dlperf.logs.records import STAMP_REACH, records
+from pytest_dlperf.logs.records import records
+from pytest_dlperf.logs.steps import LOOK_AHEAD
 from pytest_dlperf.model.measurement import WitnessKind
 from pytest_dlperf.model.timing import Kind, Timing
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.logs.arrivals import Burst
     from pytest_dlperf.logs.steps import Ends
     from pytest_dlperf.model.case import Case
 
@@ -48,6 +51,9 @@ _STAMPED: Final = 80
 _FINE: Final = 20
 _FEW: Final = 8
 _AGREED: Final = 3
+_FEW_PAUSES: Final = 2
+_PAUSE_EVERY: Final = 50
+"""So many steps of a window may have a pause for each, and a few may in any."""
 _LINE_ENDS: Final = b"\r\n"
 _STAMPS: Final = re.compile(
     rb"(?:.*?(?<![0-9])(?P<dated>[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}[ T]+"
@@ -159,6 +165,8 @@ class Witness:
                 tolerance = SAMPLED_TOLERANCE if each.is_sampled else TOLERANCE
                 if not seen.contradicts(rate, tolerance):
                     return seen.kind
+                if not self._without_pauses(seen, each).contradicts(rate, tolerance):
+                    return seen.kind
                 observed.append((seen, rate, tolerance))
         if not observed:
             needs_none = not ends or self._format.timing.kind is Kind.MOMENT
@@ -174,13 +182,9 @@ class Witness:
         )
 
     def _observed(self, ends: Ends) -> Observed | None:
-        if "epoch" in self._format.record.groupindex and self._turns_between(ends):
-            return None  # what lies between two epochs is no step's time
+        if ends.has_turned:
+            return None
         return self._by_arrivals(ends) or self._by_stamps(ends)
-
-    def _turns_between(self, ends: Ends) -> bool:
-        first, last = (self._record_at(place.offset) for place in (ends.first, ends.last))
-        return first is None or last is None or first.epoch != last.epoch
 
     # ------------------------------------------------------------------ arrivals
 
@@ -195,6 +199,19 @@ class Witness:
         steps = ends.last.step - ends.first.step
         return Observed(steps, seconds, least, most, WitnessKind.ARRIVALS)
 
+    def _without_pauses(self, seen: Observed, ends: Ends) -> Observed:
+        """Leave out what a few steps take longer than all others: a checkpoint is no step's time.
+
+        Which of them did is not known where many come at once, so this moves one bound only.
+        """
+        if seen.kind is not WitnessKind.ARRIVALS:
+            return seen
+        gaps = self._arrivals.gaps(ends.first.offset, ends.last.offset)
+        few = _FEW_PAUSES + seen.steps // _PAUSE_EVERY
+        *longer, usual = heapq.nlargest(few + 1, gaps) or [0]
+        paused = sum(each - usual for each in longer) / NANOSECONDS
+        return seen._replace(least_s=seen.least_s - paused)
+
     def _printed(self, offset: int) -> tuple[int, int] | None:
         """Give the earliest and the latest time at which a record may have been printed.
 
@@ -205,18 +222,42 @@ class Witness:
         if burst is None:
             return None
         late = int(_LATE_S * NANOSECONDS)
-        if burst.end - burst.begin <= _NEAR and self._came_alone(burst.begin, burst.end):
+        before = self._before(burst, offset)
+        if self._came_alone(burst) and (before is None or self._came_alone(before)):
             return burst.earliest - late, burst.latest
         # What came first may have been printed at any time before.
-        return (_EVER if burst.previous is None else burst.previous - late), burst.latest
+        return (_EVER if before is None else before.latest - late), burst.latest
 
-    def _came_alone(self, begin: int, end: int) -> bool:
-        """Say whether these bytes are whole lines, with records of one step at most."""
-        text = self._text(begin - 1, end + 1)
-        before = _is_cut(text[:2]) if begin else False
+    def _came_alone(self, burst: Burst) -> bool:
+        """Say whether these are whole lines, with records of one step at most."""
+        if burst.end - burst.begin > _NEAR:
+            return False
+        text = self._text(burst.begin - 1, burst.end + 1)
+        before = _is_cut(text[:2]) if burst.begin else False
         if before or _is_cut(text[-2:]):
             return False
-        return len({(each.step, each.epoch) for each in self._records(begin, end)}) <= 1
+        records = self._records(burst.begin, burst.end)
+        return len({(each.step, each.epoch) for each in records}) <= 1
+
+    def _before(self, burst: Burst, offset: int) -> Burst | None:
+        """Find what had come when nothing of a record's output was printed yet.
+
+        That is the record before of the same rank, since other output may come through another
+        buffer. Where ranks have no names, it is the first of any rank.
+        """
+        near = self._records(max(burst.flush - LOOK_AHEAD, 0), burst.end)
+        own = next((each for each in near if each.offset == offset), None)
+        if own is None:
+            return None
+        near = [each for each in near if each.rank == own.rank]
+        earlier = [each for each in near if each.offset < burst.flush]
+        if self._format.ranks is Ranks.LOCAL and not self._format.labels_ranks:
+            if not all(each.step.isdigit() and each.epoch == own.epoch for each in near):
+                return None
+            begin = min(int(each.step) for each in near if each.offset >= burst.flush)
+            steps = [step for each in earlier if (step := int(each.step)) < begin]
+            earlier = [each for each in earlier if steps and int(each.step) == max(steps)][:1]
+        return self._arrivals.burst(earlier[-1].offset) if earlier else None
 
     # ------------------------------------------------------------------ stamps
 
@@ -270,10 +311,6 @@ class Witness:
             _Record(begin + start, step, epoch, rank if labelled else b"")
             for start, _, step, epoch, rank, _ in records(region, self._format)
         ]
-
-    def _record_at(self, offset: int) -> _Record | None:
-        near = self._records(max(offset - STAMP_REACH, 0), offset + _LINE)
-        return next((each for each in near if each.offset == offset), None)
 
 
 class _Record(NamedTuple):
