@@ -188,7 +188,7 @@ class Log:
     def shifted(self, lost: set[int]) -> tuple[float, ...]:
         """Compute the throughput of windows that lie later by up to as many steps as are lost."""
         training, (after, last) = self.training, self.span
-        found = []
+        found = [] if lost else [self.throughput]
         for shift in range(len(lost) + 1):
             end = min(last + shift, len(training.seconds))
             counted = [
