@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,14 @@ def test_output_that_was_held_back_is_no_contradiction(
 def test_even_in_bursts_a_quarter_of_the_time_is_seen(log: Path, warmup: int) -> None:
     in_bursts(training(printed=0.25, steps=200), 7).write(log)
     assert measured(log, window=(warmup, 150)).status is RunStatus.INVALID
+
+
+def test_a_pause_in_output_that_came_in_few_pieces_is_no_contradiction(log: Path) -> None:
+    lines = training(steps=200)
+    came = [at + 4 * (at > 106) + 4.1 * (at > 110) for at in lines.came]
+    came = [5.0 * math.ceil(at / 5) for at in came]
+    replace(lines, came=came).write(log)
+    assert measured(log, window=(20, 100)).status is RunStatus.OK
 
 
 def test_a_log_that_came_all_at_once_has_no_witness(log: Path) -> None:
@@ -340,6 +349,14 @@ def test_whole_seconds_are_a_witness_of_a_long_window(
     stamped(long, of=WHOLE_SECONDS, grain=1.0).write(log)
     assert measured(log, window=(20, 350)).status.value == status
     assert measured(log, window=(20, 30)).status is RunStatus.OK
+
+
+@pytest.mark.parametrize(("printed", "status"), [(1.0, RunStatus.OK), (0.25, RunStatus.INVALID)])
+def test_stamps_know_a_pause_from_slow_steps(log: Path, printed: float, status: RunStatus) -> None:
+    lines = training(printed=printed, steps=300)
+    came = [at + 15 * (at > 112) for at in lines.came]
+    stamped(replace(lines, came=came)).write(log)
+    assert measured(log, window=(20, 250)).status is status
 
 
 @pytest.mark.parametrize("size", [5, 80])

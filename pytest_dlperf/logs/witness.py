@@ -54,6 +54,8 @@ _AGREED: Final = 3
 _FEW_PAUSES: Final = 2
 _PAUSE_EVERY: Final = 50
 """So many steps of a window may have a pause for each, and a few may in any."""
+_PIECES: Final = 8
+"""With fewer pieces of output, a pause does not stand out where records are held back."""
 _LINE_ENDS: Final = b"\r\n"
 _STAMPS: Final = re.compile(
     rb"(?:.*?(?<![0-9])(?P<dated>[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}[ T]+"
@@ -75,6 +77,8 @@ class Observed(NamedTuple):
     least_s: float
     most_s: float
     kind: WitnessKind
+    near: tuple[Observed, ...] = ()
+    """The same of a few steps at each end, where they are seen apart."""
 
     def contradicts(self, rate: float, tolerance: float) -> bool:
         """Say whether so many steps per second cannot be right."""
@@ -165,7 +169,8 @@ class Witness:
                 tolerance = SAMPLED_TOLERANCE if each.is_sampled else TOLERANCE
                 if not seen.contradicts(rate, tolerance):
                     return seen.kind
-                if not self._without_pauses(seen, each).contradicts(rate, tolerance):
+                apart = self._without_pauses(seen, each)
+                if any(not part.contradicts(rate, tolerance) for part in apart):
                     return seen.kind
                 observed.append((seen, rate, tolerance))
         if not observed:
@@ -199,18 +204,21 @@ class Witness:
         steps = ends.last.step - ends.first.step
         return Observed(steps, seconds, least, most, WitnessKind.ARRIVALS)
 
-    def _without_pauses(self, seen: Observed, ends: Ends) -> Observed:
+    def _without_pauses(self, seen: Observed, ends: Ends) -> Sequence[Observed]:
         """Leave out what a few steps take longer than all others: a checkpoint is no step's time.
 
         Which of them did is not known where many come at once, so this moves one bound only.
         """
         if seen.kind is not WitnessKind.ARRIVALS:
-            return seen
+            return seen.near
         gaps = self._arrivals.gaps(ends.first.offset, ends.last.offset)
+        burst = self._arrivals.burst(ends.last.offset)
+        if len(gaps) < _PIECES and burst is not None and not self._came_alone(burst):
+            return [seen._replace(least_s=0.0)]
         few = _FEW_PAUSES + seen.steps // _PAUSE_EVERY
         *longer, usual = heapq.nlargest(few + 1, gaps) or [0]
         paused = sum(each - usual for each in longer) / NANOSECONDS
-        return seen._replace(least_s=seen.least_s - paused)
+        return [seen._replace(least_s=seen.least_s - paused)]
 
     def _printed(self, offset: int) -> tuple[int, int] | None:
         """Give the earliest and the latest time at which a record may have been printed.
@@ -274,10 +282,15 @@ class Witness:
         if passed < max(LEAST_S * NANOSECONDS, _FINE * grain):
             return None
         pace = passed / steps
-        if _is_bursty(first, pace, grain) or _is_bursty(last, pace, grain):
+        near = [_at_pace(each, pace, grain) for each in (first, last)]
+        if not all(near):
             return None
-        least, most = (passed - grain) / NANOSECONDS, (passed + grain) / NANOSECONDS
-        return Observed(steps, passed / NANOSECONDS, least, most, WitnessKind.STAMPS)
+        return _between(steps, passed, grain)._replace(
+            near=tuple(
+                _between(abs(few[-1].step - few[0].step), abs(few[-1].at - few[0].at), grain)
+                for few in near
+            )
+        )
 
     def _stamped(self, offset: int, begin: int, reach: int) -> list[_Stamped]:
         """Read the stamps of the records near one, from there on or up to there, of its rank."""
@@ -328,6 +341,12 @@ class _Stamped(NamedTuple):
     grain: int
 
 
+def _between(steps: int, passed: int, grain: int) -> Observed:
+    """Say what two stamps tell of the steps between them."""
+    bounds = (passed / NANOSECONDS, (passed - grain) / NANOSECONDS, (passed + grain) / NANOSECONDS)
+    return Observed(steps, *bounds, WitnessKind.STAMPS)
+
+
 def _is_cut(text: bytes) -> bool:
     """Say whether a line goes on from one byte to the next."""
     return not any(each in _LINE_ENDS for each in text)
@@ -346,22 +365,23 @@ def _stamp_of(text: bytes, at: int) -> tuple[int, int] | None:
     return stamp.nanoseconds, NANOSECONDS // 10 ** min(stamp.decimals, 9)
 
 
-def _is_bursty(near: Sequence[_Stamped], pace: float, grain: int) -> bool:
-    """Say whether records next to each other do not come at the pace of the window.
+def _at_pace(near: Sequence[_Stamped], pace: float, grain: int) -> Sequence[_Stamped]:
+    """Give a few records next to each other that come at the pace of the window; else none.
 
     Whoever adds stamps to what comes through a buffer stamps many lines at once.
     """
     interval = abs(near[-1].step - near[0].step) / max(len(near) - 1, 1)
     if not interval:
-        return True
+        return ()
     pace *= interval
     needed = max(_FEW, math.ceil(2 * _AGREED * grain / pace))
     few = near[: needed + 1]
     if len(few) <= needed:
-        return True
+        return ()
     passed = abs(few[-1].at - few[0].at)
     expected = abs(few[-1].step - few[0].step) / interval * pace
     if passed + grain < expected / _AGREED or passed - grain > expected * _AGREED:
-        return True
+        return ()
     gaps = [abs(b.at - a.at) for a, b in pairwise(few)]
-    return pace > 2 * grain and 4 * sum(gap < pace / 4 for gap in gaps) > len(gaps)
+    is_bursty = pace > 2 * grain and 4 * sum(gap < pace / 4 for gap in gaps) > len(gaps)
+    return () if is_bursty else few
