@@ -39,6 +39,9 @@ SYSTEM_FILES = {
 # Fixture -> the marker of the tests that use it, which names the kind of cluster.
 CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network"}
 
+# What the extra of the same name installs.
+TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "transformers")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _yaml_stays() -> None:
@@ -185,12 +188,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker("session")
     if os.environ.get("CI") == "true":
         return
-    kinds = (*CLUSTERS.values(), "mpi")
-    reasons = {kind: reason for kind in kinds if (reason := missing(kind)) is not None}
-    if find_spec("torch") is None:
-        reasons["training"] = "needs PyTorch: pip install -e '.[smoke]'"
-    for kind, reason in reasons.items():
+    for kind, reason in _what_is_missing().items():
         skip = pytest.mark.skip(reason=reason)
         for item in items:
             if item.get_closest_marker(kind) is not None:
                 item.add_marker(skip)
+
+
+def _what_is_missing() -> dict[str, str]:
+    """Say of each marker whose tests need more than is here what that is."""
+    kinds = (*CLUSTERS.values(), "mpi")
+    reasons = {kind: reason for kind in kinds if (reason := missing(kind)) is not None}
+    if find_spec("torch") is None:
+        reasons["training"] = "needs PyTorch: pip install -e '.[smoke]'"
+    if lacking := [package for package in TRAINERS if find_spec(package) is None]:
+        reasons["trainers"] = (
+            f"needs {', '.join(lacking)}: pip install -e '.[trainers]', on Python 3.11 or newer"
+        )
+    return reasons
