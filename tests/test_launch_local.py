@@ -564,31 +564,6 @@ def environment_of_a_run(folder: Path, **added: str) -> dict[str, str]:
     return plain
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "PYTEST_CURRENT_TEST",
-        "PYTEST_ADDOPTS",
-        "PYTEST_XDIST_WORKER",
-        "PYTEST_XDIST_TESTRUNUID",
-        "COV_CORE_DATAFILE",
-        "COVERAGE_PROCESS_START",
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TORCHELASTIC_RUN_ID",
-    ],
-)
-def test_what_tests_and_outer_runs_leak_does_not_reach_a_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv(name, "leaked")
-    assert name not in environment_of_a_run(tmp_path)
-
-
 def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
+from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Launcher(ABC):
     """Every host is this machine, whatever it is called."""
     needs_allocation: ClassVar[bool] = False
     """It works inside an allocation of Slurm only."""
+    sets: ClassVar[tuple[str, ...]] = ()
+    """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
 
     def __init__(self, python: str = DEFAULT_PYTHON) -> None:
         """Supervise runs with this Python (3.6 or newer) on the hosts."""
@@ -151,6 +154,7 @@ class SlurmLauncher(Launcher):
     name = "slurm"
     queues = True
     needs_allocation = True
+    sets = (*SLURM, *PMI)
 
     _NODE: Final = re.compile(r"^NodeName=(\S+).*?\bNodeAddr=(\S+)", re.MULTILINE)
 

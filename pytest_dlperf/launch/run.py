@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
+from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.plan import Node
 from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
 from pytest_dlperf.model.errors import BrokenError
@@ -214,8 +215,10 @@ class _Run:
             path, self._record = self._record.path, None
             raise BrokenError(f"cannot write {path}: {error.strerror}") from error
         started = self._gang.clients[: len(self._commands)]
+        # A program that starts the others itself may do so as steps of the job around it.
+        inherits = SLURM if order.head_only else ()
         for client, command in zip(started, self._commands, strict=True):
-            client.start(command)
+            client.start(command, inherits=(*inherits, *self._launcher.sets))
         self._gang.listen(
             CONNECT_LIMIT_S, until=lambda: all(client.start_is_known for client in started)
         )

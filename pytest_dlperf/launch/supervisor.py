@@ -24,6 +24,7 @@ import enum
 import errno
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -310,15 +311,13 @@ class Supervisor:
     def _start(self, order: "dict[str, Any]") -> None:
         """Start the program; it is asked to end ``grace_s`` seconds before it is killed.
 
-        ``environment`` is added to the supervisor's own without these names and prefixes. It runs
-        in ``folder``, or where the supervisor does if that is neither there nor needed. The lines
-        of its ``log_file`` are passed on with its output.
+        ``environment`` is added to the supervisor's own, but for names that match ``without``. It
+        runs in ``folder``, or where the supervisor does if that is neither there nor needed. The
+        lines of its ``log_file`` are passed on with its output.
         """
         self._grace_s = order["grace_s"]
-        names = {_as_bytes(name) for name in order["without_names"]}
-        prefixes = tuple(_as_bytes(prefix) for prefix in order["without_prefixes"])
-        own = os.environb.items()
-        environment = {k: v for k, v in own if k not in names and not k.startswith(prefixes)}
+        is_foreign = re.compile(_as_bytes(order["without"])).fullmatch
+        environment = {k: v for k, v in os.environb.items() if not is_foreign(k)}
         added = order["environment"].items()
         environment.update({_as_bytes(key): _as_bytes(value) for key, value in added})
         place = _as_bytes(order["folder"])

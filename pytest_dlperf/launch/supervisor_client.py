@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.launch import channel, supervisor
 from pytest_dlperf.launch.channel import Channel
+from pytest_dlperf.launch.inherited import foreign_names
 from pytest_dlperf.launch.launchers import lock_name
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
@@ -28,28 +29,6 @@ TERMINATION_GRACE_S: Final = 3.0
 Whatever comes before, silence or the time that is left to the other nodes, all is gone 10 s after
 a run has come to its end.
 """
-
-# What pytest, its plugins and torchrun put into the environment of their children. In a trainer it
-# would switch on coverage measurement, or make a single process believe to be one rank of many.
-_FOREIGN_PREFIXES: Final = (
-    "PYTEST_",
-    "COV_CORE_",
-    "COVERAGE_PROCESS_",
-    "TORCHELASTIC_",
-)
-_FOREIGN_NAMES: Final = (
-    "RANK",
-    "LOCAL_RANK",
-    "GROUP_RANK",
-    "ROLE_RANK",
-    "ROLE_NAME",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_WORLD_SIZE",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +177,8 @@ class SupervisorClient:
         self.state, self.port = NodeState.READY, None
         self._channel.send(_order("release"))
 
-    def start(self, command: NodeCommand) -> None:
-        """Have the program started."""
+    def start(self, command: NodeCommand, *, inherits: Sequence[str]) -> None:
+        """Have the program started; it ``inherits`` what belongs to how it is started."""
         self._command = command
         folder = command.working_directory
         environment = {
@@ -211,8 +190,7 @@ class SupervisorClient:
             "start",
             arguments=[_as_text(argument) for argument in command.arguments],
             environment={_as_text(key): _as_text(value) for key, value in environment.items()},
-            without_names=_FOREIGN_NAMES,
-            without_prefixes=_FOREIGN_PREFIXES,
+            without=foreign_names(inherits),
             folder=_as_text(str(Path.cwd() / (folder or ""))),
             log_file=None if command.log_file is None else _as_text(command.log_file),
             needs_folder=folder is not None,

@@ -43,7 +43,8 @@ MaxSessions 500
 KexAlgorithms curve25519-sha256
 Subsystem sftp internal-sftp
 # A home of the host's own: nothing that the user's shell starts up with, and nothing changed there.
-SetEnv {marker} HOME={folder}/home-{address}
+# The rest is of a training that the host takes part in: no program that is launched may take note.
+SetEnv {marker} HOME={folder}/home-{address} TF_CONFIG=outer PADDLE_TRAINER_ID=7 SLURM_NTASKS=64
 LogLevel VERBOSE
 """
 
