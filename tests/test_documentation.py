@@ -75,8 +75,19 @@ def example(name: str, document: Path = ADDING) -> str:
 def schema(name: str) -> dict[str, Any]:
     """A schema that ships with the package."""
     text = (ROOT / "pytest_dlperf" / "config" / "schemas" / f"{name}.json").read_text("utf-8")
-    found: dict[str, Any] = json.loads(text)
+    whole: dict[str, Any] = json.loads(text)
+    found: dict[str, Any] = resolved(whole.get("else", whole), whole.get("$defs", {}))
     return found
+
+
+def resolved(part: Any, defined: dict[str, Any]) -> Any:
+    """A part of a schema with what its references stand for."""
+    if isinstance(part, list):
+        return [resolved(item, defined) for item in part]
+    if not isinstance(part, dict):
+        return part
+    meant = {**defined[part["$ref"].rpartition("/")[2]], **part} if "$ref" in part else part
+    return {key: resolved(value, defined) for key, value in meant.items() if key != "$ref"}
 
 
 def keys(rule: dict[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:
@@ -86,7 +97,8 @@ def keys(rule: dict[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:
     for key, said in rule.get("properties", {}).items():
         place = f"{path}.{key}".strip(".")
         yield place, key in rule.get("required", ())
-        if key not in {"when", "environment"}:
+        # More arguments are like those of the command.
+        if key not in {"when", "environment"} and place != "launch.arguments":
             yield from keys(said, place)
     if rule.get("additionalProperties"):
         yield from keys(rule["additionalProperties"], f"{path}.<name>")

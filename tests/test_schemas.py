@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,13 +41,52 @@ SHAPES: dict[str, Record[Any]] = {"baselines": BASELINES, "cluster": CLUSTER, "s
 
 def schema_text(shape: Record[Any], *, title: str, description: str) -> str:
     """Write the JSON Schema of a file whose root has this shape."""
+    schema = shape.json_schema()
+    times = Counter(described(one) for one in parts(schema))
+    defined = [text for text, count in times.items() if count > 1 and len(text) > 200]
+    names = {text: f"part{number}" for number, text in enumerate(defined, 1)}
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
         "description": description,
-        **shape.json_schema(),
+        **{key: with_names(value, names) for key, value in schema.items()},
     }
+    if names:
+        whole["$defs"] = {
+            name: {key: with_names(value, names) for key, value in json.loads(text).items()}
+            for text, name in names.items()
+        }
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """All mappings in a schema that may be schemas themselves."""
+    if isinstance(schema, dict):
+        if {"type", "anyOf"} & schema.keys():
+            yield schema
+        for value in schema.values():
+            yield from parts(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from parts(value)
+
+
+def described(schema: dict[str, Any]) -> str:
+    """What a schema allows, whatever it is for."""
+    return json.dumps({key: value for key, value in schema.items() if key != "description"})
+
+
+def with_names(schema: Any, names: dict[str, str]) -> Any:
+    """A schema with references in the place of what stands in it more than once."""
+    if isinstance(schema, list):
+        return [with_names(value, names) for value in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = names.get(described(schema))
+    if name is not None:
+        said = {"description": schema["description"]} if "description" in schema else {}
+        return {**said, "$ref": f"#/$defs/{name}"}
+    return {key: with_names(value, names) for key, value in schema.items()}
 
 
 TEXTS = {

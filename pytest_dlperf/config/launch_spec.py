@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.assignments import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.conditions import (
@@ -23,6 +23,7 @@ from pytest_dlperf.config.conditions import (
     words_of_no_case,
 )
 from pytest_dlperf.config.template import (
+    ARGUMENTS,
     EXTRA_ARGUMENTS,
     FIELDS,
     case_fields,
@@ -59,7 +60,11 @@ _LACKS: Final = {
 
 LOG_FILE: Final = "log.file"
 """The key path of what is a part of a launch, and stands elsewhere."""
-_RESERVED: Final = {*FIELDS, *EVERY_SYSTEM_TAKES, EXTRA_ARGUMENTS.strip("{}")}
+_RESERVED: Final = {
+    *FIELDS,
+    *EVERY_SYSTEM_TAKES,
+    *(name.strip("{}") for name in (ARGUMENTS, EXTRA_ARGUMENTS)),
+}
 
 
 class Devices(Enum):
@@ -117,6 +122,7 @@ class LaunchSpec:
     """
 
     command: tuple[str | ConditionalArguments, ...]
+    more_arguments: tuple[str | ConditionalArguments, ...] = ()
     environment: Mapping[str, str | tuple[Choice, ...]] = field(default_factory=dict)
     working_directory: str | None = None
     log_file: str | None = None
@@ -136,11 +142,11 @@ class LaunchSpec:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List all that is wrong with the entry, by key path as in ``command[1]``."""
-        first = self.command[0] if self.command else ""
-        if not first or first == EXTRA_ARGUMENTS:
+        places = (ARGUMENTS, EXTRA_ARGUMENTS)
+        if not any(self.command[:1]) or self.command[0] in places:
             yield "command", "names no program; the first word is the program to start"
-        if self.command.count(EXTRA_ARGUMENTS) > 1:
-            yield "command", f"has {EXTRA_ARGUMENTS} twice; the user's arguments go to one place"
+        for twice in (name for name in places if self.command.count(name) > 1):
+            yield "command", f"has {twice} twice; what it stands for goes to one place"
         for kind, names in (("variables", self.variables), ("values", self.values)):
             for name in names:
                 if name in _RESERVED or (kind == "values" and name in self.variables):
@@ -176,7 +182,7 @@ class LaunchSpec:
     def arguments(self, case: Case) -> tuple[str, ...]:
         """Give the command's templates for this case, program first."""
         found: list[str] = []
-        for part in self.command:
+        for _, part in self._parts():
             if isinstance(part, str):
                 found.append(part)
             elif part.when.holds(case):
@@ -208,8 +214,7 @@ class LaunchSpec:
 
     def templates(self) -> Iterator[tuple[str, str, Condition]]:
         """List all templates with their key paths, and which cases they are for."""
-        for index, part in enumerate(self.command):
-            path = f"command[{index}]"
+        for path, part in self._parts():
             if isinstance(part, str):
                 yield path, part, ALWAYS
             else:
@@ -226,6 +231,21 @@ class LaunchSpec:
             yield "working_directory", self.working_directory, ALWAYS
         if self.log_file is not None:
             yield LOG_FILE, self.log_file, ALWAYS
+
+    def _parts(self) -> Iterator[tuple[str, str | ConditionalArguments]]:
+        """List the parts of the command in their order, with their key paths.
+
+        More arguments stand where ``{arguments}`` says so, else before the user's, or at the end.
+        """
+        more = [(f"arguments[{index}]", part) for index, part in enumerate(self.more_arguments)]
+        place = next((name for name in (ARGUMENTS, EXTRA_ARGUMENTS) if name in self.command), None)
+        for index, part in enumerate(self.command):
+            if part == place:
+                yield from more
+            if part != ARGUMENTS:
+                yield f"command[{index}]", part
+        if place is None:
+            yield from more
 
     def missing_modules(self) -> tuple[str, ...]:
         """Find the modules that the running interpreter lacks, without importing them."""
@@ -268,28 +288,33 @@ _NO_NAME: Final = "is not a name; write lower-case letters, digits and underscor
 
 _SECONDS = Number(unit="seconds")
 
+_PART: Final[ByKind[Any]] = ByKind(
+    scalar=Scalar(),
+    mapping=Record(
+        ConditionalArguments,
+        Key("when", CONDITION, WHEN, required=True),
+        Key(
+            "arguments",
+            ListOf(Scalar(), "a list of arguments"),
+            "Arguments that only these cases have.",
+            required=True,
+        ),
+    ),
+)
+
 LAUNCH: Final = Record(
     LaunchSpec,
     Key(
         "command",
-        ListOf(
-            ByKind(
-                scalar=Scalar(),
-                mapping=Record(
-                    ConditionalArguments,
-                    Key("when", CONDITION, WHEN, required=True),
-                    Key(
-                        "arguments",
-                        ListOf(Scalar(), "a list of arguments"),
-                        "Arguments that only these cases have.",
-                        required=True,
-                    ),
-                ),
-            ),
-            "a list: the program and its arguments",
-        ),
+        ListOf(_PART, "a list: the program and its arguments"),
         "The program and its arguments; no shell reads them.",
         required=True,
+    ),
+    Key(
+        "arguments",
+        ListOf(_PART, "a list of arguments"),
+        f"More arguments of the command, where it says {ARGUMENTS}, else behind its own.",
+        argument="more_arguments",
     ),
     Key("devices", one_of(Devices), "What the trainer computes on."),
     Key("start_on", one_of(StartOn), "Where the command is started."),

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.cases import CASES, FLOPS_KEYS, Flops, name_shape, named_cases
+from pytest_dlperf.config.extending import BASE, EXTENDS, extended, partial_schema
 from pytest_dlperf.config.log_format import log_shape
 from pytest_dlperf.config.metrics import METRICS, metrics_of, unit_shape
 from pytest_dlperf.files.shapes import (
@@ -173,9 +174,22 @@ _WINDOW: Final = Record(
 )
 
 
+class _SystemShape(Record[dict[str, Any]]):
+    """A system file: whole, or only what differs from the one that it extends."""
+
+    def _schema(self) -> dict[str, Any]:
+        whole = super()._schema()
+        return {
+            "type": "object",
+            "if": {"required": [EXTENDS]},
+            "then": partial_schema(whole),
+            "else": {key: value for key, value in whole.items() if key != "type"},
+        }
+
+
 def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record[dict[str, Any]]:
     """Declare a system file; ``launch`` is the shape of that key."""
-    return Record(
+    return _SystemShape(
         dict[str, Any],
         Key("framework", name_shape("framework"), "The framework, as in pytorch.", required=True),
         Key("model", name_shape("model"), "The model, as in resnet50.", required=True),
@@ -213,11 +227,16 @@ def system_shape(formats: Mapping[str, LogFormat], launch: Shape[Any]) -> Record
             "pytest markers of its tests.",
         ),
         Key("launch", launch, "How the trainer is started; without it, logs are only read."),
+        Key(EXTENDS, BASE, "The system that this one builds on; then only what differs is said."),
     )
 
 
-def _read_system(root: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool) -> System | None:
+def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool) -> System | None:
+    root = extended(own)
+    if root is None:
+        return None
     parts = shape.parts(root)
+    parts.pop(EXTENDS, None)
     cases: tuple[Case, ...] | None = None
     flops = Flops(**{key: parts.pop(key, None) for key in ("flops_per_token", "flops_per_sample")})
     if {"framework", "model", "unit", "cases"} <= parts.keys():

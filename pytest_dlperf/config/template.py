@@ -58,8 +58,9 @@ FIELDS: Final[Mapping[str, type]] = {
 ``docs/adding-a-system.md`` says what each is.
 """
 
+ARGUMENTS: Final = "{arguments}"
 EXTRA_ARGUMENTS: Final = "{extra_arguments}"
-"""Where in a command the user's extra arguments go; a whole argument, not a part of one."""
+"""Where in a command the system's further arguments, and the user's, go; whole arguments."""
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 # Short numbers only, so that no result is out of a float's range.
@@ -126,9 +127,9 @@ def template_problems(template: str, known: Collection[str]) -> Iterator[str]:
 
 
 def _unknown(template: str, placeholder: str, name: str, known: Collection[str]) -> str:
-    if placeholder == EXTRA_ARGUMENTS:
+    if placeholder in (ARGUMENTS, EXTRA_ARGUMENTS):
         return (
-            f"{template!r} has {EXTRA_ARGUMENTS} in it, which can only be an argument of its own "
+            f"{template!r} has {placeholder} in it, which can only be an argument of its own "
             "in 'command'"
         )
     nearest = difflib.get_close_matches(name, known, n=1)

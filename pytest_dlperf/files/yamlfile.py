@@ -80,7 +80,7 @@ class YamlValue:
         self, file: Path, node: Any, path: str, faults: _Faults, key_line: int = 1
     ) -> None:
         """Stand at a node of a parsed file; ``key_line`` is where the key in front of it stands."""
-        self.file = file
+        self.file = getattr(node, "origin", file)
         self.path = path
         self.key_line = key_line
         self._node = node
@@ -187,6 +187,23 @@ class YamlValue:
             found.append((key, value))
         return found
 
+    def based_on(self, base: YamlValue) -> YamlValue:
+        """Put what stands here over another file's values.
+
+        Mappings merge key by key, all else is replaced, and a key with nothing behind it takes
+        away what the base says. Each value keeps its own file and line.
+        """
+        _keep_origin(base._node, base.file)
+        return YamlValue(self.file, _merged(self._node, base._node), self.path, self._faults)
+
+    def parse(self, file: Path) -> YamlValue:
+        """Parse another file, whose mistakes are reported among this one's.
+
+        Raises:
+            YamlError: It cannot be read or parsed.
+        """
+        return _parsed(file, self._faults)
+
     def reporting_to(self, faults: _Faults) -> YamlValue:
         """Give the same place, with its mistakes going somewhere else."""
         return YamlValue(self.file, self._node, self.path, faults, self.key_line)
@@ -214,6 +231,40 @@ class YamlValue:
         ]
 
 
+def _keep_origin(node: Any, file: Path) -> None:
+    """Have a file's nodes say where they are from, for they will stand among another's."""
+    if hasattr(node, "origin"):
+        return
+    node.origin = file
+    if node.id == "scalar":
+        return
+    for part in node.value:
+        for inner in part if isinstance(part, tuple) else (part,):
+            _keep_origin(inner, file)
+
+
+def _merged(own: Any, base: Any) -> Any:
+    if own.id != "mapping" or base.id != "mapping":
+        return own
+    said = {key.value: value for key, value in own.value}
+    inherited = {key.value: value for key, value in base.value}
+    pairs = [(key, value) for key, value in base.value if key.value not in said]
+    for key, value in own.value:
+        if key.value not in inherited:
+            pairs.append((key, value))
+        elif value.tag != f"{_TAG}null":
+            pairs.append((key, _merged(value, inherited[key.value])))
+    return _mapping(own, pairs)
+
+
+def _mapping(like: Any, pairs: list[tuple[Any, Any]]) -> Any:
+    """Make a mapping that stands where another one does."""
+    made = type(like)(like.tag, pairs, like.start_mark, like.end_mark, like.flow_style)
+    if hasattr(like, "origin"):
+        made.origin = like.origin
+    return made
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean …?`` when a known word is close, else nothing."""
     close = difflib.get_close_matches(word, list(known), n=1)
@@ -226,6 +277,11 @@ def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None 
     Raises:
         YamlError: The file cannot be read or parsed, or ``read`` reported mistakes.
     """
+    faults: _Faults = []
+    return _read_whole(read, _parsed(file, faults, text), faults)
+
+
+def _parsed(file: Path, faults: _Faults, text: str | None = None) -> YamlValue:
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -236,8 +292,7 @@ def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None 
         raise _syntax_error(file, error) from error
     if node is None:
         raise YamlError.at(file, "the file is empty")
-    faults: _Faults = []
-    return _read_whole(read, YamlValue(file, node, "$", faults), faults)
+    return YamlValue(file, node, "$", faults)
 
 
 def read_text(file: Path) -> str:

@@ -1,0 +1,200 @@
+"""``extends``: a system file that says only what differs from another one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_dlperf.config.launch_spec import LaunchSpec
+
+BASE = """\
+framework: own
+unit: tokens/s
+log:
+  name: gpt
+  format:
+    record: 'step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s'
+    facts: {global_batch: 'batch ([0-9]+)', precision: 'precision (\\w+)'}
+window: {warmup_steps: 5, measured_steps: 20}
+metrics:
+  loss: {record: 'loss (?P<value>[-+.0-9A-Za-z]+)', sanity: falls}
+  memory: {record: 'memory (?P<value>[0-9.]+)', unit: GB, better: lower}
+launch:
+  variables:
+    config: {meaning: what to train, default: debug}
+  command: [python, train.py, "--config={config}"]
+  environment: {A: 1, B: 2}
+"""
+
+OWN = """\
+extends: ../base.yaml
+model: llama
+log: {format: {facts: {precision: }}}
+window: {measured_steps: 100}
+metrics:
+  memory: {tolerance_percent: 2}
+launch:
+  variables: {config: {default: llama_8b}}
+  arguments: [--compile, {when: {nodes: 2}, arguments: [--many]}]
+  environment: {B: 3}
+cases:
+  - {precision: bf16, global_batch: 8, sequence_length: 128, topologies: [1n1g, 2n1g]}
+"""
+
+
+def load(tmp_path: Path, own: str = OWN, base: str = BASE) -> System:
+    (tmp_path / "base.yaml").write_text(base, encoding="utf-8")
+    file = tmp_path / "systems" / "own.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(own, encoding="utf-8")
+    (system,) = load_systems([file], BUILTIN_FORMATS).values()
+    return system
+
+
+def mistakes(tmp_path: Path, own: str = OWN, base: str = BASE) -> list[str]:
+    with pytest.raises(YamlError) as caught:
+        load(tmp_path, own, base)
+    return [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.problems]
+
+
+def launch_of(system: System) -> LaunchSpec:
+    assert system.launch is not None
+    return system.launch
+
+
+def test_only_what_differs_is_said(tmp_path: Path) -> None:
+    system = load(tmp_path)
+    assert (system.id, system.unit, system.log_name) == ("own-llama", "tokens/s", "gpt")
+    assert (system.window.warmup_steps, system.window.measured_steps) == (5, 100)
+    assert [fact.name for fact in system.log_format.facts] == ["global_batch"]
+    metrics = {metric.name: metric for metric in system.metrics}
+    assert metrics["memory"].tolerance_percent == 2
+    assert metrics["memory"].unit == "GB"
+    assert "loss" in metrics
+    spec = launch_of(system)
+    assert spec.variables["config"].default == "llama_8b"
+    assert spec.environment == {"A": "1", "B": "3"}
+    assert system.file == tmp_path / "systems" / "own.yaml"
+
+
+def test_arguments_stand_behind_those_of_the_base(tmp_path: Path) -> None:
+    system = load(tmp_path)
+    spec = launch_of(system)
+    one, two = system.cases
+    assert spec.arguments(one) == ("python", "train.py", "--config={config}", "--compile")
+    assert spec.arguments(two) == (*spec.arguments(one), "--many")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("[run, --, '{arguments}', train.py]", ("run", "--", "--compile", "train.py")),
+        ("[run, '{extra_arguments}', x]", ("run", "--compile", "{extra_arguments}", "x")),
+    ],
+)
+def test_arguments_stand_where_the_command_says(
+    tmp_path: Path, command: str, expected: tuple[str, ...]
+) -> None:
+    base = BASE.replace('[python, train.py, "--config={config}"]', command)
+    system = load(tmp_path, base=base)
+    assert launch_of(system).arguments(system.cases[0]) == expected
+
+
+def test_a_base_may_extend_another(tmp_path: Path) -> None:
+    (tmp_path / "first.yaml").write_text(BASE, encoding="utf-8")
+    system = load(tmp_path, base="extends: first.yaml\nunit: samples/s\nlaunch: {retries: 2}\n")
+    assert system.unit == "samples/s"
+    assert launch_of(system).retries == 2
+    assert launch_of(system).command[0] == "python"
+
+
+def test_a_mistake_is_told_where_it_stands(tmp_path: Path) -> None:
+    base = BASE.replace("unit: tokens/s", "unit: [tokens]")
+    own = OWN.replace("measured_steps: 100", "measured_steps: many")
+    first, second = sorted(mistakes(tmp_path, own, base))
+    assert first.startswith("base.yaml:2: $.unit: found a list")
+    assert second.startswith("systems/own.yaml:4: $.window.measured_steps: found 'many'")
+
+
+def test_a_mistake_of_the_base_that_is_read_later_is_told_there_too(tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, base=BASE.replace("{config}", "{confg}"))
+    assert mistake.startswith("base.yaml:15: $.launch.command[2]:")
+    assert "{confg}" in mistake
+    (mistake,) = mistakes(tmp_path, OWN.replace("--many", "'{nods}'"))
+    assert mistake.startswith("systems/own.yaml:9: $.launch.arguments[1].arguments[0]:")
+
+
+def test_what_nobody_says_is_missing(tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, OWN.replace("model: llama\n", ""))
+    assert mistake == "systems/own.yaml:1: $: the key 'model' is missing"
+
+
+def test_nothing_behind_a_key_takes_away_what_is_needed(tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, f"{OWN}unit:\n")
+    assert "the key 'unit' is missing" in mistake
+
+
+def test_a_key_stands_once(tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, f"{OWN}model: other\n")
+    assert "the key stands twice; the first is on line 2" in mistake
+    (mistake,) = mistakes(tmp_path, f"{OWN}extends: ../base.yaml\n")
+    assert mistake.startswith("systems/own.yaml:13: $.extends: the key stands twice")
+
+
+@pytest.mark.parametrize(
+    ("extends", "expected"),
+    [
+        ("../bass.yaml", "there is no file "),
+        ("torchtitan_of_my_own", "no system that ships is called 'torchtitan_of_my_own'"),
+        ("[a, b]", "found a list"),
+        ("own.yaml", "'own.yaml' extends this file in turn"),
+    ],
+)
+def test_an_unknown_base_is_told(tmp_path: Path, extends: str, expected: str) -> None:
+    (mistake,) = mistakes(tmp_path, OWN.replace("../base.yaml", extends))
+    assert mistake.startswith("systems/own.yaml:1: $.extends: ")
+    assert expected in mistake
+
+
+def test_files_that_extend_each_other_are_told(tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, base="extends: systems/own.yaml\n")
+    assert mistake.startswith("base.yaml:1: $.extends: 'systems/own.yaml' extends this file")
+
+
+def test_the_session_says_what_the_base_gave(pytester: pytest.Pytester) -> None:
+    """From the command line: the plan of a case that is written in two files."""
+    pytester.makefile(".yaml", base=BASE)
+    pytester.mkdir("bench_tests").joinpath("systems").mkdir()
+    pytester.path.joinpath("bench_tests/systems/own.yaml").write_text(
+        OWN.replace("../base", "../../base"), encoding="utf-8"
+    )
+    pytester.path.joinpath("bench_tests/test_it.py").write_text(
+        "def test_it(dlperf_case, dlperf_measure, dlperf_gate): pass\n", encoding="utf-8"
+    )
+    result = pytester.runpytest_inprocess(
+        "bench_tests", "--dlperf-dry-run", "-k1n1g", "--dlperf-set=own-llama.extra_args=--more"
+    )
+    result.stdout.fnmatch_lines(["*train.py*--config=llama_8b*--compile*--more*"])
+
+
+def test_an_editor_takes_a_file_that_extends_for_whole(tmp_path: Path) -> None:
+    import jsonschema
+    import yaml
+
+    from pytest_dlperf.config.extending import SHIPPED
+
+    schema = json.loads((SHIPPED.parent / "config/schemas/system.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(schema)
+    assert list(validator.iter_errors(yaml.safe_load(OWN))) == []
+    assert list(validator.iter_errors(yaml.safe_load(OWN.partition("\n")[2])))
+    assert list(validator.iter_errors(yaml.safe_load(OWN.replace("windows:", "window:") + "x: 1")))
+    load(tmp_path)
