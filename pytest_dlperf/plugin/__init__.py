@@ -16,17 +16,20 @@ from pytest_dlperf.plugin.start import (
     number_of_hosts,
     parametrize,
     settings_of,
+    stands_for_suite,
     start_early,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from pathlib import Path
 
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.fixtures import Gate
+    from pytest_dlperf.plugin.packaged import SystemFile
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -107,6 +110,45 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """Tell mistakes that were found on the way, before anything runs."""
     with collecting(session.config):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Add the tests that come with the package to a folder of system files that was named."""
+    report = yield
+    if (
+        isinstance(collector, pytest.Directory)
+        and collector.session.isinitpath(collector.path)
+        and report.result is not None
+        and stands_for_suite(collector)
+    ):
+        from pytest_dlperf.plugin.packaged import files_of_folder
+
+        report.result += files_of_folder(collector)
+    return report
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SystemFile | None:
+    """Collect those tests of a single system file that was named."""
+    if file_path.suffix in (".yaml", ".yml") and parent.session.isinitpath(file_path):
+        from pytest_dlperf.plugin.packaged import named_file
+
+        return named_file(file_path, parent)
+    return None
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """Say that no case was asked for, where a session that ran nothing may have meant to."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not terminalreporter.stats:
+        from pytest_dlperf.plugin.packaged import why_nothing_ran
+
+        text = why_nothing_ran(config)
+        if text is not None:
+            terminalreporter.write_line(text, yellow=True)
 
 
 # pytest puts a test's parameters in the place of the next three: they stand here to be found by

@@ -14,6 +14,7 @@ from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
     from typing import Any
 
     from pytest_dlperf.config.systems import System
@@ -42,12 +43,12 @@ def case_of(item: pytest.Item) -> tuple[Case, str] | None:
     return None
 
 
-def is_about_nothing(item: pytest.Item) -> bool:
+def is_about_nothing(item: pytest.Item | pytest.Collector) -> bool:
     """Tell whether a test asks for what no system has, such as a metric of its own."""
     callspec = getattr(item, "callspec", None)
     if callspec is None or CASE_FIXTURES.keys().isdisjoint(callspec.params):
         return False
-    return case_of(item) is None
+    return not any(isinstance(callspec.params.get(fixture), Case) for fixture in CASE_FIXTURES)
 
 
 def tests_of(items: Iterable[pytest.Item]) -> dict[tuple[Case, str], None]:
@@ -66,6 +67,7 @@ class Parameters:
             for system in suite.systems.values()
         }
         self._metrics = {system.id: own_metrics(system) for system in suite.systems.values()}
+        self._files = {system.id: system.file for system in suite.systems.values()}
         self._cases: list[tuple[Case, Any]] = [
             (
                 case,
@@ -76,21 +78,22 @@ class Parameters:
             for case in suite.cases
         ]
 
-    def of_cases(self, fixture: str) -> list[Any]:
-        """Return those of a fixture of cases."""
+    def of_cases(self, fixture: str, system_file: Path | None) -> list[Any]:
+        """Return those of a fixture of cases; where a system file is named, its own."""
         return [
             parameter
             for case, parameter in self._cases
-            if fixture == "dlperf_case" or case.is_scaled
+            if (system_file is None or self._files[case.system] == system_file)
+            and (fixture == "dlperf_case" or case.is_scaled)
         ]
 
-    def of_metrics(self, fixture: str) -> list[Any]:
+    def of_metrics(self, fixture: str, system_file: Path | None) -> list[Any]:
         """Return those of a fixture of cases together with the metrics of each case."""
         return [
             pytest.param(
                 *parameter.values, metric, id=f"{parameter.id}-{metric.name}", marks=parameter.marks
             )
-            for parameter in self.of_cases(fixture)
+            for parameter in self.of_cases(fixture, system_file)
             for metric in self._metrics[parameter.values[0].system]
         ]
 

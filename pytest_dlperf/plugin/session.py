@@ -188,8 +188,11 @@ class DlperfSession:
         with capture.global_and_fixture_disabled() if capture else nullcontext():
             yield manager.get_plugin("terminalreporter")
 
-    def parameters(self, fixtures: Sequence[str]) -> list[Any]:
-        """The cases for a fixture, or with another their metrics; with ids and marks."""
+    def parameters(self, fixtures: Sequence[str], system_file: Path | None) -> list[Any]:
+        """The cases for a fixture, or with another their metrics; with ids and marks.
+
+        They are those of a system file, where one is named.
+        """
         suite = self._suite
         if suite is None or not suite.cases:
             folders = ", ".join(map(str, self._settings.systems_directories))
@@ -202,8 +205,8 @@ class DlperfSession:
                 self._config.addinivalue_line("markers", f"{name}: set by a system file")
             self._parameters = Parameters(suite)
         if len(fixtures) > 1:
-            return self._parameters.of_metrics(fixtures[0])
-        return self._parameters.of_cases(fixtures[0])
+            return self._parameters.of_metrics(fixtures[0], system_file)
+        return self._parameters.of_cases(fixtures[0], system_file)
 
     def end_rest(self) -> None:
         """Have the garbage collector work again, but not on the tests, which stay to the end."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
 from pytest_dlperf.config.option_reading import is_any_given, read_settings
+from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.errors import ending_session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
+    from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.plugin.session import DlperfSession
@@ -21,6 +24,7 @@ _SETTINGS: Final = pytest.StashKey["Settings"]()
 _SESSION: Final = pytest.StashKey["DlperfSession"]()
 _MISTAKE: Final = pytest.StashKey[UsageError]()
 """Why a session that tests asked for cannot be."""
+_ASKERS: Final = pytest.StashKey[list["Path"]]()
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -35,6 +39,34 @@ def may_have_suite(config: pytest.Config) -> bool:
     folders = settings_of(config).systems_directories
     adds_files = config.hook.pytest_dlperf_system_files.get_hookimpls()
     return any(folder.is_dir() for folder in folders) or bool(adds_files)
+
+
+def systems_directories(config: pytest.Config) -> tuple[Path, ...]:
+    """Return the folders of system files, whatever else may be wrong with the settings."""
+    declared = OPTIONS["systems_directories"]
+    found: tuple[Path, ...] = declared.value(declared.given(config, os.environ), config.rootpath)
+    return found
+
+
+def suite_folders(directory: Path, config: pytest.Config) -> Iterator[str]:
+    """List the folders that stand for the system files of a directory when they are named."""
+    yield os.path.realpath(directory)
+    # A whole project is named for many reasons.
+    if directory.parent != config.rootpath:
+        yield os.path.realpath(directory.parent)
+
+
+def stands_for_suite(folder: pytest.Directory) -> bool:
+    """Tell whether a folder that the user named means the system files of the project."""
+    config = folder.config
+    try:
+        directories = systems_directories(config)
+    except UsageError:
+        return False  # told when something asks for a case
+    if config.getoption(OPTIONS["systems_directories"].key) is not None:
+        return True
+    here = os.path.realpath(folder.path)
+    return any(here in suite_folders(directory, config) for directory in directories)
 
 
 def number_of_hosts(config: pytest.Config) -> int:
@@ -84,6 +116,11 @@ def start_early(config: pytest.Config) -> None:
             config.pluginmanager.register(_Mistake(error), "dlperf-mistake")
 
 
+def tests_that_ask(config: pytest.Config) -> list[Path]:
+    """Return where the tests of the project's own stand that have asked for cases."""
+    return config.stash.setdefault(_ASKERS, [])
+
+
 def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
     """Give a test that asks for fixtures of ours the cases that it is about."""
     config = metafunc.config
@@ -103,11 +140,16 @@ def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
         raise pytest.Collector.CollectError(
             f"{METRIC_FIXTURE} is a metric of a case: ask for {' or '.join(CASE_FIXTURES)} as well"
         )
+    # Of the tests that come with the package, a system file has those of its own cases.
+    system_file = getattr(metafunc.definition.parent, "system_file", None)
     for fixture in CASE_FIXTURES:
         if fixture in asked:
             names = [fixture, METRIC_FIXTURE] if with_metric else [fixture]
-            metafunc.parametrize(names, session.parameters(names) if session else [])
+            given = session.parameters(names, system_file) if session else []
+            metafunc.parametrize(names, given)
             with_metric = False
+            if system_file is None:
+                tests_that_ask(config).append(metafunc.definition.path)
 
 
 @contextmanager

@@ -1,0 +1,141 @@
+"""The tests that come with the package, where a folder of system files has none of its own.
+
+A system file stands in for the module of these tests, with its own cases. So an id says where its
+case is declared, and names the test again: ``bench_tests/systems/own.yaml::test_throughput[...]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pytest_dlperf.config.systems import system_files
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.plugin.cases import is_about_nothing
+from pytest_dlperf.plugin.start import suite_folders, systems_directories, tests_that_ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+
+_LOOKS_LIKE_ONE: Final = re.compile(rb"^(?:framework|extends|cases|launch) *:", re.MULTILINE)
+_LOOKED_AT: Final = 1 << 16
+
+
+class SystemFile(pytest.Module):
+    """A system file, as the module of the tests that come with the package."""
+
+    system_file: Path
+    """The file, as a session reads it."""
+    is_fallback: bool
+    """Whether it has tests only where its folder has none that ask for cases."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """Collect the tests; by now it is known what the folder's own tests ask for."""
+        folder = self.parent.path if self.parent is not None else self.path
+        askers = tests_that_ask(self.config)
+        if self.is_fallback and any(path.is_relative_to(folder) for path in askers):
+            return []
+        return [each for each in super().collect() if not is_about_nothing(each)]
+
+    def istestfunction(self, obj: object, name: str) -> bool:
+        """Take our tests, whatever tests are called in the project."""
+        return callable(obj) and name.startswith("test_")
+
+    def _getobj(self) -> ModuleType:
+        # By its name: what pytest collects knows the plugin, and not the other way round.
+        return import_module("pytest_dlperf.suite.test_suite")
+
+    def __repr__(self) -> str:
+        """Name the file: the node's own name is that of all."""
+        return f"<{type(self).__name__} {self.path.name}>"
+
+
+def files_of_folder(folder: pytest.Directory) -> list[SystemFile]:
+    """Return the system files of the suite that a folder stands for."""
+    config = folder.config
+    directories = systems_directories(config)
+    more = config.hook.pytest_dlperf_system_files(config=config)
+    files = [*_of_ours(system_files(directories)), *(file for files in more for file in files)]
+    return [_node(file, file, folder, is_fallback=True) for file in files]
+
+
+def named_file(path: Path, parent: pytest.Collector) -> SystemFile | None:
+    """Return a system file that the user named; ``None`` for any other file."""
+    try:
+        files = system_files(systems_directories(parent.config))
+    except UsageError:
+        return None
+    real = os.path.realpath(path)
+    for file in files:
+        if os.path.realpath(file) == real:
+            return _node(path, file, parent, is_fallback=False)
+    return None
+
+
+def _node(
+    path: Path, system_file: Path, parent: pytest.Collector, *, is_fallback: bool
+) -> SystemFile:
+    # Words of -k are looked for in names: that of the file is none of them.
+    node: SystemFile = SystemFile.from_parent(parent, path=path, name="systems")
+    node.system_file = system_file
+    node.is_fallback = is_fallback
+    return node
+
+
+def _of_ours(files: Iterable[Path]) -> list[Path]:
+    """Keep what looks like a system file: others may have a folder of the same name."""
+    return [file for file in files if _LOOKS_LIKE_ONE.search(_begin(file))]
+
+
+def _begin(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_LOOKED_AT)
+    except OSError:
+        return b"cases:"  # the session says what is wrong with it
+
+
+# ------------------------------------------------------------------- sessions that run nothing
+
+
+def why_nothing_ran(config: pytest.Config) -> str | None:
+    """Say why a session that has collected nothing ran no case, where that may have been meant."""
+    try:
+        directories = systems_directories(config)
+    except UsageError as error:
+        return f"dlperf: {error}"
+    files = _of_ours(system_files(directories))
+    shown = ", ".join(_shown(directory, config) for directory in directories)
+    named = [Path(arg.partition("::")[0]).absolute() for arg in config.args]
+    if files:
+        folder = files[0].parent
+        if folder.parent != config.rootpath:
+            folder = folder.parent
+        return (
+            f"dlperf: no test asks for the cases of the system files in {shown}; "
+            f"'pytest {_shown(folder, config)}' runs the tests that come with the package"
+        )
+    for arg in named:
+        for folder in (arg, arg / "systems"):
+            if folder not in directories and _of_ours(system_files([folder])):
+                return (
+                    f"dlperf: the system files in {folder} were not looked at, those of {shown} "
+                    f"are (root folder {config.rootpath}); name them with --dlperf-systems "
+                    f"{_shown(folder, config)} or the ini key dlperf_systems"
+                )
+    wanted = {name for each in directories for name in suite_folders(each, config)}
+    if any(os.path.realpath(arg) in wanted for arg in named):
+        return (
+            f"dlperf: there is no system file (*.yaml) in {shown}; 'pytest-dlperf init' starts one"
+        )
+    return None
+
+
+def _shown(path: Path, config: pytest.Config) -> str:
+    return os.path.relpath(path, config.invocation_params.dir)
