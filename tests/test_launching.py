@@ -131,7 +131,8 @@ def test_what_is_not_installed_skips_and_says_how_to_get_it(suite: Suite) -> Non
     result, _ = suite.judge("-k", "throughput and tiny and 1n1g", "-rs", cluster="local")
 
     assert tiny.starts() == []
-    result.stdout.fnmatch_lines(["*tiny-mlp needs the Python module no_such_module: buy it*"])
+    how = "buy it. Where another Python has it: --dlperf-set tiny-mlp.python=/path/to/python"
+    result.stdout.fnmatch_lines([f"*tiny-mlp needs the Python module no_such_module: {how}*"])
 
 
 def test_a_launch_needs_a_run_folder_of_its_own(suite: Suite) -> None:

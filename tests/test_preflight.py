@@ -168,6 +168,7 @@ def test_two_systems_may_find_different_faults_with_a_host(
     for note in notes.values():
         assert "has no module no_such_frame" in note
         assert "has no module no_such_wheel" in note
+        assert "--dlperf-set SYSTEM.python=" in note
 
 
 def test_a_python_that_is_not_there_is_a_fault(suite: Suite, over_ssh: SshHosts) -> None:
@@ -179,7 +180,7 @@ def test_a_python_that_is_not_there_is_a_fault(suite: Suite, over_ssh: SshHosts)
     supervisor = suite.run(*select)
 
     for result, told in (
-        (trainer, "the trainer's Python '/no/python' does not run there: No such file*"),
+        (trainer, "the trainer's Python '/no/python' does not run there: No such file*.python=*"),
         (supervisor, "ssh exited with status 127*/no/python3*"),
     ):
         assert result.ret == 1

@@ -27,6 +27,7 @@ LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
 
 _ANSWER: Final = b"dlperf-probe "
+_OTHER: Final = "name another by --dlperf-set SYSTEM.python=/path/to/python"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,14 +118,15 @@ def _report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostR
 
 def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Iterable[str]:
     if found["python"] is not None:
-        yield f"the trainer's Python {needed.python!r} does not run there: {found['python']}"
+        problem = f"does not run there: {found['python']}"
+        yield f"the trainer's Python {needed.python!r} {problem}; {_OTHER}"
     for kind, paths in (("folder", needed.folders), ("file", needed.files)):
         for name, path in paths.items():
             if path in found["missing"]:
                 yield f"{name}: there is no {kind} {path!r}"
-    for name in needed.modules:
-        if found["versions"].get(name, "") is None:
-            yield f"{needed.python!r} there has no module {name}"
+    missing = [name for name in needed.modules if found["versions"].get(name, "") is None]
+    if missing:
+        yield f"{needed.python!r} there has no module {', '.join(missing)}; {_OTHER}"
     if needed.accelerators:
         shown, declared = found["devices"], host.devices
         # A host that shows none may have devices of a kind that is not known here.

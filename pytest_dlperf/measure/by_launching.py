@@ -183,7 +183,8 @@ class LaunchMeasurer:
         if look and here and (missing := spec.missing_modules()):
             hint = f": {spec.install_hint}" if spec.install_hint else ""
             raise CannotMeasureError(
-                f"{case.system} needs the Python module {', '.join(missing)}{hint}"
+                f"{case.system} needs the Python module {', '.join(missing)}{hint}. Where another "
+                f"Python has it: --dlperf-set {case.system}.python=/path/to/python"
             )
         self.fleet.check_size(case, accelerators=spec.devices is Devices.GPU)
         return _Launch(
