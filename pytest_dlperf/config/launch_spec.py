@@ -384,7 +384,8 @@ def read_launch(
     problems = list(spec.problems())
     for path, _, when in spec.templates():
         condition = f"{path.rpartition('.')[0]}.when"
-        if cases is not None:
+        # A base is there for the cases of other files as well.
+        if cases is not None and value.at(condition).file == root.file:
             problems += [(condition, message) for message in words_of_no_case(when, cases)]
     if not problems:
         # What speedups are taken over is launched as well, declared or not.
