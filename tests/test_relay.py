@@ -46,8 +46,7 @@ class Supervised:
         order = {
             "arguments": [sys.executable, "-c", code],
             "environment": {},
-            "without_names": [],
-            "without_prefixes": [],
+            "without": "",
             "folder": str(Path.cwd()),
             "needs_folder": False,
             "grace_s": 1.0,
