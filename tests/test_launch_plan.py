@@ -190,6 +190,8 @@ def test_no_field_is_left_out_of_plans() -> None:
         "{world_size / 4}": "2",
         "{batch_per_node*0.1}": "3.2",
         "{measured_steps*0.2}": "3",
+        "{global_batch/world_size}": "8",
+        "{batch_per_replica/sequence_length}": "0.0625",
         "lr={global_batch/1000},{run}": "lr=0.064,3",
     }.items(),
 )
@@ -197,22 +199,34 @@ def test_numbers_can_be_reckoned_with(template: str, becomes: str) -> None:
     assert planned(spec(template))[1].arguments[1] == becomes
 
 
-@pytest.mark.parametrize("template", ["{model*2}", "{node_addresses+1}", "{device_ids-1}"])
+@pytest.mark.parametrize(
+    "template", ["{model*2}", "{node_addresses+1}", "{device_ids-1}", "{steps/model}"]
+)
 def test_what_is_no_number_cannot_be_reckoned_with(template: str) -> None:
     (problem,) = messages(spec(template))
     assert f"in {template}; numbers are nodes, " in problem
 
 
-def test_nothing_is_divided_by_zero() -> None:
-    (problem,) = messages(spec("{steps/0.0}"))
-    assert problem == "command[1] '{steps/0.0}' divides by zero in {steps/0.0}"
+@pytest.mark.parametrize("divisor", ["0.0", "node_rank", "warmup_steps"])
+def test_nothing_is_divided_by_zero(divisor: str) -> None:
+    template = f"{{steps/{divisor}}}"
+    (problem,) = messages(spec(template))
+    assert problem == f"command[1] {template!r} divides by zero in {template}"
+
+
+def test_what_is_reckoned_with_has_to_be_known() -> None:
+    (problem,) = messages(spec("{steps/worldsize}"))
+    assert "did you mean {world_size}?" in problem
 
 
 @settings(deadline=None)
 @given(
     field=st.sampled_from([field for field, kind in FIELDS.items() if kind is int]),
     operator=st.sampled_from("+-*/"),
-    number=st.decimals(0, 10**14, places=3).map(str),
+    number=st.one_of(
+        st.decimals(0, 10**14, places=3).map(str),
+        st.sampled_from([field for field, kind in FIELDS.items() if kind is int]),
+    ),
 )
 def test_every_reckoning_that_is_no_problem_has_a_result(
     field: str, operator: str, number: str
@@ -418,7 +432,7 @@ def test_an_unknown_placeholder_is_named_with_its_place_and_what_may_be_meant(
     "placeholder",
     [
         *("{}", "{0}", "{model!r}", "{model:>9}", "{case.model}", "{ steps}", "{1+steps}"),
-        *("{steps+}", "{steps+1+1}", "{steps^2}", "{steps+-1}", "{steps+run}", "{steps*1e9}"),
+        *("{steps+}", "{steps+1+1}", "{steps^2}", "{steps+-1}", "{steps+run+1}", "{steps*1e9}"),
         "{steps+1234567890123456}",
     ],
 )

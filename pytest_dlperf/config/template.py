@@ -2,7 +2,7 @@
 
 Values are put in once, in one pass: whatever a value holds, braces included, stays as it is and
 stays in its text. ``{{`` and ``}}`` are literal braces. A number may be reckoned with one other
-number: ``{batch_per_node/1000}``.
+number, a field or a literal one: ``{batch_per_replica/tp}``, ``{batch_per_node/1000}``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ _OPERATORS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
     "*": operator.mul,
     "/": operator.truediv,
 }
-_ARITHMETIC = re.compile(r"(\w+) ?([-+*/]) ?([0-9]{1,15}(?:\.[0-9]{1,15})?)", re.ASCII)
+_ARITHMETIC = re.compile(
+    r"([A-Za-z_]\w*) ?([-+*/]) ?([0-9]{1,15}(?:\.[0-9]{1,15})?|[A-Za-z_]\w*)", re.ASCII
+)
+_MAY_BE_ZERO: Final = ("node_rank", "warmup_steps")
 
 
 def case_fields(case: Case) -> dict[str, object]:
@@ -93,12 +96,11 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 
 def names_in(template: str) -> frozenset[str]:
     """List the names that stand between braces."""
-    found = set()
+    found: set[str] = set()
     for match in _PLACEHOLDER.finditer(template):
         inside = match[1]
         if inside is not None:
-            arithmetic = _ARITHMETIC.fullmatch(inside)
-            found.add(inside if arithmetic is None else arithmetic[1])
+            found.update(_names(inside))
     return frozenset(found)
 
 
@@ -114,16 +116,27 @@ def template_problems(template: str, known: Collection[str]) -> Iterator[str]:
                 )
             continue
         arithmetic = _ARITHMETIC.fullmatch(inside)
-        name = inside if arithmetic is None else arithmetic[1]
-        if name not in known:
-            yield _unknown(template, match[0], name, known)
-        elif arithmetic is not None and FIELDS.get(name) is not int:
-            yield (
-                f"{template!r} reckons with {name!r} in {match[0]}; numbers are "
-                f"{', '.join(field for field, kind in FIELDS.items() if kind is int)}"
-            )
-        elif arithmetic is not None and arithmetic[2] == "/" and not Fraction(arithmetic[3]):
-            yield f"{template!r} divides by zero in {match[0]}"
+        for name in _names(inside):
+            if name not in known:
+                yield _unknown(template, match[0], name, known)
+            elif arithmetic is not None and FIELDS.get(name) is not int:
+                yield (
+                    f"{template!r} reckons with {name!r} in {match[0]}; numbers are "
+                    f"{', '.join(field for field, kind in FIELDS.items() if kind is int)}"
+                )
+        if arithmetic is not None and arithmetic[2] == "/":
+            divisor = arithmetic[3]
+            if divisor in _MAY_BE_ZERO or (divisor[0].isdigit() and not Fraction(divisor)):
+                yield f"{template!r} divides by zero in {match[0]}"
+
+
+def _names(inside: str) -> tuple[str, ...]:
+    """List the names in what stands between two braces."""
+    arithmetic = _ARITHMETIC.fullmatch(inside)
+    if arithmetic is None:
+        return (inside,)
+    one, _, other = arithmetic.groups()
+    return (one,) if other[0].isdigit() else (one, other)
 
 
 def _unknown(template: str, placeholder: str, name: str, known: Collection[str]) -> str:
@@ -142,6 +155,7 @@ def _unknown(template: str, placeholder: str, name: str, known: Collection[str])
 
 def _reckon(arithmetic: re.Match[str], values: Mapping[str, object]) -> str:
     """Give a whole number where the result is one, else its shortest decimal form."""
-    number, operation, other = arithmetic.groups()
-    result = _OPERATORS[operation](Fraction(str(values[number])), Fraction(other))
+    name, operation, other = arithmetic.groups()
+    number = other if other[0].isdigit() else str(values[other])
+    result = _OPERATORS[operation](Fraction(str(values[name])), Fraction(number))
     return str(result) if result.denominator == 1 else repr(float(result))
