@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import yaml
 from trainers import SYSTEM, TinySystem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clusters.slurm import Slurm
     from suites import Suite
@@ -27,8 +28,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-GITHUB = ("github-nightly.yml", "github-pull-request.yml")
-WORKFLOWS = (*GITHUB, "gitlab-ci.yml")
+COMMENT, WATCH = "github-pull-request-comment.yml", "github-watch.yml"
+GITHUB = ("github-nightly.yml", "github-pull-request.yml", COMMENT, WATCH)
+PIPELINES = (*GITHUB, "gitlab-ci.yml", "buildkite.yml", "Jenkinsfile")
 SCRIPTS = ("slurm-nightly.sh",)
 BASH = shutil.which("bash") or "bash"
 
@@ -48,10 +50,17 @@ exec {python} -c {start} "$@"
 END
 cat >"$3/bin/python" <<'END'
 #!/bin/sh
-for last; do :; done
-echo "$last" >>{noted}
+if [ "$1 $2 $3" = "-m pip install" ]; then shift 4; echo "$*" >>{noted}; exit; fi
+exec {python} "$@"
 END
 chmod +x "$3"/bin/*
+"""
+GH = """#!/bin/sh
+# GitHub's program: what it is asked to write it notes, and what it lists is in a file of that name.
+case "$2" in
+list) cat "{folder}/$1.json" ;;
+*) echo "$@" >>"{folder}/gh.txt" ;;
+esac
 """
 GLAB = """#!/bin/sh
 # GitLab's program: two pages of jobs, one whose artefacts are gone, and files.
@@ -63,6 +72,29 @@ case "$last" in
     ;;
 *) echo "$last" ;;
 esac
+"""
+SIDES = ("base", "head")
+TRAINED = """\
+framework: pytorch
+model: resnet18
+unit: images/s
+log: {name: r18, format: dlperf}
+window: {warmup_steps: 1, measured_steps: 5}
+repeats: 1
+tolerance_percent: 15
+launch:
+  devices: cpu
+  variables: {checkout: {meaning: this repository, kind: folder}}
+  command: ["{python}", "{checkout}/trainer/train.py", --image-size=33,
+    "--batch-per-device={batch_per_device}", "--warmup-steps={warmup_steps}",
+    "--measured-steps={measured_steps}"]
+cases:
+  - {precision: fp32, batch_per_device: 2, topologies: [1n1g]}
+"""
+TRAIN = """\
+import sys
+from pytest_dlperf.trainers.resnet import main
+main([*sys.argv[1:], "--step-delay-ms={delay_ms}"])
 """
 ACCEPTED = f"""\
 system: {SYSTEM}
@@ -100,10 +132,7 @@ class Step:
     given: Mapping[str, Any] = field(default_factory=dict)
     folder: str = "."
     condition: str = ""
-
-    @property
-    def installs(self) -> bool:
-        return "pip install" in self.script
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def github_jobs(name: str) -> dict[str, list[Step]]:
@@ -116,6 +145,11 @@ def github_jobs(name: str) -> dict[str, list[Step]]:
                 given=step.get("with", {}),
                 folder=step.get("working-directory", "."),
                 condition=step.get("if", ""),
+                environment={
+                    name: str(value)
+                    for name, value in step.get("env", {}).items()
+                    if "${{" not in str(value)
+                },
             )
             for step in job["steps"]
         ]
@@ -128,6 +162,19 @@ def gitlab_job(name: str) -> dict[str, Any]:
     document = load("gitlab-ci.yml")
     job = document[name]
     return merged(document[job["extends"]], job) if "extends" in job else job
+
+
+def buildkite() -> dict[str, str]:
+    """What each step of Buildkite's pipeline runs, by its label; ``$$`` is a ``$`` of the shell."""
+    return {
+        step["label"].rpartition(", ")[2]: step["command"].replace("$$", "$")
+        for step in load("buildkite.yml")["steps"]
+        if "command" in step
+    }
+
+
+def jenkinsfile() -> str:
+    return (EXAMPLES / "Jenkinsfile").read_text(encoding="utf-8")
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -148,6 +195,9 @@ def scripts() -> Iterator[tuple[str, str]]:
         if isinstance(job, dict):
             for part in ("before_script", "script"):
                 yield from (("gitlab-ci.yml", line) for line in job.get(part, ()))
+    yield from (("buildkite.yml", script) for script in buildkite().values())
+    for block in re.findall(r"sh '''\n(.*?)'''", jenkinsfile(), re.DOTALL):
+        yield "Jenkinsfile", block
     for name in SCRIPTS:
         yield name, (EXAMPLES / name).read_text(encoding="utf-8")
     for block in re.findall(r"```sh\n(.*?)```", (EXAMPLES / "README.md").read_text(), re.DOTALL):
@@ -159,6 +209,8 @@ def commands(program: str) -> list[tuple[str, list[str]]]:
     found = []
     for name, script in scripts():
         for line in script.replace("\\\n", " ").replace("|\n", "| ").splitlines():
+            if program not in line:
+                continue
             words = shlex.split(line.replace(")", " "), comments=True)
             places = [at for at, word in enumerate(words) if word.rpartition("/")[2] == program]
             # In "timeout … .venv/bin/pytest" as in "exec .venv/bin/pytest": what comes behind it.
@@ -178,7 +230,7 @@ def test_every_example_is_listed_with_what_to_change() -> None:
         r"^\| \[`([^`]+)`\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE
     )
 
-    assert sorted(listed) == sorted((*WORKFLOWS, *SCRIPTS))
+    assert sorted(listed) == sorted((*PIPELINES, *SCRIPTS))
     assert sorted(file.name for file in EXAMPLES.iterdir()) == sorted((*listed, "README.md"))
 
 
@@ -205,26 +257,42 @@ def test_every_option_that_they_give_exists(suite: Suite) -> None:
 @pytest.mark.parametrize("name", GITHUB)
 def test_a_workflow_of_github_is_whole_and_takes_no_more_than_it_needs(name: str) -> None:
     document = load(name)
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    [job] = document["jobs"].values()
 
     # YAML 1.1 takes the word "on" for true.
-    assert "workflow_dispatch" in document[True]
-    assert document["permissions"] == {"contents": "read"}
+    assert ("workflow_dispatch" in document[True]) is (name != COMMENT)
+    writes = {
+        COMMENT: {"actions": "read", "pull-requests": "write"},
+        WATCH: {"actions": "read", "issues": "write"},
+    }
+    assert document["permissions"] == ({} if name in writes else {"contents": "read"})
+    assert job.get("permissions") == writes.get(name)
     assert document["concurrency"]["group"].startswith("dlperf-")
-    for job in document["jobs"].values():
-        assert "concurrency" not in job
-    for job_name, job in document["jobs"].items():
-        assert "runs-on" in job, job_name
-        assert "permissions" not in job
-        assert 0 < job["timeout-minutes"] <= 720
-        for step in job["steps"]:
-            assert ("uses" in step) != ("run" in step), step
-            if "uses" in step:
-                assert re.fullmatch(r"actions/[a-z/-]+@v[0-9]+", step["uses"])
-            if step.get("uses", "").startswith("actions/checkout@"):
-                assert step["with"]["persist-credentials"] is False
-            # What others may choose, as the name of a branch, would be run as part of a script.
-            assert "${{" not in step.get("run", "")
-    assert not re.search(r"\$\{\{[^}]*secrets", (EXAMPLES / name).read_text(encoding="utf-8"))
+    assert "concurrency" not in job
+    assert "runs-on" in job
+    assert 0 < job["timeout-minutes"] <= 720
+    for step in job["steps"]:
+        assert ("uses" in step) != ("run" in step), step
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert name not in writes, "what may write runs no code of others"
+            assert step["with"]["persist-credentials"] is False
+        # What others may choose, as the name of a branch, would be run as part of a script.
+        assert "${{" not in step.get("run", "")
+    assert not re.search(r"\$\{\{[^}]*secrets", text)
+
+
+def test_actions_are_pinned_one_commit_each_with_its_version() -> None:
+    text = "".join((EXAMPLES / name).read_text(encoding="utf-8") for name in GITHUB)
+    uses = re.findall(r"uses: (.*)", text)
+    pinned = [
+        re.fullmatch(r"(actions/[a-z-]+)(?:/[a-z]+)?@([0-9a-f]{40} # v[\d.]+)", one) for one in uses
+    ]
+
+    assert None not in pinned
+    commits = {pin[1]: pin[2] for pin in pinned if pin is not None}
+    assert {(pin[1], pin[2]) for pin in pinned if pin is not None} == set(commits.items())
+    assert len(commits) == 4
 
 
 def test_the_nightly_gate_comes_by_itself_one_at_a_time_and_is_strict() -> None:
@@ -234,9 +302,10 @@ def test_the_nightly_gate_comes_by_itself_one_at_a_time_and_is_strict() -> None:
     assert all(re.fullmatch(r"[0-5]?[0-9] [0-9]+ \* \* [0-9-]+", night) for night in nights)
     assert [night.split()[-1] for night in nights] == ["1-6", "0"]
     assert document["concurrency"]["cancel-in-progress"] is False
-    [gate] = [words for file, words in commands("pytest") if file == "github-nightly.yml"]
-    assert gate[:4] == ["bench_tests", "-n", "auto", "--dlperf-strict"]
-    assert {"--dlperf-json", "--dlperf-html", "--junitxml"} <= set(gate)
+    for name in ("github-nightly.yml", "gitlab-ci.yml", "buildkite.yml", "Jenkinsfile", *SCRIPTS):
+        gate = next(words for file, words in commands("pytest") if file == name)
+        assert gate[:3] == ["bench_tests", "-n", "auto"]
+        assert {"--dlperf-strict", "--dlperf-json", "--dlperf-html", "--junitxml"} <= set(gate)
 
 
 def test_baselines_are_extended_in_one_night_of_the_week_or_by_hand() -> None:
@@ -296,14 +365,21 @@ def test_gitlab_shows_the_tests_and_the_page_also_of_red_jobs() -> None:
     assert pages["needs"] == ["nightly"]
 
 
-@pytest.mark.parametrize("name", ["github-nightly.yml", "gitlab-ci.yml"])
+@pytest.mark.parametrize(
+    "name", ["github-nightly.yml", "gitlab-ci.yml", "buildkite.yml", "Jenkinsfile"]
+)
 def test_nights_have_dated_change_points(name: str) -> None:
-    installs = [
-        line for file, script in scripts() if file == name for line in script.splitlines()
-        if "pip install" in line and "smoke" not in line
-    ]  # fmt: skip
+    install = next(script for file, script in scripts() if file == name and "pip install" in script)
 
-    assert [shlex.split(line)[-1] for line in installs] == [".[change-points]"]
+    assert "'pytest-dlperf[change-points]' -r requirements.txt" in install
+
+
+def test_a_comment_belongs_to_the_workflow_that_it_tells_of() -> None:
+    assert load(COMMENT)[True]["workflow_run"]["workflows"] == [load(GITHUB[1])["name"]]
+    [upload] = [step for step in github_jobs(GITHUB[1])["compare"] if "upload" in step.uses]
+    [download] = [step for step in github_jobs(COMMENT)["comment"] if "download" in step.uses]
+    assert upload.given["name"] == download.given["name"]
+    assert load(WATCH)["jobs"]["watch"]["steps"][0]["env"]["NIGHTLY"] == GITHUB[0]
 
 
 def test_the_slurm_script_is_that_of_the_documentation() -> None:
@@ -341,6 +417,7 @@ class Checkout:
         systems.mkdir()
         self.tiny = TinySystem(suite, topologies=["1n1g", "1n2g"])
         self.path = suite.path
+        self.programs = suite.path.parent / f"{suite.path.name}-programs"
         own = systems / "own.yaml"
         own.write_text("marks: [smoke]\n" + own.read_text(encoding="utf-8"), encoding="utf-8")
         shutil.rmtree(suite.path / "baselines")
@@ -367,14 +444,57 @@ class Checkout:
     def commit(self, why: str) -> str:
         """Commit what is there; give the commit."""
         self.git("add", "bench_tests", "trainer", "baselines", "tox.ini")
-        self.git("commit", "--quiet", "--message", why)
+        self.git("commit", "--quiet", "--allow-empty", "--message", why)
         return self.git("rev-parse", "HEAD")
+
+    def name_its_folder(self) -> None:
+        """Have the system file say where the training's code is as that of a repository does."""
+        own = self.path / "bench_tests" / "systems" / "own.yaml"
+        text = own.read_text(encoding="utf-8").replace(f"{self.path}/trainer", "{checkout}/trainer")
+        variables = "launch:\n  variables: {checkout: {meaning: this repository, kind: folder}}"
+        own.write_text(text.replace("launch:", variables), encoding="utf-8")
+
+    def commits(self, change: Callable[[], object]) -> tuple[str, str]:
+        """Commit what is there, make a change, and commit that too."""
+        self.git("init", "--quiet")
+        base = self.commit("Base")
+        change()
+        return base, self.commit("Head")
+
+    def sides(self, change: Callable[[], object]) -> None:
+        """Check out the base of a change and its head, as a workflow's first steps do."""
+        for side, commit in zip(SIDES, self.commits(change), strict=True):
+            self.git("worktree", "add", "--quiet", "--detach", side, commit)
+
+    def fetch_only(self, head: str, *more: str) -> None:
+        """Leave a runner's checkout: the head alone, with all else where it was fetched from."""
+        origin = self.path.parent / f"{self.path.name}-origin.git"
+        self.git("clone", "--quiet", "--bare", ".", str(origin))
+        shutil.rmtree(self.path / ".git")
+        self.git("init", "--quiet")
+        self.git("remote", "add", "origin", f"file://{origin}")
+        depth = () if more else ("--depth", "1")
+        self.git("fetch", "--quiet", *depth, "origin", head)
+        self.git("reset", "--quiet", head)
+
+    def with_gh(self, **lists: Any) -> None:
+        """Have GitHub's program, with what it lists."""
+        assert self.path_to_programs
+        self.program("gh", GH.format(folder=self.programs))
+        for name, listed in {"issue": [], **lists}.items():
+            (self.programs / f"{name}.json").write_text(json.dumps(listed), encoding="utf-8")
+
+    def gh(self) -> list[str]:
+        """What GitHub's program was asked to write."""
+        noted = self.programs / "gh.txt"
+        return noted.read_text(encoding="utf-8").splitlines() if noted.exists() else []
 
     def install(self, folder: str = ".") -> None:
         """Do what installing does: have both programs in an environment of the checkout."""
         programs = self.path / folder / ".venv" / "bin"
         programs.mkdir(parents=True)
-        for name, start in (("pytest", "-m pytest"), ("pytest-dlperf", f"-c {shlex.quote(MAIN)}")):
+        starts = {"python": "", "pytest": "-m pytest", "pytest-dlperf": f"-c {shlex.quote(MAIN)}"}
+        for name, start in starts.items():
             program = programs / name
             program.write_text(f'#!/bin/sh\nexec {sys.executable} {start} "$@"\n', encoding="utf-8")
             program.chmod(0o755)
@@ -394,52 +514,82 @@ class Checkout:
             timeout=120,
         )
 
+    @property
+    def path_to_programs(self) -> str:
+        """A PATH whose ``python3 -m venv`` makes environments with our programs.
+
+        Their pip notes what it was to install.
+        """
+        if not self.programs.exists():
+            self.programs.mkdir()
+            self.program(
+                "python3",
+                PYTHON3.format(
+                    python=shlex.quote(sys.executable),
+                    start=shlex.quote(MAIN),
+                    noted=shlex.quote(str(self.programs / "installed.txt")),
+                ),
+            )
+        return f"{self.programs}:{os.environ['PATH']}"
+
+    def program(self, name: str, script: str) -> None:
+        """Put one more program where the scripts find it."""
+        (self.programs / name).write_text(script, encoding="utf-8")
+        (self.programs / name).chmod(0o755)
+
+    @property
+    def installed(self) -> list[str]:
+        return (self.programs / "installed.txt").read_text(encoding="utf-8").splitlines()
+
     def work(self, name: str, environment: Mapping[str, str]) -> dict[str, int]:
         """Run the steps of a workflow as GitHub does; give the exit code of each that ran."""
         codes: dict[str, int] = {}
-        document = load(name)
-        given = {**document.get("env", {}), **environment}
+        given = {**load(name).get("env", {}), **environment, "PATH": self.path_to_programs}
         [steps] = github_jobs(name).values()
         self.printed = ""
         for step in steps:
             is_red = any(codes.values())
-            if not step.script or step.installs or (is_red and not step.condition):
+            if not step.script or (is_red and not step.condition):
                 continue
-            done = self.do(step.script, given, step.folder)
+            done = self.do(step.script, {**step.environment, **given}, step.folder)
             codes[step.name] = done.returncode
             self.printed += done.stdout + done.stderr
         return codes
 
     def gitlab(self, name: str, environment: Mapping[str, str]) -> int:
-        """Run a job as GitLab does: one shell for it, one for what comes after. Give its code.
-
-        Its ``python3 -m venv`` makes an environment with our programs, whose pip notes what it was
-        to install.
-        """
-        programs = self.path.parent / f"{self.path.name}-programs"
-        programs.mkdir(exist_ok=True)
-        python3 = programs / "python3"
-        python3.write_text(
-            PYTHON3.format(
-                python=shlex.quote(sys.executable),
-                start=shlex.quote(MAIN),
-                noted=shlex.quote(str(programs / "installed.txt")),
-            ),
-            encoding="utf-8",
-        )
-        python3.chmod(0o755)
+        """Run a job as GitLab does: one shell for it, one for what comes after. Give its code."""
         job = gitlab_job(name)
         variables = {**load("gitlab-ci.yml")["variables"], **job.get("variables", {})}
         given = {
             key: value["value"] if isinstance(value, dict) else str(value)
             for key, value in variables.items()
         }
-        given |= {"PATH": f"{programs}:{os.environ['PATH']}", **environment}
+        given |= {"PATH": self.path_to_programs, **environment}
         done = self.do("\n".join((*job["before_script"], *job["script"])), given)
         self.printed = done.stdout + done.stderr
         status = {"CI_JOB_STATUS": "failed" if done.returncode else "success"}
         assert self.do("\n".join(job["after_script"]), {**given, **status}).returncode == 0
-        self.installed = (programs / "installed.txt").read_text(encoding="utf-8").splitlines()
+        return done.returncode
+
+    def buildkite(self, name: str, environment: Mapping[str, str]) -> int:
+        """Run a step as Buildkite's agent does; give its code."""
+        document = load("buildkite.yml")
+        [step] = [s for s in document["steps"] if s.get("label", "").endswith(f", {name}")]
+        given = {**document["env"], **step["env"], "PATH": self.path_to_programs, **environment}
+        annotation = shlex.quote(str(self.path / "annotation.md"))
+        self.program("buildkite-agent", f'#!/bin/sh\n(echo "$@"; cat) >{annotation}\n')
+        done = self.do(buildkite()[name], given)
+        self.printed = done.stdout + done.stderr
+        return done.returncode
+
+    def jenkins(self, environment: Mapping[str, str]) -> int:
+        """Run the scripts of the Jenkinsfile, and what comes after them always; give the code."""
+        install, gate, always = (script for name, script in scripts() if name == "Jenkinsfile")
+        given = {"DLPERF_CLUSTER": "my-cluster", "PATH": self.path_to_programs, **environment}
+        assert self.do(install, given).returncode == 0
+        done = self.do(gate, given)
+        self.printed = done.stdout + done.stderr
+        assert self.do(always, given).returncode == 0
         return done.returncode
 
     def uploads(self, name: str) -> list[str]:
@@ -535,39 +685,104 @@ def test_a_night_with_a_case_that_cannot_run_is_red(
     assert checkout.work("github-nightly.yml", github)["Gate"] == 1
 
 
-def test_a_pull_request_that_slows_training_is_red_and_compared(
+@pytest.mark.training
+def test_a_pull_request_that_costs_a_third_of_the_speed_is_red(
     checkout: Checkout, github: dict[str, str]
 ) -> None:
+    """Trained for real: base and head differ in how long a step waits for its data."""
     path = checkout.path
-    for side in ("base", "head"):
-        checkout.install(side)
-        shutil.copytree(path / "bench_tests", path / side / "bench_tests")
-        shutil.copytree(path / "trainer", path / side / "trainer")
-        shutil.copytree(path / "baselines", path / side / "baselines")
-        shutil.copy(path / "tox.ini", path / side)
-        system = path / side / "bench_tests" / "systems" / "own.yaml"
-        text = system.read_text(encoding="utf-8")
-        system.write_text(text.replace(f"{path}/trainer", f"{path}/{side}/trainer"), "utf-8")
-    (path / "head" / "trainer" / "behaviour.txt").write_text(SLOWER, encoding="utf-8")
+    (path / "bench_tests" / "systems" / "own.yaml").write_text(TRAINED, encoding="utf-8")
+    train = path / "trainer" / "train.py"
+    train.write_text(TRAIN.format(delay_ms=150), encoding="utf-8")
+    checkout.sides(lambda: train.write_text(TRAIN.format(delay_ms=240), encoding="utf-8"))
 
     codes = checkout.work("github-pull-request.yml", github)
 
-    assert codes == {
-        "Find mistakes": 0, "Train the base": 0, "Train the head": 1, "Compare": codes["Compare"],
-    }, checkout.printed  # fmt: skip
+    head = "Train the head, and the base beside it"
+    assert codes.pop(head) == 1, checkout.printed
+    assert set(codes.values()) == {0}
     files = checkout.artefacts("github-pull-request.yml")["Upload the results"]
-    assert files == [
-        "base.json", "comparison.html", "comparison.md", "head.html", "head.json", "junit.xml",
-    ]  # fmt: skip
-    comparison = (path / "results" / "comparison.md").read_text(encoding="utf-8")
-    assert Path(github["GITHUB_STEP_SUMMARY"]).read_text(encoding="utf-8").endswith(comparison)
-    median = {
-        side: json.loads((path / "results" / f"{side}.json").read_text())["cases"][0]["metrics"][
-            "throughput"
-        ]
-        for side in ("base", "head")
+    assert files == ["base.json", "comment.md", "head.html", "head.json", "junit.xml"]
+    [case] = json.loads((path / "results" / "head.json").read_text(encoding="utf-8"))["cases"]
+    assert case["metrics"]["throughput"]["verdict"] == "regressed"
+    assert "confirmed by the control arm" in case["metrics"]["throughput"]["reason"]
+    assert len(case["interleaved"]["control"]["runs"]) == 4
+    comment = (path / "results" / "comment.md").read_text(encoding="utf-8")
+    assert "regressed" in comment
+    assert "interleaved, the candidate is" in comment
+
+
+def test_a_pull_request_that_costs_nothing_is_green(
+    checkout: Checkout, github: dict[str, str]
+) -> None:
+    checkout.name_its_folder()
+    checkout.sides(lambda: None)
+
+    codes = checkout.work("github-pull-request.yml", github)
+
+    assert set(codes.values()) == {0}, checkout.printed
+    assert checkout.installed == [f"pytest-dlperf -r {side}/requirements.txt" for side in SIDES]
+    [case] = json.loads((checkout.path / "results" / "head.json").read_text())["cases"]
+    assert case["metrics"]["throughput"]["verdict"] == "pass"
+    assert len(case["interleaved"]["control"]["runs"]) == 4
+
+
+def test_its_comment_goes_to_the_pull_request_of_that_commit(
+    checkout: Checkout, github: dict[str, str]
+) -> None:
+    path = checkout.path
+    open_ones = [{"number": 7, "headRefOid": "a" * 40}, {"number": 8, "headRefOid": "b" * 40}]
+    checkout.with_gh(pr=open_ones)
+    given = {**github, "HEAD": "b" * 40, "RUN": "https://example.org/run/1"}
+
+    assert checkout.work(COMMENT, given) == {"Comment": 0}
+    assert checkout.gh() == []  # a job that broke before it measured has nothing to tell
+
+    (path / "results").mkdir()
+    (path / "results" / "comment.md").write_text("## regressed\n" + 70_000 * "x")
+    assert checkout.work(COMMENT, given) == {"Comment": 0}, checkout.printed
+    assert checkout.gh() == ["pr comment 8 --body-file comment.md"]
+    comment = (path / "comment.md").read_text(encoding="utf-8")
+    assert comment.startswith("## regressed\n")
+    assert comment.endswith("(https://example.org/run/1)\n")
+    assert len(comment) < 65_536
+
+
+@pytest.mark.parametrize(
+    ("hours", "conclusion", "is_told", "told"),
+    [
+        (10, "success", False, []),
+        (10, "success", True, ["issue close 3 --comment The last night is green."]),
+        (10, "failure", False, ["issue create", "The night is red (failure): https://a/1"]),
+        (10, "failure", True, ["issue comment 3 --body The night is red (failure): https://a/1"]),
+        (30, "success", False, ["issue create", "No night since 20"]),
+        (10, None, False, ["issue create", "The night has not ended: https://a/1"]),
+        (None, None, False, ["issue create", "No night has come yet."]),
+    ],
+)
+def test_a_night_that_is_red_or_did_not_come_is_told(  # noqa: PLR0913 - a table of nights
+    checkout: Checkout,
+    github: dict[str, str],
+    *,
+    hours: int | None,
+    conclusion: str | None,
+    is_told: bool,
+    told: list[str],
+) -> None:
+    began = datetime.now(timezone.utc) - timedelta(hours=hours or 0)
+    night = {
+        "conclusion": conclusion or "",
+        "status": "completed" if conclusion else "in_progress",
+        "url": "https://a/1",
+        "createdAt": f"{began:%Y-%m-%dT%H:%M:%SZ}",
     }
-    assert median["head"]["median"] == pytest.approx(median["base"]["median"] / 2, rel=1e-3)
+    checkout.with_gh(run=[] if hours is None else [night], issue=[{"number": 3}] * is_told)
+
+    assert checkout.work(WATCH, github) == {"Look at the last night": 0}, checkout.printed
+
+    done = [line for line in checkout.gh() if not line.startswith("label create dlperf-night ")]
+    assert len(done) == bool(told)
+    assert all(words in line for words in told for line in done)
 
 
 def test_a_night_that_extends_shows_the_change_and_commits_nothing(
@@ -606,35 +821,20 @@ def test_gitlab_keeps_results_logs_if_red_and_what_the_baselines_would_become(
     results += ["results/junit.xml", "results/results.html", "results/results.json"]
     assert [name for name in files if name.startswith("results/")] == results
     assert any(name.endswith("mlp_b4_fp32_1.log") for name in files) == is_red
-    assert checkout.installed == [".[change-points]"]
+    assert checkout.installed == ["pytest-dlperf[change-points] -r requirements.txt"]
     assert (checkout.path / "history" / "history.sqlite3").is_file()
     assert checkout.do("\n".join(gitlab_job("pages")["script"]), {}).returncode == 0
     assert (checkout.path / "public" / "index.html").is_file()
 
 
 @pytest.mark.parametrize(("kind", "is_red"), [("detached", True), ("merged result", False)])
-def test_a_merge_request_is_trained_and_compared_with_its_base(
+def test_a_merge_request_is_trained_in_turn_with_its_base(
     checkout: Checkout, kind: str, *, is_red: bool
 ) -> None:
     path = checkout.path
-    origin = path.parent / f"{path.name}-origin.git"
-    system = path / "bench_tests" / "systems" / "own.yaml"
-    text = system.read_text(encoding="utf-8")
-    checkout.git("init", "--quiet")
-    # The trainer that a side trains with is its own.
-    system.write_text(text.replace(f"{path}/trainer", f"{path}/base/trainer"), encoding="utf-8")
-    base = checkout.commit("Base")
-    system.write_text(text, encoding="utf-8")
-    if is_red:
-        checkout.tiny.behave(SLOWER)
-    head = checkout.commit("Head")
-    checkout.git("clone", "--quiet", "--bare", ".", str(origin))
-    # A runner has the head alone.
-    shutil.rmtree(path / ".git")
-    checkout.git("init", "--quiet")
-    checkout.git("remote", "add", "origin", f"file://{origin}")
-    checkout.git("fetch", "--quiet", "--depth", "1", "origin", head)
-    checkout.git("reset", "--quiet", head)
+    checkout.name_its_folder()
+    base, head = checkout.commits(lambda: checkout.tiny.behave(SLOWER) if is_red else None)
+    checkout.fetch_only(head)
     detached = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base}
     result = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": head, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": base}
 
@@ -646,19 +846,59 @@ def test_a_merge_request_is_trained_and_compared_with_its_base(
     code = checkout.gitlab("merge-request", detached if kind == "detached" else result)
 
     assert code == int(is_red), checkout.printed
-    assert checkout.installed == ["./base[smoke]", ".[smoke]"]
+    assert checkout.installed == [
+        "pytest-dlperf -r base/requirements.txt", "pytest-dlperf -r requirements.txt",
+    ]  # fmt: skip
     files = checkout.uploads("merge-request")
     assert [name for name in files if name.startswith("results/")] == [
         f"results/{name}" for name in (
-            "base.json", "comparison.html", "comparison.md", "head.html", "head.json", "junit.xml",
+            "base.json", "head.html", "head.json", "head.md", "junit.xml",
         )
     ]  # fmt: skip
     logs = {name.split("/")[1] for name in files if name.endswith("mlp_b4_fp32_1.log")}
     assert logs == ({"base", "head"} if is_red else set())
     assert not (path / "history").exists()
-    comparison = (path / "results" / "comparison.md").read_text(encoding="utf-8")
-    assert ("| 0.500 |" in comparison) is is_red
-    assert "head" in comparison
+    seen = "interleaved, the candidate is 50.0 % worse"
+    assert (seen in (path / "results" / "head.md").read_text(encoding="utf-8")) is is_red
+
+
+def test_on_buildkite_a_system_file_that_slows_training_is_red_by_the_bases_numbers(
+    checkout: Checkout,
+) -> None:
+    path = checkout.path
+    checkout.name_its_folder()
+    own = path / "bench_tests" / "systems" / "own.yaml"
+    text = own.read_text(encoding="utf-8")
+    slower = text.replace("environment: {", 'environment: {TINY_SLOWER: "1.5", ')
+    base, head = checkout.commits(lambda: own.write_text(slower, encoding="utf-8"))
+    checkout.git("branch", "trunk", base)
+    checkout.fetch_only(head, "refs/heads/trunk:refs/heads/trunk")
+
+    branch = {"BUILDKITE_PULL_REQUEST_BASE_BRANCH": "trunk"}
+    assert checkout.buildkite("pull request", branch) == 1, checkout.printed
+
+    [case] = json.loads((path / "results" / "head.json").read_text())["cases"]
+    assert case["metrics"]["throughput"]["verdict"] == "regressed"
+    assert case["interleaved"] is None
+    annotation = (path / "annotation.md").read_text(encoding="utf-8")
+    assert annotation.startswith("annotate --style error\n")
+    assert "regressed" in annotation
+
+
+def test_a_night_on_buildkite_and_one_on_jenkins(checkout: Checkout) -> None:
+    checkout.accept()
+
+    assert checkout.buildkite("nightly", {}) == 0, checkout.printed
+    annotation = (checkout.path / "annotation.md").read_text(encoding="utf-8")
+    assert annotation.startswith("annotate --style success\n")
+    shutil.rmtree(checkout.path / ".venv")
+    checkout.tiny.behave(SLOWER)
+    assert checkout.jenkins({"EXTEND_BASELINES": "yes"}) == 1, checkout.printed
+
+    for name in ("results.json", "results.html", "junit.xml"):
+        assert (checkout.path / "results" / name).is_file()
+    assert checkout.git("status", "--porcelain", "baselines") == ""
+    assert any((checkout.path / "logs").rglob("mlp_b4_fp32_1.log"))
 
 
 @pytest.mark.skipif(
