@@ -58,8 +58,8 @@ def _no_reports_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
-    """A copy of ``bench_tests`` and of the published baselines."""
+def own_environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the sessions of a test meet nothing of other tests, nor of who runs them."""
     # Byte code is cached, as it is for users: the suites of all tests start the same modules.
     for name in (
         "DLPERF_CLUSTER",
@@ -80,6 +80,12 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     monkeypatch.setenv("TMPDIR", str(temporary))
     # So do the locks on hosts, which are the machine's.
     monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, own_environment: None) -> Suite:
+    """A copy of ``bench_tests`` and of the published baselines."""
+    del own_environment
     shutil.copytree(
         ROOT / "bench_tests",
         pytester.path / "bench_tests",
