@@ -31,7 +31,7 @@ MODULE: Final = "pytest_dlperf.trainers.resnet"
 WINDOW: Final = Window(warmup_steps=1, measured_steps=4)
 STEPS: Final = WINDOW.warmup_steps + WINDOW.measured_steps
 STEP_RECORD: Final = re.compile(
-    r"dlperf step rank=(\d+) step=(\d+) time=(\d+\.\d{6}) loss=\d+\.\d{4} peak_memory_mb=\d+\.\d"
+    r"dlperf step rank=(\d+) step=(\d+) time=(\d+\.\d{6}) loss=\d+\.?\d* peak_memory_mb=\d+\.\d"
 )
 
 

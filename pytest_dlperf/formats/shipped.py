@@ -36,6 +36,19 @@ def _precision(case: Case) -> str | None:
     return case.precision if case.precision in _FULL | _HALF else None
 
 
+_WIDTHS: Final = {
+    "fp32": frozenset({"fp32", "tf32"}),
+    "bf16": frozenset({"bf16", "amp"}),
+    "fp16": _HALF,
+}
+"""What a width of numbers may be called by a case."""
+
+
+def _width(case: Case) -> str | None:
+    """Say the precision if it is one that the width of numbers shows."""
+    return case.precision if any(case.precision in names for names in _WIDTHS.values()) else None
+
+
 def _arcface(case: Case) -> str | None:
     """Say which loss ArcFace takes: with several devices, its classes are spread over them."""
     if not case.model.startswith("arcface"):
@@ -277,24 +290,25 @@ _TF_MODELS_BERT: Final = LogFormat(
 )
 
 _DLPERF: Final = LogFormat(
-    # The trainers of this package.
+    # The trainers of this package, and what it has other people's print.
     name="dlperf",
     record=re.compile(
-        rb"dlperf step rank=(?P<rank>%b) step=(?P<step>%b) time=(?P<timestamp>%b) loss="
+        rb"dlperf step rank=(?P<rank>%b) step=(?P<step>%b) time=(?P<timestamp>%b) "
         % (_STEP, _STEP, _NUMBER)
     ),
     first_step=1,
     ranks=Ranks.LOCAL,
     facts=tuple(
         _fact(
-            name, rb"dlperf run [^\n\r\0]{0,200}\b%b=([0-9a-z]{1,15})\s" % name.encode(), declared
+            name,
+            rb"dlperf run [^\n\r\0]{0,300}\b%b=([0-9a-z]{1,15})\s" % name.encode(),
+            declared,
+            values=_WIDTHS if name == "precision" else {},
         )
         for name, declared in (
-            ("world_size", _WORLD_SIZE),
-            ("nodes", CASE_FACTS["nodes"]),
-            ("devices_per_node", CASE_FACTS["devices_per_node"]),
             ("batch_per_device", _BATCH_PER_REPLICA),
-            ("precision", CASE_FACTS["precision"]),
+            *((name, said) for name, said in CASE_FACTS.items() if name != "precision"),
+            ("precision", _width),
         )
     ),
 )

@@ -4,16 +4,8 @@ Run it with torchrun, which starts one process per device::
 
     python -m torch.distributed.run --nproc-per-node=2 -m pytest_dlperf.trainers.resnet
 
-Without torchrun it trains in this process alone. Every process writes one header, one record for
-each step and one record at its end, each on its own line::
-
-    dlperf run rank=0 world_size=2 nodes=1 devices_per_node=2 batch_per_device=8 precision=fp32
-    dlperf step rank=0 step=12 time=3.456789 loss=6.9078 peak_memory_mb=512.3
-    dlperf end rank=0
-
-Steps are counted from 1. ``time`` is in seconds since the process began its first step, on its own
-monotonic clock, when the step had ended. ``peak_memory_mb`` is the largest resident size that the
-process has had by then; what a GPU holds is not in it. The model is the v1.5 form of the ResNet of
+Without torchrun it trains in this process alone. Every process prints the lines that
+``pytest_dlperf.trainers.steps`` describes. The model is the v1.5 form of the ResNet of
 He et al., "Deep Residual Learning for Image Recognition" (2016), table 1, as torchvision has it.
 """
 
@@ -22,8 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import resource
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -31,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from pytest_dlperf.trainers.steps import StepLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +43,6 @@ class RankInfo:
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
-    nodes: int = 1
     devices_per_node: int = 1
 
     @classmethod
@@ -63,7 +54,6 @@ class RankInfo:
             rank=int(os.environ["RANK"]),
             local_rank=int(os.environ["LOCAL_RANK"]),
             world_size=int(os.environ["WORLD_SIZE"]),
-            nodes=int(os.environ["GROUP_WORLD_SIZE"]),
             devices_per_node=int(os.environ["LOCAL_WORLD_SIZE"]),
         )
 
@@ -162,8 +152,8 @@ def choose_device(rank_info: RankInfo) -> torch.device:
     return device
 
 
-def train(options: argparse.Namespace, rank_info: RankInfo, device: torch.device) -> None:
-    """Train, and write the records; the process group is there already."""
+def train(options: argparse.Namespace, rank_info: RankInfo, device: torch.device) -> StepLog:
+    """Train, and print all records but the last; the process group is there already."""
     cuda = device.type == "cuda"
     torch.manual_seed(SEED)
     model = DistributedDataParallel(resnet18().to(device), device_ids=[device] if cuda else None)
@@ -175,14 +165,11 @@ def train(options: argparse.Namespace, rank_info: RankInfo, device: torch.device
     labels = torch.randint(CLASSES, (options.batch_per_device,), generator=generator).to(device)
     mixed = options.precision == "bf16"
 
-    write_record(
-        f"run rank={rank_info.rank} world_size={rank_info.world_size} nodes={rank_info.nodes} "
-        f"devices_per_node={rank_info.devices_per_node} "
-        f"batch_per_device={options.batch_per_device} precision={options.precision}"
-    )
     distributed.barrier()
-    begin = time.perf_counter()
-    for step in range(1, options.warmup_steps + options.measured_steps + 1):
+    log = StepLog(
+        batch_per_device=options.batch_per_device, precision=options.precision, synchronize=True
+    )
+    for _ in range(options.warmup_steps + options.measured_steps):
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
             loss = criterion(model(images), labels)
@@ -190,30 +177,11 @@ def train(options: argparse.Namespace, rank_info: RankInfo, device: torch.device
         optimizer.step()
         if options.step_delay_ms:
             time.sleep(options.step_delay_ms / 1000)
-        # Reading the loss waits for its computation, synchronizing waits for the update too.
-        value = loss.item()
-        if cuda:
-            torch.cuda.synchronize(device)
-        elapsed = time.perf_counter() - begin
-        write_record(
-            f"step rank={rank_info.rank} step={step} time={elapsed:.6f} loss={value:.4f} "
-            f"peak_memory_mb={peak_memory_mb():.1f}"
-        )
+        log.step(loss)
     # A rank that leaves while others still talk to it makes them abort, and so does a model that
     # outlives the process group: hence this order, the rest of which is in main.
     distributed.barrier()
-
-
-def peak_memory_mb() -> float:
-    """Return the largest resident size of this process so far, in megabytes."""
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux counts kibibytes, macOS bytes.
-    return size / 1e6 if sys.platform == "darwin" else size * 1024 / 1e6
-
-
-def write_record(text: str) -> None:
-    """Write one record in one piece, so that those of several ranks never run into each other."""
-    os.write(1, f"dlperf {text}\n".encode())
+    return log
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -235,10 +203,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         world_size=rank_info.world_size,
         device_id=device if cuda else None,
     )
-    train(options, rank_info, device)
+    log = train(options, rank_info, device)
     gc.collect()
     distributed.destroy_process_group()
-    write_record(f"end rank={rank_info.rank}")
+    log.end()
 
 
 def _count(text: str) -> int:

@@ -1,0 +1,449 @@
+"""Prints a line of each training step, for trainers that print nothing that could be measured.
+
+It is one file without dependencies: copy it, or import it from ``pytest_dlperf.trainers``. A loop
+of one's own makes a ``StepLog`` and calls ``step`` once for each step of the optimizer; trainers of
+others have a class of their own. Each rank prints what it knows of the run, a record for each step,
+and one at its end, all whole lines::
+
+    dlperf run rank=0 world_size=2 nodes=1 devices_per_node=2 global_batch=16 precision=fp32
+    dlperf step rank=0 step=12 time=3.456789 tokens=1024 loss=6.9078 peak_memory_mb=512.3
+    dlperf end rank=0
+
+Steps are those of the optimizer, counted from 1. ``time`` is in seconds since the log was made, on
+the process's own monotonic clock. ``tokens`` are those of this rank in this step, padding included.
+``peak_memory_mb`` is the most that tensors had allocated on this process's accelerator, and on a
+CPU the largest resident size of the process (10^6 bytes).
+
+Nothing here makes the host wait for an accelerator, which computes behind it: a step's time is when
+the host had it queued. Over a window of steps that is the same, since the host can only be so
+far ahead; single steps look shorter or longer. With ``synchronize``, or
+``DLPERF_STEPS_SYNCHRONIZE=1`` in the environment, each step waits for the device: that costs speed.
+A loss that is still computed is printed later, as ``dlperf value rank=0 step=12 loss=6.9078``.
+
+``sitecustomize.py`` adds the same to a trainer without a change of its script. Both files run on
+Python 3.7 and later.
+"""
+
+import functools
+import os
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
+SYNCHRONIZE = "DLPERF_STEPS_SYNCHRONIZE"
+
+_LAUNCHERS = (
+    # rank, world size, processes of the node, nodes
+    ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),  # torchrun, accelerate
+    ("RANK", "WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),  # deepspeed
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", ""),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", ""),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", "SLURM_STEP_NUM_NODES"),
+)
+_PRECISIONS = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "64-true": "fp64",
+    "32-true": "fp32",
+    "16-true": "fp16",
+    "16-mixed": "fp16",
+    "bf16-true": "bf16",
+    "bf16-mixed": "bf16",
+    "no": "fp32",
+}
+"""How trainers call precisions that cases have a word for."""
+
+
+class StepLog:
+    """Prints the steps of this process; the first ``step`` also prints what is known of the run."""
+
+    def __init__(self, *, synchronize: bool = False, **facts: Any) -> None:
+        """Begin to count the time.
+
+        ``facts`` are what the run's case is held to: ``global_batch`` (samples of one step of the
+        optimizer over all ranks), or ``batch_per_device``; ``precision`` as in ``bf16``;
+        ``sequence_length``; the layout, as ``tp``, ``pp``, ``cp`` and ``ep``; ``world_size``,
+        ``nodes`` and ``devices_per_node`` where the launcher does not tell.
+        """
+        self.facts = facts
+        self.rank = 0
+        self.count = 0
+        """Steps by now."""
+        self._synchronize = synchronize or os.environ.get(SYNCHRONIZE, "0") not in ("", "0")
+        self._wait = None  # type: Callable[[], object] | None
+        self._memory_mb = _resident_mb  # type: Callable[[], float]
+        self._tokens = 0
+        self._loss = None  # type: Any
+        self._later = deque()  # type: deque[tuple[int, Callable[[], bool], Any]]
+        self._began = time.perf_counter()
+
+    def take(self, batch: Any = None, loss: Any = None) -> None:
+        """Take a micro batch of the next step, or its part of the step's loss."""
+        try:
+            shape = batch["input_ids"].shape  # no value is read
+            self._tokens += shape[0] * shape[1]
+            if not self.count:
+                self.facts.setdefault("sequence_length", shape[1])
+        except (AttributeError, IndexError, KeyError, TypeError):
+            pass  # it has no tokens
+        if loss is not None:
+            self._loss = loss if self._loss is None else self._loss + loss
+
+    def step(self, loss: Any = None, tokens: "int | None" = None) -> None:
+        """Say that a step of the optimizer has ended.
+
+        ``loss`` is a number, or a tensor of one, and ``tokens`` are this rank's in this step; by
+        default those of what was taken for it.
+        """
+        self.count += 1
+        head = self._first() if self.count == 1 else ""
+        if self._synchronize and self._wait is not None:
+            self._wait()
+        number = self._number(self._loss if loss is None else loss)
+        now = time.perf_counter() - self._began
+        line = head + f"dlperf step rank={self.rank} step={self.count} time={now:.6f}"
+        tokens = tokens or self._tokens
+        if tokens:
+            line += f" tokens={tokens}"
+        if number is not None:
+            line += f" loss={number:.6g}"
+        line += f" peak_memory_mb={self._memory_mb():.1f}\n"
+        while self._later and self._later[0][1]():
+            step, _, value = self._later.popleft()
+            line += self._value(step, _item(value))
+        self._tokens, self._loss = 0, None
+        write(line)
+
+    def value(self, step: int, loss: float) -> None:
+        """Print the loss of a step that was printed before."""
+        write(self._value(step, loss))
+
+    def end(self) -> None:
+        """Say that there are no more steps; losses that are still computed are waited for."""
+        lines = "".join(self._value(step, _item(loss)) for step, _, loss in self._later)
+        self._later.clear()
+        write(f"{lines}dlperf end rank={self.rank}\n")
+
+    def _first(self) -> str:
+        """Find out what is known by now; give the line that says it."""
+        facts = _place()
+        facts.update((name, value) for name, value in self.facts.items() if value is not None)
+        self.rank = facts.pop("rank", 0)
+        precision = str(facts.get("precision", "")).replace("torch.", "")
+        if precision:
+            facts["precision"] = _PRECISIONS.get(precision, precision)
+        self._memory_mb, self._wait = _device()
+        said = "".join(f" {name}={value}" for name, value in facts.items())
+        return f"dlperf run rank={self.rank}{said}\n"
+
+    def _number(self, loss: Any) -> "float | None":
+        """Give the loss as a number, unless it would have to be waited for."""
+        if isinstance(loss, (int, float)):
+            return loss
+        ready = getattr(loss, "is_ready", None)  # of JAX
+        if ready is None:
+            device = getattr(loss, "device", None)
+            kind = getattr(device, "type", None)
+            if kind is None or loss.numel() != 1:
+                return None
+            loss = loss.detach()
+            if kind == "cpu" or self._synchronize:
+                return _item(loss)
+            event = getattr(getattr(sys.modules["torch"], kind, None), "Event", None)
+            if event is None:
+                return None
+            # Into pinned memory, behind what computes it, while the host goes on.
+            loss = loss.to("cpu", non_blocking=True)
+            mark = event()
+            mark.record()
+            ready = mark.query
+        elif self._synchronize or ready():
+            return _item(loss)
+        self._later.append((self.count, ready, loss))
+        return None
+
+    def _value(self, step: int, loss: float) -> str:
+        return f"dlperf value rank={self.rank} step={step} loss={loss:.6g}\n"
+
+
+def _item(value: Any) -> float:
+    return float(value.item())
+
+
+def write(text: str) -> None:
+    """Write whole lines in one piece, so that those of several ranks never run into each other."""
+    data = text.encode()
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except OSError:
+        pass  # nobody reads it; the training goes on
+
+
+def _resident_mb() -> float:
+    """Return the largest resident size of this process so far, in megabytes."""
+    if resource is None:
+        return float("nan")
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kibibytes, macOS bytes.
+    return size / 1e6 if sys.platform == "darwin" else size * 1024 / 1e6
+
+
+def _device() -> "tuple[Callable[[], float], Callable[[], object] | None]":
+    """Say how to ask what this process uses for its peak of memory, and how to wait for it."""
+    torch = sys.modules.get("torch")
+    for kind in ("cuda", "xpu", "npu"):
+        module = getattr(torch, kind, None)
+        initialized = getattr(module, "is_initialized", None)
+        if module is not None and initialized is not None and initialized():
+            return _allocated(module), module.synchronize
+    jax = sys.modules.get("jax")
+    if jax is not None and torch is None:
+        device = jax.local_devices()[0]
+        if "peak_bytes_in_use" in (device.memory_stats() or {}):
+            return lambda: device.memory_stats()["peak_bytes_in_use"] / 1e6, None
+    return _resident_mb, None
+
+
+def _allocated(module: Any) -> "Callable[[], float]":
+    nested = getattr(module, "memory_stats_as_nested_dict", None)
+    if nested is None:
+        return lambda: module.max_memory_allocated() / 1e6
+    # The same number; the other function flattens and sorts all statistics for it each time.
+    return lambda: nested()["allocated_bytes"]["all"]["peak"] / 1e6
+
+
+def _place() -> "dict[str, Any]":
+    """Find out which rank this is, of how many, and on how many nodes."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if jax is not None and torch is None:
+        # What launchers count are processes, of which each may have several devices.
+        return {"rank": jax.process_index(), "world_size": jax.device_count()}
+    place = {"rank": 0, "world_size": 1, "nodes": 1, "devices_per_node": 1}
+    for names in _LAUNCHERS:
+        found = [os.environ.get(name, "") for name in names]
+        if found[0].isdigit() and found[1].isdigit() and (found[2] or found[3]).isdigit():
+            rank, world = int(found[0]), int(found[1])
+            nodes = int(found[3]) if found[3].isdigit() else max(world // int(found[2]), 1)
+            place = {"rank": rank, "world_size": world, "nodes": nodes}
+            place["devices_per_node"] = world // nodes
+            break
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        known = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+        if known["world_size"] != place["world_size"]:
+            return known
+        place.update(known)
+    return place
+
+
+def after(owner: Any, name: str, call: "Callable[..., object]") -> None:
+    """Have a function called with the result and the arguments of each call of a method."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        call(result, *args, **kwargs)
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+def _detached(loss: Any) -> Any:
+    return loss.detach() if hasattr(loss, "detach") else loss
+
+
+# --------------------------------------------------------------------------- trainers of others
+
+
+def _huggingface() -> type:
+    from transformers import TrainerCallback
+
+    class HuggingFaceSteps(TrainerCallback):
+        """Prints the steps of a Trainer: ``trainer.add_callback(HuggingFaceSteps(trainer))``.
+
+        Without the trainer, tokens are not known, and the loss only where it is logged.
+        """
+
+        prints_steps = True
+
+        def __init__(self, trainer: Any = None, *, synchronize: bool = False, **facts: Any) -> None:
+            """Be ready for the training; ``facts`` are what ``StepLog`` takes."""
+            self._trainer = trainer
+            self._log = StepLog(synchronize=synchronize, **facts)
+            self._has_losses = False
+            self._begun_at = 0
+            if trainer is not None:
+                after(trainer, "training_step", self._on_batch)
+
+        def _on_batch(self, loss: Any, _model: Any, inputs: Any, *_: Any, **__: Any) -> None:
+            self._has_losses = True
+            self._log.take(inputs, loss)
+
+        def on_train_begin(self, args: Any, state: Any, *_: Any, **known: Any) -> None:
+            """Find out what is known of the run."""
+            self._begun_at = state.global_step - self._log.count
+            facts = _huggingface_facts(self._trainer, args, known.get("model"))
+            self._log.facts = {**facts, **self._log.facts}
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            """Print a step."""
+            self._log.step()
+
+        def on_log(self, _args: Any, state: Any, *_: Any, logs: Any = None, **__: Any) -> None:
+            """Print the loss where nothing else tells it; it is a mean since the last one."""
+            loss = (logs or {}).get("loss")
+            if not self._has_losses and isinstance(loss, (int, float)):
+                self._log.value(state.global_step - self._begun_at, loss)
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            """Print the end."""
+            self._log.end()
+
+    return HuggingFaceSteps
+
+
+def _huggingface_facts(trainer: Any, args: Any, model: Any) -> "dict[str, Any]":
+    batch = args.train_batch_size * args.gradient_accumulation_steps
+    facts = {"batch_per_device": batch}  # type: dict[str, Any]
+    if hasattr(trainer, "get_total_train_batch_size"):
+        facts = {"global_batch": trainer.get_total_train_batch_size(args)}
+    if hasattr(trainer, "get_tp_size"):
+        facts.update(tp=trainer.get_tp_size(), cp=trainer.get_cp_size())
+    half = "bf16" if args.bf16 else "fp16" if args.fp16 else None
+    facts["precision"] = half or getattr(model, "dtype", None)
+    return facts
+
+
+def _lightning() -> type:
+    if "pytorch_lightning" in sys.modules:
+        from pytorch_lightning import Callback
+    else:
+        try:
+            from lightning.pytorch import Callback
+        except ImportError:
+            from pytorch_lightning import Callback
+
+    class LightningSteps(Callback):
+        """Prints the steps of a Lightning trainer: ``Trainer(callbacks=[LightningSteps()])``."""
+
+        prints_steps = True
+
+        def __init__(self, *, synchronize: bool = False, **facts: Any) -> None:
+            """Be ready for the training; ``facts`` are what ``StepLog`` takes."""
+            self._log = StepLog(synchronize=synchronize, **facts)
+            self._last = 0
+
+        def on_train_start(self, trainer: Any, *_: Any) -> None:
+            """Find out what is known of the run."""
+            self._last = trainer.global_step
+            facts = {
+                "world_size": trainer.world_size,
+                "nodes": trainer.num_nodes,
+                "devices_per_node": trainer.num_devices,
+                "precision": trainer.precision,
+            }
+            batch = getattr(trainer.train_dataloader, "batch_size", None)
+            if isinstance(batch, int):
+                sampling = getattr(trainer.strategy, "distributed_sampler_kwargs", None) or {}
+                batch *= trainer.accumulate_grad_batches * sampling.get("num_replicas", 1)
+                facts["global_batch"] = batch
+            self._log.facts = {**facts, **self._log.facts}
+
+        def on_train_batch_end(
+            self, trainer: Any, _module: Any, outputs: Any, batch: Any, *_: Any, **__: Any
+        ) -> None:
+            """Print a step if there was one; the loss is that of its last batch."""
+            self._log.take(batch)
+            if trainer.global_step != self._last:
+                self._last = trainer.global_step
+                loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+                self._log.step(loss)
+
+        def on_train_end(self, *_: Any) -> None:
+            """Print the end."""
+            self._log.end()
+
+    return LightningSteps
+
+
+class AccelerateSteps:
+    """Prints the steps of what an Accelerator has prepared: ``AccelerateSteps(accelerator)``.
+
+    It is made behind ``accelerator.prepare``. Of several optimizers the first one's steps count.
+    """
+
+    def __init__(self, accelerator: Any, *, synchronize: bool = False, **facts: Any) -> None:
+        """Print from now on; ``facts`` are what ``StepLog`` takes."""
+        state = accelerator.gradient_state
+        facts.setdefault("world_size", accelerator.num_processes)
+        loaders = getattr(accelerator, "_dataloaders", ())
+        batch = getattr(loaders[0], "total_batch_size", None) if loaders else None
+        if batch is not None:
+            facts.setdefault("global_batch", batch * accelerator.gradient_accumulation_steps)
+        facts.setdefault("precision", accelerator.mixed_precision)
+        self._log = StepLog(synchronize=synchronize, **facts)
+        self._loss = None  # type: Any
+
+        def on_backward(_result: object, loss: Any, *_: Any, **__: Any) -> None:
+            self._loss = _detached(loss)
+
+        def on_step(*_: Any, **__: Any) -> None:
+            if state.sync_gradients:
+                self._log.step(loss=self._loss)
+
+        after(accelerator, "backward", on_backward)
+        # There is no public way to them.
+        after(accelerator._optimizers[0], "step", on_step)  # noqa: SLF001
+        self.end = self._log.end
+
+
+class DeepSpeedSteps:
+    """Prints the steps of a DeepSpeed engine: ``DeepSpeedSteps(engine)``."""
+
+    def __init__(self, engine: Any, *, synchronize: bool = False, **facts: Any) -> None:
+        """Print from now on; ``facts`` are what ``StepLog`` takes."""
+        facts.setdefault("global_batch", engine.train_batch_size())
+        half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else None
+        facts.setdefault("precision", half or "fp32")
+        self._log = StepLog(synchronize=synchronize, **facts)
+        self._loss = None  # type: Any
+        self._last = engine.global_steps
+
+        def on_backward(_result: object, loss: Any, *_: Any, **__: Any) -> None:
+            self._loss = _detached(loss)
+
+        def on_step(loss: Any, *_: Any, **__: Any) -> None:
+            # Of a pipeline, train_batch makes the step, and returns the loss.
+            if engine.global_steps != self._last:
+                self._last = engine.global_steps
+                self._log.step(self._loss if loss is None else loss)
+
+        after(engine, "backward", on_backward)
+        after(engine, "step", on_step)
+        if hasattr(engine, "train_batch"):
+            after(engine, "train_batch", on_step)
+        self.end = self._log.end
+
+
+_MADE = {"HuggingFaceSteps": _huggingface, "LightningSteps": _lightning}
+
+
+def __getattr__(name: str) -> type:
+    """Make a callback when it is asked for: its base class is the trainer's."""
+    if name not in _MADE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = globals()[name] = _MADE[name]()
+    return made
