@@ -259,7 +259,7 @@ def test_the_launch_on_a_head_node_is_one_command_for_all_nodes(tmp_path: Path) 
                 address=address,
                 port=1,
                 device_ids=(0, 1, 2, 3),
-                scratch_directory="/s",
+                folder="/s",
             )
             for rank, address in enumerate(("10.0.0.1", "fd00::2"))
         ],

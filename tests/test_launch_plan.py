@@ -39,7 +39,7 @@ def made_nodes(*addresses: str, devices: int = 4) -> tuple[Node, ...]:
             address=address,
             port=29400 + rank,
             device_ids=tuple(range(4, 4 + devices)),
-            scratch_directory=f"/scratch/{rank}",
+            folder=f"/own/{rank}",
         )
         for rank, address in enumerate(addresses)
     )
@@ -119,7 +119,7 @@ def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
         "node_endpoints": "10.0.0.1:29400,10.0.0.2:29401",
         "host_slots": "10.0.0.1:4,10.0.0.2:4",
         "device_ids": "4,5,6,7",
-        "scratch_directory": "/scratch/1",
+        "scratch_directory": "/own/1/scratch",
         "replicas": "8",
         "batch_per_device": "8",
         "batch_per_replica": "8",

@@ -54,7 +54,7 @@ def nodes_of(case: Case, addresses: Sequence[str] = ADDRESSES) -> tuple[Node, ..
             address=addresses[rank],
             port=20000 + rank,
             device_ids=tuple(range(case.topology.devices_per_node)),
-            scratch_directory=f"/scratch/{rank}",
+            folder=f"/own/{rank}",
         )
         for rank in range(case.topology.nodes)
     )
@@ -193,7 +193,7 @@ def test_paddle_resnet50(case: Case) -> None:
         if nodes > 1:
             own["--cluster_node_ips"] = ",".join(ADDRESSES[:nodes])
             own["--node_ip"] = ADDRESSES[rank]
-        check(node.arguments, {**own, "--model_save_dir": f"/scratch/{rank}"})
+        check(node.arguments, {**own, "--model_save_dir": f"/own/{rank}/scratch"})
         shape = node.arguments.index("--image_shape")
         assert node.arguments[shape : shape + 4] == ("--image_shape", "3", "224", "224")
         assert node.arguments[:3] == ("/usr/bin/python3", "-m", "paddle.distributed.launch")
@@ -240,8 +240,8 @@ def test_ngc_pytorch_resnet50(case: Case) -> None:
                 "--epochs": "1",
                 "--training-only": "",
                 "--no-checkpoints": "",
-                "--workspace": f"/scratch/{rank}",
-                "--raport-file": f"/scratch/{rank}/raport.json",
+                "--workspace": f"/own/{rank}/scratch",
+                "--raport-file": f"/own/{rank}/scratch/raport.json",
             },
         )
         assert node.arguments[-1] == "/imagenet"
@@ -325,7 +325,7 @@ def test_tensorflow_bert_base(case: Case) -> None:
         expected = {
             "--input_files": "/wiki/*.tfrecord",
             "--bert_config_file": "/bert.json",
-            "--model_dir": f"/scratch/{rank}",
+            "--model_dir": f"/own/{rank}/scratch",
             "--train_batch_size": str(global_batch),
             "--num_steps_per_epoch": "120",
             "--num_train_epochs": "1",

@@ -83,6 +83,15 @@ class StartOn(Enum):
     """On node 0 alone: the command itself starts what runs on the others."""
 
 
+class Steps(Enum):
+    """Trainers that can be had to print their steps."""
+
+    HUGGINGFACE = "huggingface"
+    LIGHTNING = "lightning"
+    ACCELERATE = "accelerate"
+    DEEPSPEED = "deepspeed"
+
+
 class VariableKind(Enum):
     """Kind of thing that a variable's value names."""
 
@@ -131,6 +140,7 @@ class LaunchSpec:
     values: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
     devices: Devices = Devices.GPU
     start_on: StartOn = StartOn.EVERY_NODE
+    steps: Steps | None = None
     requires_modules: tuple[str, ...] = ()
     install_hint: str | None = None
     time_limit_s: float = 1800.0
@@ -318,6 +328,7 @@ LAUNCH: Final = Record(
     ),
     Key("devices", one_of(Devices), "What the trainer computes on."),
     Key("start_on", one_of(StartOn), "Where the command is started."),
+    Key("steps", one_of(Steps), "The trainer that is to print its steps, by a callback of ours."),
     Key(
         "variables",
         MapOf(

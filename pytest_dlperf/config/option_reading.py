@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pytest
 
 _PREFIX: Final = "DLPERF_"
-_MARKER_OF_RUNS: Final = "DLPERF_RUN_ID"
+_OF_RUNS: Final = ("DLPERF_RUN_ID", "DLPERF_STEPS", "DLPERF_STEPS_SYNCHRONIZE")
 """Set for what a session launches, and so in a session that another one launches."""
 
 
@@ -83,7 +83,7 @@ def keep_host_files(arguments: list[str]) -> None:
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    known = {_MARKER_OF_RUNS, *filter(None, (one.variable for one in OPTIONS.values()))}
+    known = {*_OF_RUNS, *filter(None, (one.variable for one in OPTIONS.values()))}
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known:
             from pytest_dlperf.files.yamlfile import nearest

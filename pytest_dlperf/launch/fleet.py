@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
-from pytest_dlperf.launch.plan import Node, node_log, scratch_directory
+from pytest_dlperf.launch.plan import Node, node_folder, node_log
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfError
@@ -169,7 +169,7 @@ class Fleet:
                 address=host.address,
                 port=EXAMPLE_PORT + (rank if self.is_this_machine else 0),
                 device_ids=tuple(range(case.topology.devices_per_node)),
-                scratch_directory=scratch_directory("RUN", rank),
+                folder=node_folder("RUN", rank),
             )
             for rank, host in enumerate(hosts[:wanted])
         )

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import supervisor, supervisor_client
 from pytest_dlperf.launch.channel import supervisor_source
-from pytest_dlperf.launch.plan import scratch_directory
+from pytest_dlperf.launch.plan import node_folder
 from pytest_dlperf.launch.remote_call import start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, sweep_orders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.remote_call import RemoteCall
@@ -51,17 +51,19 @@ class Gang:
         *,
         run_id: str,
         head_only: bool,
+        files: Mapping[str, str],
         signals: Sequence[int],
         say: Callable[[str], None] | None,
     ) -> None:
         """Reach nobody yet; signals that come are added to ``signals``.
 
-        ``say`` is called once if the run has to wait.
+        Each node's folder gets ``files``. ``say`` is called once if the run has to wait.
         """
         self._launcher = launcher
         self._places = places
         self._id = run_id
         self._head_only = head_only
+        self._files = files
         self._signals = signals
         self._tell_user = self._say = say
         self._reports = selectors.DefaultSelector()
@@ -93,9 +95,9 @@ class Gang:
                 client.release()
             self._pause()
 
-    def scratch(self, rank: int) -> str:
-        """Name the scratch folder of a node."""
-        return scratch_directory(self._id, rank)
+    def folder(self, rank: int) -> str:
+        """Name the folder of the run on a node."""
+        return node_folder(self._id, rank)
 
     def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
         """Take reports until a condition holds or it is too late.
@@ -186,7 +188,7 @@ class Gang:
     def _locked(self) -> bool:
         """Take all hosts at once or none, so that two controllers never wait for each other."""
         for rank, client in enumerate(self.clients):
-            client.prepare(sweep=self._marked(client), scratch=self.scratch(rank))
+            client.prepare(sweep=self._marked(client), scratch=self.folder(rank), files=self._files)
         self.listen(
             CONNECT_LIMIT_S,
             until=lambda: all(client.preparation_is_known for client in self.clients),
@@ -226,7 +228,7 @@ class Gang:
         for rank, client in enumerate(self.clients):
             if not client.needs_sweep or client.marker in self._sweeps:
                 continue
-            orders = sweep_orders(self._marked(client), self.scratch(rank))
+            orders = sweep_orders(self._marked(client), self.folder(rank))
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:

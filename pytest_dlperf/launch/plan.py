@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.config.launch_spec import LaunchSpec, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
+from pytest_dlperf.launch.step_lines import TRAINER, steps_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,22 +28,22 @@ class Node:
     """One node of a run, as its lease has it.
 
     ``host`` is its name for a launcher, ``address`` how the other nodes reach it (IPv6 without
-    brackets), ``port`` free on it while the run lasts, ``scratch_directory`` a folder on it that
-    is empty when the run starts.
+    brackets), ``port`` free on it while the run lasts, ``folder`` the run's own folder on it.
     """
 
     host: str
     address: str
     port: int
     device_ids: tuple[int, ...]
-    scratch_directory: str
+    folder: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCommand:
     """The command of one node of one run, ready to start.
 
-    ``environment`` is only what the launch entry and the user add. The node's output, errors
+    ``environment`` is only what the launch entry and the user add, beside ``python_path``, folders
+    that are put in front of what ``PYTHONPATH`` names. The node's output, errors
     included, goes to ``log``, and with it the lines of ``log_file``, as the program names it.
     """
 
@@ -51,6 +52,7 @@ class NodeCommand:
     address: str
     arguments: tuple[str, ...]
     environment: dict[str, str]
+    python_path: tuple[str, ...] = ()
     working_directory: str | None
     log_file: str | None = None
     log: Path
@@ -70,7 +72,7 @@ def node_log(log: Path, rank: int) -> Path:
     return log if rank == 0 else run_dir(log) / f"node{rank}.log"
 
 
-def scratch_directory(run_id: str, rank: int) -> str:
+def node_folder(run_id: str, rank: int) -> str:
     """Name the folder on a node that a run has for itself."""
     return f"/tmp/pytest-dlperf-{run_id}-{rank}"  # noqa: S108 - made only if it is not there
 
@@ -112,6 +114,9 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
         "run_directory": own_files,
         "system_directory": system_directory.absolute(),
     }
+    # What node 0 starts elsewhere has its environment, and a folder under another name.
+    steps = {} if spec.steps is None else {TRAINER: spec.steps.value}
+    python_path = tuple(steps_folder(node.folder) for node in nodes) if steps else ()
     started = nodes[:1] if spec.start_on is StartOn.HEAD else nodes
     return tuple(
         NodeCommand(
@@ -120,9 +125,13 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
             address=node.address,
             arguments=_arguments(spec, case, values, variables.extra_arguments),
             environment={
+                **steps,
                 **{name: fill(text, values) for name, text in spec.environment_of(case).items()},
                 **variables.environment,
             },
+            python_path=python_path
+            if spec.start_on is StartOn.HEAD
+            else python_path[rank : rank + 1],
             working_directory=(
                 None if spec.working_directory is None else fill(spec.working_directory, values)
             ),
@@ -148,7 +157,7 @@ def _values(
         "node_address": node.address,
         "node_port": node.port,
         "device_ids": ",".join(map(str, node.device_ids)),
-        "scratch_directory": node.scratch_directory,
+        "scratch_directory": f"{node.folder}/scratch",
     }
     named = {name: fill(template, values) for name, template in spec.values_of(case).items()}
     return {**values, **named}

@@ -118,6 +118,7 @@ class Record:
             "arguments": masked_arguments(command.arguments),
             "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
             "environment": masked_environment(command.environment),
+            "python_path": list(command.python_path),
             "log": str(command.log),
             "log_file": command.log_file,
             "log_size_at_failure": sizes[index] if sizes else None,

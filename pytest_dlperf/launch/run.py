@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
@@ -17,7 +17,7 @@ from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import FrameType
 
@@ -47,6 +47,8 @@ class RunOrder:
     plan: Callable[[Sequence[Node]], Sequence[NodeCommand]]
     time_limit_s: float
     head_only: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What the nodes' folders get, by name."""
     watch: RunWatch | None = None
     on_wait: Callable[[str], None] | None = None
 
@@ -143,6 +145,7 @@ class _Run:
             order.places,
             run_id=uuid.uuid4().hex,
             head_only=order.head_only,
+            files=order.files,
             signals=signals,
             say=order.on_wait,
         )
@@ -202,7 +205,7 @@ class _Run:
                 address=client.place.host.address,
                 port=client.port or 0,
                 device_ids=client.place.device_ids,
-                scratch_directory=self._gang.scratch(rank),
+                folder=self._gang.folder(rank),
             )
             for rank, client in enumerate(self._gang.clients)
         ]

@@ -1,4 +1,4 @@
-"""The scratch folder of a run on a host: made, locked, and removed with all that is in it.
+"""The folder of a run on a host: made, locked, filled, and removed with all that is in it.
 
 It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
 on Python 3.6.
@@ -15,10 +15,11 @@ _SCRATCH = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
 _STALE_S = 60.0
 
 
-def made_scratch(folder: str) -> int:
+def made_scratch(folder: str, files: "dict[str, str]") -> int:
     """Make a run's folder on this host, locked while this process lives, which the lock is of.
 
-    What runs have left whose supervisors are gone is removed first.
+    In it are an empty folder ``scratch``, and these files, where there are any, in ``steps``. What
+    runs have left whose supervisors are gone is removed first.
     """
     parent, name = os.path.split(folder)
     with contextlib.suppress(OSError):
@@ -28,7 +29,20 @@ def made_scratch(folder: str) -> int:
     os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for name in ("scratch", "steps") if files else ("scratch",):
+        os.mkdir(os.path.join(folder, name), 0o700)  # noqa: PTH102, PTH118 - as above
+    for name, text in files.items():
+        path = os.path.join(folder, "steps", name)  # noqa: PTH118 - as above
+        with open(path, "w", encoding="ascii") as file:  # noqa: PTH123 - as above
+            file.write(text)
     return lock
+
+
+def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> None:
+    """Have Python look into these folders before those that ``PYTHONPATH`` names already."""
+    if folders:
+        own = environment.get(b"PYTHONPATH")
+        environment[b"PYTHONPATH"] = b":".join([*folders, own] if own else folders)
 
 
 def _remove_stale(folder: str) -> None:

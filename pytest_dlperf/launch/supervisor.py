@@ -34,7 +34,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.launch.relay import Relay
-from pytest_dlperf.launch.scratch import made_scratch, remove
+from pytest_dlperf.launch.scratch import made_scratch, put_in_front, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -270,7 +270,7 @@ class Supervisor:
             holder.bind(("", 0))
             scratch = os.fsdecode(_as_bytes(order["scratch"]))
             if not order["taken_over"]:
-                self._scratch_lock = made_scratch(scratch)
+                self._scratch_lock = made_scratch(scratch, order["files"])
             self._scratch = scratch
         except OSError as error:
             _report(cannot_prepare=str(error))
@@ -320,6 +320,7 @@ class Supervisor:
         environment = {k: v for k, v in os.environb.items() if not is_foreign(k)}
         added = order["environment"].items()
         environment.update({_as_bytes(key): _as_bytes(value) for key, value in added})
+        put_in_front(environment, [_as_bytes(folder) for folder in order["python_path"]])
         place = _as_bytes(order["folder"])
         is_there = os.path.isdir(place)  # noqa: PTH112 - as above
         if order["needs_folder"] and not is_there:

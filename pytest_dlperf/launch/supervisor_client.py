@@ -157,8 +157,8 @@ class SupervisorClient:
 
     # ------------------------------------------------------------------ orders
 
-    def prepare(self, *, sweep: str, scratch: str) -> None:
-        """Have the devices locked, a port held and the scratch folder made."""
+    def prepare(self, *, sweep: str, scratch: str, files: Mapping[str, str]) -> None:
+        """Have the devices locked, a port held and the run's folder made, with these files."""
         scope, devices = self.place.lock_scope, self.place.locked_devices
         run_id = self.marker.partition(".")[0]
         order = _order(
@@ -167,6 +167,7 @@ class SupervisorClient:
             device_locks=[lock_name(scope, device) for device in devices],
             sweep=sweep,
             scratch=_as_text(scratch),
+            files=dict(files),
             taken_over=False,
             ipv6=":" in self.place.host.address,
         )
@@ -191,6 +192,7 @@ class SupervisorClient:
             arguments=[_as_text(argument) for argument in command.arguments],
             environment={_as_text(key): _as_text(value) for key, value in environment.items()},
             without=foreign_names(inherits),
+            python_path=[_as_text(path) for path in command.python_path],
             folder=_as_text(str(Path.cwd() / (folder or ""))),
             log_file=None if command.log_file is None else _as_text(command.log_file),
             needs_folder=folder is not None,
@@ -328,6 +330,7 @@ def sweep_orders(sweep: str, scratch: str) -> bytes:
         device_locks=[],
         sweep=sweep,
         scratch=_as_text(scratch),
+        files={},
         taken_over=True,
         ipv6=False,
     ) + _order("kill")

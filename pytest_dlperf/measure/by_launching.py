@@ -15,6 +15,7 @@ from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.launch.step_lines import step_files, why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.reader import readable
@@ -289,6 +290,7 @@ class LaunchMeasurer:
                     plan=lambda nodes: launch.commands(nodes, run=number, log=log),
                     time_limit_s=spec.time_limit_s,
                     head_only=head_only,
+                    files={} if spec.steps is None else step_files(),
                     watch=watch,
                     on_wait=self.say,
                 ),
@@ -297,6 +299,8 @@ class LaunchMeasurer:
             read = watch.finish(outcome.log_sizes_at_failure)
         finally:
             watch.close()
+        if spec.steps is not None and read.status is not RunStatus.OK and not read.steps:
+            read = replace(read, reason=f"{read.reason}; {why_no_steps(spec.steps, logs)}")
         if spec.log_file is not None and read.status is not RunStatus.OK and not read.steps:
             hint = f"is log.file {spec.log_file!r} what the trainer writes, line by line?"
             read = replace(read, reason=f"{read.reason}; {hint}")

@@ -53,8 +53,11 @@ def _node_line(command: NodeCommand) -> str:
     folder = command.working_directory
     change = f"cd {shlex.quote(folder)} && " if folder is not None else ""
     file = command.log_file
-    followed = f"  # log.file: {file}" if file is not None else ""
-    return f"  node {command.node_rank} on {command.host}: {change}{shlex.join(words)}{followed}"
+    notes = [f"log.file: {file}"] if file is not None else []
+    if command.python_path:
+        notes.append(f"in front of PYTHONPATH: {':'.join(command.python_path)}")
+    note = f"  # {'; '.join(notes)}" if notes else ""
+    return f"  node {command.node_rank} on {command.host}: {change}{shlex.join(words)}{note}"
 
 
 def selection_lines(

@@ -1,0 +1,54 @@
+"""``launch.steps``: what has a trainer print its steps on a node, and why there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest_dlperf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.config.launch_spec import Steps
+
+TRAINER: Final = "DLPERF_STEPS"
+"""The environment variable that says which trainer's steps are printed."""
+_LOOK_BYTES: Final = 1 << 26
+
+
+def step_files() -> dict[str, str]:
+    """Give the files that Python has to find on a node, by name: they need nothing else of ours."""
+    trainers = Path(str(pytest_dlperf.__file__)).parent / "trainers"
+    files = {"sitecustomize.py": "sitecustomize.py", "dlperf_steps.py": "steps.py"}
+    return {name: (trainers / own).read_text(encoding="ascii") for name, own in files.items()}
+
+
+def steps_folder(node_folder: str) -> str:
+    """Name the folder of these files, in a run's own folder on a node."""
+    return f"{node_folder}/steps"
+
+
+def why_no_steps(steps: Steps, logs: Sequence[Path]) -> str:
+    """Say how far it came where a run shows no step, by what was printed on the way."""
+    begin = f"dlperf steps of {steps.value}".encode()
+    for log in logs:
+        for line in _lines_with(log, begin):
+            said = line[line.index(begin) :].decode(errors="replace")
+            if "cannot" in said:
+                return f"launch.steps: {said}"
+            return f"launch.steps: {said}, which did not train until its first step was done"
+    return (
+        f"launch.steps: no Python of the run has imported {steps.value}'s trainer with the folder "
+        "that is in front of PYTHONPATH. Is it that trainer? Does 'python -I', '-E' or '-S', a "
+        "container without the node's /tmp, or a program that sets PYTHONPATH keep it away? "
+        "Otherwise add the callback to the script"
+    )
+
+
+def _lines_with(log: Path, begin: bytes) -> list[bytes]:
+    try:
+        with log.open("rb") as file:
+            return [line for line in file.read(_LOOK_BYTES).splitlines() if begin in line]
+    except OSError:
+        return []
