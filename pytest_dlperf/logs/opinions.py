@@ -44,6 +44,8 @@ def measured(readings: Sequence[LogReading], which: WhichNode, bounds: Sequence[
     main, run = counting[0], _mean(runs)
     for other in others:
         _look_at(other, main, results)
+        if (said := other.facts.contradiction) is not None:
+            return invalid(run, f"{named(other)}: {said}")
         if main.log_format.ranks is Ranks.LOCAL and not other.steps.furthest:
             return invalid(run, f"{_silence(other)}, and every rank prints ('ranks: local')")
     for other in others:

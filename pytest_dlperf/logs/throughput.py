@@ -117,7 +117,7 @@ class LogReading:
         self.first_step: int | None = None
         """The step of the log's first record; ``None`` before it is there."""
         self._steps_done = False
-        self._facts = FactCheck(self.log_format, self.case)
+        self.facts = FactCheck(self.log_format, self.case)
         self._time = TimeCheck(self._format, self.case)
         self._in_header = True
         self._enough = False
@@ -304,8 +304,8 @@ class LogReading:
         piece.begin()
         self._witness.check_presence()
         if self._in_header:
-            raise _no_steps(file, self.log_format, self._facts, empty=not reader.position)
-        check_behind(file, self._facts)
+            raise _no_steps(file, self.log_format, self.facts, empty=not reader.position)
+        check_behind(file, self.facts)
         ends = self._collector.ends.values()
         if self._collector.complete:
             self._witness.check_promptness(ends)
@@ -313,7 +313,7 @@ class LogReading:
         check_one_run(file, self._format, self._collector.mark, reader.memory)
         sample = self.case.worth_of_sample(self.unit)
         estimate = replace(estimate, throughput=estimate.throughput * sample)
-        self._facts.check_devices()
+        self.facts.check_devices()
         if not (math.isfinite(estimate.throughput) and estimate.throughput > 0):
             raise BrokenContractError(
                 f"the throughput comes out as {estimate.throughput!r}; "
@@ -345,7 +345,7 @@ class LogReading:
 
     def _feed(self, region: Region) -> int | None:
         """Take the region's steps; return where in it the log has shown enough of them."""
-        facts = self._facts
+        facts = self.facts
         if self._in_header:
             first = next(iter(records(region, self._format)), None)
             facts.look(region, region.end if first is None else first[1], in_header=True)
