@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from trainers_of_today import ARRIVAL_S, MEMORY_GIB
 
 from pytest_dlperf.config.extending import shipped_systems
+from pytest_dlperf.config.launch_spec import VariableKind
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from suites import Suite
 
 SYSTEMS_PAGE: Final = Path(__file__).parent.parent / "docs" / "systems.md"
 GENERATED: Final = "<!-- from here on: python tests/test_shipped_systems.py -->\n"
+STAND_IN: Final = Path(__file__).parent / "trainers_of_today.py"
 SHIPPED: Final = shipped_systems()
 
 
@@ -72,6 +78,105 @@ def test_a_user_s_file_needs_ten_lines(name: str, tmp_path: Path) -> None:
     assert example(name).startswith(f"extends: {name}\nmodel: ")
     assert {"1n8g", "4n8g"} <= {str(case.topology) for case in found.cases}
     assert found.launch is not None
+
+
+MEMORY: Final = {
+    "litgpt": None,
+    "megatron": MEMORY_GIB,
+    "megatron_bridge": MEMORY_GIB,
+    "mlperf": None,
+    "nanogpt": None,
+    "nemo": None,
+    "nemo_automodel": MEMORY_GIB,
+    "paddleformers": MEMORY_GIB,
+    "pytorch_imagenet": None,
+    "timm": None,
+    "torchvision": MEMORY_GIB * 1024,
+}
+"""The systems whose plans a stand-in takes, and the peak memory that it prints, in their unit."""
+ALSO_ALONE: Final = ("litgpt", "nanogpt", "pytorch_imagenet", "timm", "torchvision")
+"""Those of them that also train on one device."""
+SHORT: Final = "window: {warmup_steps: 21, measured_steps: 20}\nrepeats: 1\n"
+
+
+def examples(suite: Suite, names: Iterable[str]) -> list[str]:
+    """Lay out the examples of some systems, and all that they need; return the options."""
+    systems = suite.path / "systems"
+    systems.mkdir()
+    for name in names:
+        (systems / f"{name}.yaml").write_text(example(name) + SHORT, encoding="utf-8")
+    stand_in = suite.path / "python"
+    # What is started with -c asks for its version.
+    stand_in.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] || set -- {STAND_IN} "$@"\nexec {sys.executable} "$@"\n',
+        encoding="utf-8",
+    )
+    stand_in.chmod(0o755)
+    given = {"*.python": stand_in}
+    for name in names:
+        found = system(name, suite.path)
+        for variable, said in found.launch.variables.items() if found.launch else ():
+            if said.default is None:
+                kind = "yaml" if variable == "config" else "py"
+                file = suite.path / f"{name}.{kind}"
+                file.touch()
+                folder = said.kind is VariableKind.FOLDER
+                given[f"{found.id}.{variable}"] = suite.path if folder else file
+    return [
+        *("--dlperf-systems", str(systems)),
+        *("--dlperf-launcher", "local", "--dlperf-hosts", "127.1.0.[1-4]:8"),
+        *(word for name, value in given.items() for word in ("--dlperf-set", f"{name}={value}")),
+    ]
+
+
+@pytest.mark.end_to_end
+def test_each_node_has_a_plan(suite: Suite) -> None:
+    """On one node and on four, each with its own rank."""
+    result = suite.run("-k", "throughput", *examples(suite, SHIPPED), "--dlperf-dry-run")
+    assert result.ret == 0
+    for topology, nodes in (("1n8g", 1), ("4n8g", 4)):
+        begins = [at for at, line in enumerate(result.outlines) if line.endswith(f"-{topology}")]
+        assert len(begins) >= len(SHIPPED)
+        for begin in begins:
+            commands = result.outlines[begin + 1 : begin + 1 + nodes]
+            assert all(f"  node {rank} on " in line for rank, line in enumerate(commands))
+            assert len({re.sub("127.1.0.[0-9]+:", "", line) for line in commands}) == nodes
+
+
+@pytest.mark.end_to_end
+def test_the_plans_of_one_node_and_of_four_are_measured(suite: Suite) -> None:
+    """Each node's command is taken by what prints as the trainer does there.
+
+    A step takes half a second, whatever the topology, so that the global batch says how fast it is.
+    """
+    _, results = suite.judge(*examples(suite, MEMORY), cluster="local")
+    assert len(results["cases"]) == 2 * len(MEMORY) + len(ALSO_ALONE)
+    for case in results["cases"]:
+        [run] = case["runs"]
+        assert run["status"] == "ok", (case["id"], run["reason"])
+        metrics = run["metrics"]
+        name = {"pytorch": "pytorch_imagenet"}.get(case["framework"], case["framework"])
+        per_step = case["batch"]["global"] * (case["sequence_length"] or 1)
+        if name == "litgpt":
+            assert per_step / ARRIVAL_S / 2 < metrics["throughput"] < per_step / ARRIVAL_S
+        else:
+            assert metrics["throughput"] == pytest.approx(per_step / 0.5, rel=1e-5), case["id"]
+        assert metrics.get("peak_memory") == MEMORY[name]
+        assert 10 < metrics["loss"] < 11
+        assert not run["missing"]
+
+
+@pytest.mark.end_to_end
+def test_a_layout_that_the_first_node_prints_is_compared(suite: Suite) -> None:
+    """The steps are in the last node's log, which says nothing of the layout."""
+    _, results = suite.judge(
+        *examples(suite, ["megatron"]), "-k", "throughput and 4n8g", "--dlperf-set",
+        "*.extra_args=--tensor-model-parallel-size=4", cluster="local",
+    )  # fmt: skip
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "invalid"
+    assert "node 0" in run["reason"]
+    assert "tp 4" in run["reason"]
 
 
 if __name__ == "__main__":

@@ -44,10 +44,8 @@ def measured(readings: Sequence[LogReading], which: WhichNode, bounds: Sequence[
     main, run = counting[0], _mean(runs)
     for other in others:
         _look_at(other, main, results)
-        if (said := other.facts.contradiction) is not None:
-            return invalid(run, f"{named(other)}: {said}")
-        if main.log_format.ranks is Ranks.LOCAL and not other.steps.furthest:
-            return invalid(run, f"{_silence(other)}, and every rank prints ('ranks: local')")
+        if (problem := _refused(other)) is not None:
+            return invalid(run, problem)
     for other in others:
         if main.log_format.ranks is Ranks.LOCAL and other.state is LogState.BROKEN:
             return results.of(other)
@@ -110,6 +108,15 @@ def _look_at(other: LogReading, main: LogReading, results: _Results) -> None:
         reach = main.position + REACH
         bound = reach if bound is None else min(bound, reach)
     other.advance(bound)
+
+
+def _refused(other: LogReading) -> str | None:
+    """Say why a log that does not count makes the run a wrong one, if it does."""
+    if (said := other.facts.contradiction) is not None:
+        return f"{named(other)}: {said}"
+    if other.log_format.ranks is Ranks.LOCAL and not other.steps.furthest:
+        return f"{_silence(other)}, and every rank prints ('ranks: local')"
+    return None
 
 
 def _mean(runs: Sequence[Run]) -> Run:
