@@ -7,7 +7,6 @@ real one for a run whose numbers are known: see ``TIMES``.
 from __future__ import annotations
 
 import json
-import shutil
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -15,14 +14,9 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from judged_logs import judged
 
-from pytest_dlperf.config.cluster import Cluster
-from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.plan import node_log
-from pytest_dlperf.logs.tree import LogSource, index_logs, log_path
-from pytest_dlperf.measure.from_logs import LogMeasurer
-from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
+from pytest_dlperf.model.measurement import Run, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,23 +60,7 @@ def read(  # noqa: PLR0913 - a system file has these sides
     """
     file = tmp_path / "trainer.yaml"
     system_text(file, log_format, case=case, window=window, unit=unit, more=more)
-    systems = load_systems([file], BUILTIN_FORMATS)
-    [wanted] = systems["trainer-llama"].cases
-    main = log_path(tmp_path / "logs", wanted, "run", 1)
-    for node, content in enumerate(logs):
-        place = node_log(main, node)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, Path):
-            shutil.copy(content, place)
-        else:
-            place.write_text(content, encoding="utf-8")
-    index = index_logs(
-        LogSource(wanted.system, None, tmp_path / "logs"), log_name="run", cases=[wanted]
-    )
-    cluster = Cluster(name="mine", directory=tmp_path)
-    measurer = LogMeasurer(index, systems, cluster, repeats=lambda _: FixedRepeats(1))
-    [run] = measurer.measure(wanted).runs
-    return run
+    return judged(file, *logs)
 
 
 def system_text(  # noqa: PLR0913 - as above

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from judged_logs import judged
 from trainers_of_today import ARRIVAL_S, MEMORY_GIB
 
 from pytest_dlperf.config.extending import shipped_systems
 from pytest_dlperf.config.launch_spec import VariableKind
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.model.measurement import RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 SYSTEMS_PAGE: Final = Path(__file__).parent.parent / "docs" / "systems.md"
 GENERATED: Final = "<!-- from here on: python tests/test_shipped_systems.py -->\n"
+LOGS: Final = Path(__file__).parent / "data" / "logs"
 STAND_IN: Final = Path(__file__).parent / "trainers_of_today.py"
 SHIPPED: Final = shipped_systems()
 
@@ -94,6 +98,72 @@ MEMORY: Final = {
     "torchvision": MEMORY_GIB * 1024,
 }
 """The systems whose plans a stand-in takes, and the peak memory that it prints, in their unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Real:
+    """A log of lines that a trainer printed, and what they say of the measured steps.
+
+    ``work`` is that of a step, in the system's unit, ``took`` the seconds of all measured steps.
+    """
+
+    log: str
+    case: str
+    warmup: int
+    measured: int
+    work: float
+    took: float
+    memory: float | None = None
+    metrics: str = "loss: {sanity: finite}"
+
+
+BF16: Final = "precision: bf16, sequence_length: 4096, reference: none, topologies: [1n8g]"
+FP32: Final = "precision: fp32, reference: none"
+REAL: Final = {
+    "megatron": Real(  # NVIDIA/Megatron-LM issue 756
+        log="megatron_1n8g.log", case=f"{BF16}, global_batch: 128", warmup=2, measured=1,
+        work=128 * 4096, took=5.4106, memory=54250.98583984375 / 1024,
+    ),
+    "megatron_bridge": Real(  # NVIDIA-NeMo/Megatron-Bridge pull request 841, every tenth step
+        log="megatron_bridge_1n8g.log", case=f"{BF16}, global_batch: 512", warmup=10, measured=10,
+        work=512 * 4096, took=142.603, memory=12.71243603515625,
+    ),
+    "mlperf": Real(  # printed by mlperf-logging 4.1.68, every fifth step
+        log="mllog_steps.log",
+        case="precision: bf16, global_batch: 8, sequence_length: 512, topologies: [1n1g]",
+        warmup=10, measured=20, work=8 * 512, took=2.040 - 1.024,
+    ),
+    "nanogpt": Real(  # karpathy/nanoGPT issue 110
+        log="nanogpt_1n8g.log", case=f"{BF16}, batch_per_device: 12", warmup=1632, measured=3,
+        work=8 * 12 * 4096, took=0.56315 + 0.56211 + 0.56280,
+    ),
+    "nemo": Real(  # a notebook in NVIDIA-NeMo/NeMo, examples/llm/resiliency
+        log="nemo_1n8g.log", case=f"{BF16}, global_batch: 512", warmup=11, measured=4,
+        work=512 * 4096, took=7.578 + 7.577 + 7.575 + 7.580,
+    ),
+    "nemo_automodel": Real(  # NVIDIA-NeMo/Automodel pull request 3473, samples of several lengths
+        log="nemo_automodel_1n8g.log", case=f"{BF16}, global_batch: 32", warmup=13, measured=2,
+        work=1, took=1 / 8094.49 + 1 / 20316.81, memory=29.31,
+    ),
+    "paddleformers": Real(  # a lesson that uses PaddleNLP
+        log="paddlenlp_1n1g.log",
+        case="precision: bf16, global_batch: 1, sequence_length: 1024, topologies: [1n1g]",
+        warmup=1, measured=1, work=1024, took=0.2556, memory=12.307440280914307,
+    ),
+    "pytorch_imagenet": Real(  # the example of 2020 on two CPU processes
+        log="pytorch_imagenet_1n2g_b4_glued.log",
+        case=f"{FP32}, batch_per_device: 4, topologies: [1n2g]", warmup=20,
+        measured=100, work=8, took=100 * 8 / 12.6028,
+    ),
+    "timm": Real(  # trained on two CPU processes; 4 steps took 4 x 0.573 s, 24 steps 24 x 0.730 s
+        log="timm_1n2g_b4.log", case=f"{FP32}, batch_per_device: 4, topologies: [1n2g]", warmup=4,
+        measured=20, work=8, took=24 * 0.730 - 4 * 0.573,
+    ),
+    "torchvision": Real(  # fangwei123456/Spike-Element-Wise-ResNet issue 10
+        log="torchvision_1n8g.log", case=f"{FP32}, batch_per_device: 32, topologies: [1n8g]",
+        warmup=105, measured=3, work=8 * 32, took=2.7337 + 2.7023 + 2.6240, memory=3524,
+    ),
+}  # fmt: skip
 ALSO_ALONE: Final = ("litgpt", "nanogpt", "pytorch_imagenet", "timm", "torchvision")
 """Those of them that also train on one device."""
 SHORT: Final = "window: {warmup_steps: 21, measured_steps: 20}\nrepeats: 1\n"
@@ -127,6 +197,22 @@ def examples(suite: Suite, names: Iterable[str]) -> list[str]:
         *("--dlperf-launcher", "local", "--dlperf-hosts", "127.1.0.[1-4]:8"),
         *(word for name, value in given.items() for word in ("--dlperf-set", f"{name}={value}")),
     ]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_lines_are_read(name: str, tmp_path: Path) -> None:
+    real = REAL[name]
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        f"extends: {name}\nmodel: own\nmetrics: {{{real.metrics}}}\ncases: [{{{real.case}}}]\n"
+        f"window: {{warmup_steps: {real.warmup}, measured_steps: {real.measured}}}\n",
+        encoding="utf-8",
+    )
+    run = judged(file, LOGS / real.log)
+    assert run.status is RunStatus.OK, run.reason
+    expected = real.work * real.measured / real.took
+    assert run.metrics["throughput"] == pytest.approx(expected, rel=2e-3)
+    assert run.metrics.get("peak_memory") == pytest.approx(real.memory)
 
 
 @pytest.mark.end_to_end
