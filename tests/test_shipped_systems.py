@@ -92,6 +92,7 @@ MEMORY: Final = {
     "nanogpt": None,
     "nemo": None,
     "nemo_automodel": MEMORY_GIB,
+    "paddle": None,
     "paddleformers": MEMORY_GIB,
     "pytorch_imagenet": None,
     "timm": None,
@@ -164,7 +165,7 @@ REAL: Final = {
         warmup=105, measured=3, work=8 * 32, took=2.7337 + 2.7023 + 2.6240, memory=3524,
     ),
 }  # fmt: skip
-ALSO_ALONE: Final = ("litgpt", "nanogpt", "pytorch_imagenet", "timm", "torchvision")
+ALSO_ALONE: Final = ("litgpt", "nanogpt", "paddle", "pytorch_imagenet", "timm", "torchvision")
 """Those of them that also train on one device."""
 SHORT: Final = "window: {warmup_steps: 21, measured_steps: 20}\nrepeats: 1\n"
 

@@ -281,6 +281,31 @@ def paddleformers(arguments: list[str]) -> Iterator[str]:
         )
 
 
+def paddle(arguments: list[str]) -> Iterator[str]:
+    """The launcher shows what the first rank of its node prints, by a callback of ours."""
+    parser = ArgumentParser(allow_abbrev=False)
+    for name in ("--nproc_per_node", "--nnodes", "--rank"):
+        parser.add_argument(name, type=int)
+    for name in ("--log_dir", "--host", "--master"):
+        parser.add_argument(name)
+    begin = arguments.index("train.py")
+    given = parser.parse_args(arguments[:begin])
+    node = Node(given.nnodes or 1, given.rank or 0, given.nproc_per_node)
+    if node.nodes > 1 and not (given.master and given.host):
+        raise SystemExit("the nodes do not know where to meet")
+    own = flags(arguments[begin:], "--batch", "--steps")
+    rank = node.rank * node.devices
+    yield (
+        f"dlperf run rank={rank} world_size={node.world} nodes={node.nodes} "
+        f"devices_per_node={node.devices} batch_per_device={own.batch} precision=bf16"
+    )
+    for step in range(1, int(own.steps) + 1):
+        yield (
+            f"dlperf step rank={rank} step={step} time={ENDS[step - 1]:.6f} loss={loss(step):.6g} "
+            "peak_memory_mb=512.3"
+        )
+
+
 def mlperf(node: Node, arguments: list[str]) -> Iterator[str]:
     """As some benchmarks do, the last rank prints."""
     given = flags(arguments, "--global_batch_size", "--seq_length")
@@ -378,6 +403,8 @@ def printed(arguments: list[str]) -> Iterator[str]:
         return pytorch_imagenet(arguments)
     if arguments[:2] == ["-m", "paddleformers.cli.cli"]:
         return paddleformers(arguments[2:])
+    if arguments[:2] == ["-m", "paddle.distributed.launch"]:
+        return paddle(arguments[2:])
     parser = ArgumentParser(allow_abbrev=False)
     parser.add_argument("-m", choices=["torch.distributed.run"], required=True)
     for name in ("--nnodes", "--node-rank", "--nproc-per-node", "--master-port"):

@@ -44,6 +44,7 @@ SYNCHRONIZE = "DLPERF_STEPS_SYNCHRONIZE"
 _LAUNCHERS = (
     # rank, world size, processes of the node, nodes
     ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),  # torchrun, accelerate
+    ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_LOCAL_SIZE", ""),  # paddle.distributed
     ("RANK", "WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),  # deepspeed
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", ""),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", ""),
