@@ -1,0 +1,270 @@
+"""The reference pages of the site: what the code itself knows of options, keys and systems.
+
+Nothing here is said a second time: meanings are those that ``--help``, the schemas for editors, the
+README's table of verdicts and the system files give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.command.main import COMMANDS
+from pytest_dlperf.config.options import OPTIONS
+from pytest_dlperf.model.builtin_metrics import builtin_metrics
+from pytest_dlperf.model.judgement import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.config.options import Option
+
+PACKAGE: Final = "pytest_dlperf"
+SCHEMAS: Final = f"{PACKAGE}/config/schemas"
+SYSTEMS: Final = f"{PACKAGE}/systems"
+KEYS: Final = {
+    "system": (
+        "system-file",
+        "System files",
+        (
+            "Keys of `bench_tests/systems/*.yaml`. What is required may come from the system that "
+            "it extends. [Adding a system](../adding-a-system.md) explains "
+            "them, [metrics](../metrics.md) those of `metrics`."
+        ),
+    ),
+    "cluster": (
+        "cluster-file",
+        "Cluster files",
+        "Keys of `baselines/<cluster>/cluster.yaml`. [Clusters](../clusters.md) explains them.",
+    ),
+    "baselines": (
+        "baselines-file",
+        "Baseline files",
+        (
+            "Keys of `baselines/<cluster>/<system>.yaml`, which sessions write. "
+            "[Baselines](../baselines.md) explains them."
+        ),
+    ),
+}
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Write every reference page, by its place on the site."""
+    return {
+        "reference/options.md": _options(OPTIONS.values()),
+        "reference/commands.md": _commands(),
+        **{
+            f"reference/{page}.md": _keys(root / SCHEMAS / f"{name}.json", title, text)
+            for name, (page, title, text) in KEYS.items()
+        },
+        "reference/metrics.md": _metrics(root),
+        "reference/verdicts.md": _verdicts(root / "README.md"),
+        "reference/systems.md": _systems(sorted((root / SYSTEMS).glob("*.yaml"))),
+    }
+
+
+def _table(*headings: str, rows: Iterable[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it is, inside a table too."""
+    return re.sub(r"([*_<|])", r"\\\1", text)
+
+
+# ------------------------------------------------------------------------------------- options
+
+
+def _options(options: Iterable[Option]) -> str:
+    def parts() -> Iterator[str]:
+        yield "# Options"
+        yield (
+            "The command line wins over the environment, the environment over pytest's ini file."
+        )
+        for option in options:
+            yield f"## {option.flag} {option.metavar or ''} {{ #{option.flag.strip('-')} }}"
+            yield f"{option.meaning[0].upper()}{option.meaning[1:]}."
+            if option.ini:
+                variable = (
+                    f", {_code(option.variable)} in the environment" if option.variable else ""
+                )
+                yield f"{_code(option.key)} in the ini file{variable}."
+
+    return "\n\n".join(parts())
+
+
+def _commands() -> str:
+    def parts() -> Iterator[str]:
+        yield "# Commands"
+        yield "What `pytest-dlperf` can do, in its own words."
+        for name, text in COMMANDS.items():
+            # As wide as a page, and as plain, whatever the terminal of whoever builds the site.
+            parser = argparse.ArgumentParser(
+                prog=f"pytest-dlperf {name}",
+                formatter_class=lambda prog: argparse.HelpFormatter(prog, width=78),
+            )
+            import_module(f"{PACKAGE}.command.{name}").add_arguments(parser)
+            yield f"## {name}"
+            yield text[0].upper() + text[1:] + "."
+            yield f"```text\n{parser.format_help().rstrip()}\n```"
+
+    return "\n\n".join(parts())
+
+
+# ---------------------------------------------------------------------------------------- keys
+
+
+def _keys(schema: Path, title: str, text: str) -> str:
+    """Give a file's keys, a section for each that has others below it."""
+    whole = json.loads(schema.read_text(encoding="utf-8"))
+    rule = _resolved(whole.get("else", whole), whole.get("$defs", {}))
+    sections: dict[str, list[tuple[str, str, str]]] = {"": []}
+    for key, said, meaning in _walked(rule):
+        first, _, rest = key.partition(".")
+        sections.setdefault(first if rest else "", []).append((_code(rest or key), said, meaning))
+    parts = [f"# {title}", _escaped(whole["description"]), text]
+    for name, rows in sections.items():
+        parts += [f"## {name}"] if name else []
+        parts.append(_table("Key", "Value", "Meaning", rows=rows))
+    return "\n\n".join(parts)
+
+
+def _resolved(part: Any, defined: dict[str, Any]) -> Any:
+    """Put in what references stand for."""
+    if isinstance(part, list):
+        return [_resolved(item, defined) for item in part]
+    if not isinstance(part, dict):
+        return part
+    meant = {**defined[part["$ref"].rpartition("/")[2]], **part} if "$ref" in part else part
+    return {key: _resolved(value, defined) for key, value in meant.items() if key != "$ref"}
+
+
+def _walked(rule: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Give path, value and meaning of all keys below a part of a schema, each once."""
+    seen: set[str] = set()
+
+    def walked(rule: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+        for inner in (*rule.get("anyOf", ()), *filter(None, [rule.get("items")])):
+            yield from walked(inner, path)
+        for key, said in rule.get("properties", {}).items():
+            place = f"{path}.{key}".strip(".")
+            if place in seen:
+                continue
+            seen.add(place)
+            required = ", required" if key in rule.get("required", ()) else ""
+            yield place, _value(said) + required, _escaped(said.get("description", ""))
+            yield from walked(said, place)
+        if isinstance(rule.get("additionalProperties"), dict):
+            yield from walked(rule["additionalProperties"], f"{path}.<name>".strip("."))
+
+    yield from walked(rule, path)
+
+
+_TYPES: Final = {
+    "array": "list",
+    "boolean": "true or false",
+    "integer": "integer",
+    "number": "number",
+    "object": "mapping",
+    "string": "text",
+}
+_BOUNDS: Final = {
+    "minimum": "≥",
+    "exclusiveMinimum": ">",
+    "maximum": "≤",
+    "exclusiveMaximum": "<",
+}
+
+
+def _value(rule: dict[str, Any]) -> str:
+    """Say what may stand at a place."""
+    if "anyOf" in rule:
+        return " or ".join(dict.fromkeys(filter(None, map(_value, rule["anyOf"]))))
+    if "enum" in rule:
+        return ", ".join(_code(str(word)) for word in rule["enum"] if word is not None)
+    found = rule.get("type", [])
+    types = [found] if isinstance(found, str) else found
+    bounds = " and ".join(f"{sign} {rule[name]}" for name, sign in _BOUNDS.items() if name in rule)
+    inner = _value(rule["items"]) if isinstance(rule.get("items"), dict) else ""
+    words = " or ".join(_TYPES[name] for name in types if name != "null")
+    return f"{words}{f' of {inner}' if inner else ''} {bounds}".strip()
+
+
+# --------------------------------------------------------------------- metrics and verdicts
+
+
+def _metrics(root: Path) -> str:
+    schema = json.loads((root / SCHEMAS / "system.json").read_text(encoding="utf-8"))
+    rule = _resolved(schema.get("else", schema), schema.get("$defs", {}))
+    meanings = rule["properties"]["metrics"]["properties"]
+    rows = [
+        (
+            _code(name),
+            f"{metric.unit}, {metric.better.value} is better",
+            "always" if metric.is_judged else "if listed",
+            meanings[name]["description"],
+        )
+        for name, metric in builtin_metrics("images/s").items()
+        if metric.better is not None
+    ]
+    return "\n\n".join(
+        (
+            "# Metrics",
+            (
+                "The built-in metrics, here of a system whose unit is `images/s`. All are "
+                "recorded; judged are the first two, and what the system lists under `metrics`, "
+                "where it may declare [any other](../metrics.md) that a log prints."
+            ),
+            _table("Metric", "Unit", "Judged", "Meaning", rows=rows),
+        )
+    )
+
+
+def _verdicts(readme: Path) -> str:
+    text = readme.read_text(encoding="utf-8").replace("](docs/", "](../")
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]*\| (.*) \|$", text, re.MULTILINE))
+
+    def passing(verdict: Verdict) -> str:
+        if verdict is Verdict.SKIPPED:
+            return "skipped"
+        always = verdict.passes and verdict is not Verdict.ENVIRONMENT_SHIFT
+        return "green" if always else "green, red if strict" if verdict.passes else "red"
+
+    return "\n\n".join(
+        (
+            "# Verdicts",
+            "What the gate says of a metric of a case; [the gate](../gate.md): how it decides.",
+            _table(
+                "Verdict",
+                "Test",
+                "Meaning",
+                rows=[(_code(each.value), passing(each), rows[each.value]) for each in Verdict],
+            ),
+        )
+    )
+
+
+# ------------------------------------------------------------------------------------ systems
+
+
+def _systems(files: Sequence[Path]) -> str:
+    """Show the system files that ship; what their first comments say stands in docs/systems.md."""
+
+    def parts() -> Iterator[str]:
+        yield "# Systems that ship"
+        yield "What a system file gets that extends one. What to set: [trainers](../systems.md)."
+        for file in files:
+            declared = re.sub(r"\A(#.*\n)+", "", file.read_text(encoding="utf-8"))
+            yield f"## {file.stem} {{ #{file.stem} }}"
+            yield f"```yaml\n{declared.rstrip()}\n```"
+
+    return "\n\n".join(parts())
