@@ -8,18 +8,20 @@ import re
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
-import yaml
 from launches import run_spec
 
-from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
 if TYPE_CHECKING:
+    from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.launch.record import LaunchOutcome
 
 pytestmark = pytest.mark.training
@@ -37,13 +39,9 @@ STEP_RECORD: Final = re.compile(
 
 def launch_entry(*more: str) -> LaunchSpec:
     """The launch entry of the shipped system, with more arguments."""
-    entry: dict[str, Any] = yaml.safe_load(SYSTEM.read_text(encoding="utf-8"))["launch"]
-    return LaunchSpec(
-        command=(*entry["command"], *more),
-        environment=entry["environment"],
-        time_limit_s=entry["time_limit_s"],
-        devices=Devices(entry["devices"]),
-    )
+    [system] = load_systems([SYSTEM], BUILTIN_FORMATS).values()
+    assert system.launch is not None
+    return replace(system.launch, more_arguments=(*system.launch.more_arguments, *more))
 
 
 def train(log: Path, topology: str, *more: str) -> LaunchOutcome:
