@@ -13,6 +13,7 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ OUTSIDE: Final = {
 BRANCH: Final = "main"
 
 _LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+_FETCHED: Final = re.compile(
+    r"""<(?:script|img|iframe|link(?=[^>]*\brel="?(?:stylesheet|preload|preconnect)))\b[^>]*?"""
+    r"""\b(?:src|href)="?((?:https?:)?//[^"\s>]+)"""
+)
 _NESTED: Final = re.compile(r"^( +)(?=[-*] |[0-9]+\. )")
 
 
@@ -86,6 +91,14 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         line if is_code else _LINK.sub(link, _NESTED.sub(r"\1\1", line))
         for line, is_code in _lines(markdown)
     )
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that would fetch something from elsewhere."""
+    for fetched in _FETCHED.findall(output):
+        if not fetched.startswith(config.site_url or ""):
+            raise PluginError(f"{page.file.src_uri} fetches {fetched}")
+    return output
 
 
 def _lines(markdown: str) -> Iterator[tuple[str, bool]]:
