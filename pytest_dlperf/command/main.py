@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.model.errors import DlperfError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 FINE: Final = 0
 FAULTS: Final = 1
@@ -25,12 +25,15 @@ MISUSE: Final = 2
 """The command could not do what was asked for."""
 
 COMMANDS: Final[Mapping[str, str]] = {
+    "init": "start a suite in this folder, of what is found there",
+    "systems": "list the systems that ship, to extend",
     "read": "say what a log is, what it holds, and what to do with it",
     "check": "find mistakes in system files, cluster.yaml and baselines",
     "baselines": "delete accepted numbers",
     "qualify": "show which losses the gate sees, and how often it is wrong",
     "compare": "hold two results files side by side",
     "history": "fill the database of all sessions, and show what it holds",
+    "completion": "print the script by which a shell completes this command",
 }
 """The subcommands, with a line of help. Each is a module of this package with two functions:
 ``add_arguments(parser)`` declares what it takes, ``run(options)`` does it and gives the exit code.
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     _write_whatever_names_hold()
     own, for_pytest = _split(given)
-    options = _parser(next((word for word in own if word in COMMANDS), None)).parse_args(own)
+    options = _parser([word for word in own if word in COMMANDS][:1]).parse_args(own)
     options.for_pytest = for_pytest
     try:
         code: int = _module(options.command).run(options)
@@ -99,11 +102,16 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    """Build the parser; of the subcommands only the chosen one knows its arguments."""
+def whole_parser() -> argparse.ArgumentParser:
+    """Build the parser with what all subcommands take."""
+    return _parser(COMMANDS)
+
+
+def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
+    """Build the parser; of the subcommands only the chosen ones know their arguments."""
     parser = argparse.ArgumentParser(
         prog="pytest-dlperf",
-        description="Look after baselines and results: nothing is launched, nothing is measured.",
+        description="Start a suite, and look after its baselines and results.",
         epilog="Exit codes: 0 fine, 1 faults were found, 2 the command was misused.",
         allow_abbrev=False,
     )
@@ -111,7 +119,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
-        if name == chosen:
+        if name in chosen:
             _module(name).add_arguments(command)
     return parser
 

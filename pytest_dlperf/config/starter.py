@@ -101,8 +101,8 @@ class Starter:
 
 def written(value: Any) -> str:
     """Write a value as YAML, on one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return {None: "~", True: "true", False: "false"}[value]
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, dict):

@@ -1,0 +1,385 @@
+"""``pytest-dlperf init``: the smallest suite that runs, of what a folder and its machine tell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.command.looking import look_at_log, run_once
+from pytest_dlperf.command.main import FINE
+from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
+from pytest_dlperf.config.extending import shipped_systems
+from pytest_dlperf.config.systems import system_of_text
+from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.launch.hosts import parse_hosts
+from pytest_dlperf.model.case import NAME_PATTERN
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.reports.numbers import counted, printable
+from pytest_dlperf.survey.drafting import OF_LOGS, Asked, draft, trains_on_cpus
+from pytest_dlperf.survey.own_command import read_command
+from pytest_dlperf.survey.surroundings import (
+    Machine,
+    commands_below,
+    is_installed,
+    look_at_machine,
+    prints_steps,
+    system_of_script,
+    systems_below,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from pytest_dlperf.survey.identifying import Identified
+    from pytest_dlperf.survey.own_command import OwnCommand
+
+SYSTEMS: Final = Path("bench_tests/systems")
+_TRIAL_LIMIT_S: Final = 120
+_WORKFLOWS: Final = {
+    "github": {
+        "github-nightly.yml": ".github/workflows/dlperf-nightly.yml",
+        "github-watch.yml": ".github/workflows/dlperf-watch.yml",
+    },
+    "gitlab": {"gitlab-ci.yml": ".gitlab-ci.yml"},
+    "jenkins": {"Jenkinsfile": "Jenkinsfile"},
+    "buildkite": {"buildkite.yml": ".buildkite/pipeline.yml"},
+    "slurm": {"slurm-nightly.sh": "slurm-nightly.sh"},
+}
+"""The files of each kind of CI: which of ``examples`` goes where."""
+_EXAMPLES: Final = tuple(Path(__file__).parents[up] / "examples" for up in (1, 2))
+"""Where they are: in the installed package, or in a checkout of it."""
+_LINES: Final = (
+    "from pytest_dlperf.trainers import StepLog",
+    "log = StepLog({facts})  # in front of the loop",
+    "log.step(loss=loss)  # behind each optimizer.step()",
+)
+
+
+@dataclass(kw_only=True)
+class _Plan:
+    """What will be written, what was found, and what is next."""
+
+    found: list[str] = field(default_factory=list)
+    files: dict[Path, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    """What the script has to be given."""
+    script: str = ""
+    unsure: list[str] = field(default_factory=list)
+    pytest: list[str] = field(default_factory=list)
+    """What a session is started with, behind the folder."""
+    start: list[str] = field(default_factory=list)
+    """And before it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the subcommand takes."""
+    parser.description = (
+        "Start a suite: write a system file for a training, which extends one that ships. The "
+        "training is known by the command that starts it, by its log, or by its trainer; what is "
+        "not said is looked for in the folder. A script that nobody knows is run once, for "
+        f"{_TRIAL_LIMIT_S} s at most, to see what it prints. Nothing that exists is overwritten."
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=path_argument,
+        default=".",
+        metavar="DIR",
+        help="the repository that gets the suite (default: this folder)",
+    )
+    parser.add_argument(
+        "--command",
+        dest="training",
+        type=text_argument,
+        metavar="COMMAND",
+        help="what you type to train, as in 'torchrun --nproc-per-node 2 train.py --batch 32'",
+    )
+    parser.add_argument(
+        "--log", type=file_argument, metavar="FILE", help="what such a training has printed"
+    )
+    parser.add_argument(
+        "--trainer",
+        choices=list(shipped_systems()),
+        metavar="NAME",
+        help="the system to extend; 'pytest-dlperf systems' lists them",
+    )
+    parser.add_argument(
+        "--model", type=text_argument, metavar="NAME", help="what ids call the model: llama3_8b"
+    )
+    parser.add_argument(
+        "--hosts",
+        type=text_argument,
+        metavar="LIST",
+        help="the hosts that will train, as for --dlperf-hosts: 'gpu[01-04]:8'",
+    )
+    parser.add_argument(
+        "--cluster",
+        type=text_argument,
+        metavar="NAME",
+        help="write the cluster.yaml of a cluster, whose numbers the repository keeps",
+    )
+    parser.add_argument("--ci", choices=list(_WORKFLOWS), help="write a nightly job for this CI")
+    parser.add_argument(
+        "--no-run", action="store_true", help="run no training, whatever would be learnt from it"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="write nothing, and run nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, write, and say what is next."""
+    log_file = None if options.log is None else Path(options.log).absolute()
+    _enter(Path(options.folder))
+    plan = _Plan()
+    machine = look_at_machine()
+    command = _command(options, plan)
+    log = None if log_file is None else _log(log_file, plan)
+    base = _base(options, command, log, plan)
+    nodes = _hosts(options, plan)
+    script = command.script if command is not None else None
+    needs_look = base == "torchrun" and log is None and not prints_steps(script, Path.cwd())
+    if needs_look and command is not None:
+        log = _trial(options, command, machine, plan)
+    asked = Asked(
+        base=base, command=command, log=log, machine=machine, nodes=nodes, model=_model(options)
+    )
+    _system(asked, plan)
+    if needs_look and log is None and command is not None:
+        batch = f"global_batch={command.batch}" if command.batch_is_global else ""
+        plan.script = command.script or "the script"
+        plan.lines = [line.format(facts=batch) for line in _LINES]
+    _cluster(options, asked, plan)
+    _write(options, plan)
+    return FINE
+
+
+def _enter(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(folder)
+    except OSError as error:
+        raise UsageError(f"{printable(str(folder))}: {error.strerror or error}") from error
+
+
+# ----------------------------------------------------------------------------------- finding
+
+
+def _command(options: argparse.Namespace, plan: _Plan) -> OwnCommand | None:
+    if options.training is not None:
+        command = read_command(options.training)
+    elif options.log is not None or options.trainer is not None:
+        return None
+    else:
+        found = commands_below(Path.cwd())
+        if not found:
+            return None
+        plan.found.append(f"{found[0].text!r} in {found[0].place}")
+        if len(found) > 1:
+            others = ", ".join(each.place for each in found[1:4])
+            plan.found.append(f"more of its kind in {others}; --command takes another one")
+        command = read_command(found[0].text)
+    plan.unsure += command.notes
+    return command
+
+
+def _log(file: Path, plan: _Plan) -> Identified | None:
+    found = look_at_log(file)
+    if found is None:
+        raise UsageError(
+            f"--log: no line of {printable(str(file))} shows a step; 'pytest-dlperf read' says "
+            "what was tried. Leave it out, and the script is given lines that print its steps"
+        )
+    plan.found.append(f"{printable(str(file))} is {found.kind}; {_steps(found)}")
+    return found
+
+
+def _steps(found: Identified) -> str:
+    return f"steps {found.steps.first} to {found.steps.last}"
+
+
+def _base(
+    options: argparse.Namespace, command: OwnCommand | None, log: Identified | None, plan: _Plan
+) -> str:
+    """Choose the system to extend."""
+    shipped = shipped_systems()
+    if options.trainer is not None:
+        return str(options.trainer)
+    if command is not None:
+        name = system_of_script(command.script, Path.cwd())
+        if name in shipped and name != "torchrun":
+            plan.found.append(f"{command.script} trains with {name}")
+            return name
+    if log is not None and log.trainer is not None and OF_LOGS.get(log.trainer.name) in shipped:
+        return OF_LOGS[log.trainer.name]
+    if command is not None:
+        return command.launcher if command.launcher in shipped else "torchrun"
+    if log is not None:
+        return "torchrun"
+    below = {name: why for name, why in systems_below(Path.cwd()).items() if name in shipped}
+    for name, why in below.items():
+        plan.found.append(f"{name}: {why}")
+        return name
+    raise UsageError(
+        "nothing here says what trains: no command of torchrun, accelerate or deepspeed in scripts "
+        "and documents, and no known trainer. Say how you start the training, --command 'torchrun "
+        "--nproc-per-node 2 train.py'; what it has printed, --log FILE; or who trains, --trainer "
+        f"NAME, of {', '.join(shipped)}"
+    )
+
+
+def _hosts(options: argparse.Namespace, plan: _Plan) -> int:
+    if options.hosts is None:
+        return 1
+    hosts = parse_hosts(options.hosts, place="--hosts")
+    plan.pytest += ["--dlperf-hosts", options.hosts]
+    return len(hosts)
+
+
+def _model(options: argparse.Namespace) -> str | None:
+    name: str | None = options.model
+    if name is not None and not re.fullmatch(NAME_PATTERN, name):
+        raise UsageError(
+            f"--model: {name!r} is not a name; write lower-case letters, digits and underscores, "
+            "a letter first"
+        )
+    return name
+
+
+def _trial(
+    options: argparse.Namespace, command: OwnCommand, machine: Machine, plan: _Plan
+) -> Identified | None:
+    """Run the training once, unless it is not wanted, or its machine is another one."""
+    if options.no_run or options.dry_run:
+        return None
+    if machine.has_slurm and not machine.in_allocation and not machine.gpus:
+        plan.found.append("a login node of Slurm: nothing was run; --log takes what was printed")
+        return None
+    print(f"running it once, for {_TRIAL_LIMIT_S} s at most: {command.text}", flush=True)  # noqa: T201
+    tried = run_once(command, limit_s=_TRIAL_LIMIT_S)
+    if tried.exit_code not in (0, None):
+        raise UsageError(
+            f"it ended with the exit code {tried.exit_code}; what it printed is in {tried.log}:\n"
+            f"{tried.last_lines}"
+        )
+    if tried.found is None:
+        plan.found.append(f"in what it printed no line shows a step: {tried.log}")
+        return None
+    plan.found.append(
+        f"it printed {tried.found.kind}; {_steps(tried.found)} in {tried.elapsed_s:.0f} s: "
+        f"{tried.log}"
+    )
+    return tried.found
+
+
+# ----------------------------------------------------------------------------------- writing
+
+
+def _system(asked: Asked, plan: _Plan) -> None:
+    if asked.command is None and asked.log is None:
+        text = _example(asked.base, shipped_systems()[asked.base])
+        plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
+    else:
+        drafted = draft(asked)
+        text = drafted.text()
+        plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
+    try:
+        system = system_of_text(text, (SYSTEMS / "new.yaml").absolute(), BUILTIN_FORMATS)
+        launch = system.launch
+    except YamlError as error:
+        found = "\n".join(f"  {problem.message}" for problem in error.problems)
+        raise UsageError(f"no system file comes of it:\n{found}\n{text}") from error
+    plan.files[SYSTEMS / f"{system.id}.yaml"] = text
+    where = f"{counted(asked.machine.gpus, 'GPU')} here" if asked.machine.gpus else "no GPU here"
+    if trains_on_cpus(asked):
+        where = "no GPU here: it trains on CPUs, whose times are noisy"
+    elif asked.machine.has_slurm:
+        where += "; Slurm"
+        if not asked.machine.in_allocation:
+            nodes = max(case.topology.nodes for case in system.cases)
+            plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
+            if asked.machine.gpus_of_nodes:
+                plan.start.append(f"--gpus-per-node={asked.machine.gpus_of_nodes}")
+    plan.found.append(where)
+    missing = [] if launch is None else [m for m in launch.requires_modules if not is_installed(m)]
+    if missing and asked.command is not None:
+        plan.unsure.append(
+            f"{', '.join(missing)} is not in the environment of {sys.executable}; if the training "
+            f"has another Python: --dlperf-set '{system.id}.python=/path/of/python', and "
+            "'requires_modules: ~' below launch"
+        )
+
+
+def _example(name: str, file: Path) -> str:
+    """Take the example of a system that ships from the comment at its top."""
+    comments: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        comments.append(line[1:])
+    at = next(number for number, line in enumerate(comments) if line.strip() == f"extends: {name}")
+    indent = len(comments[at]) - len(comments[at].lstrip())
+    body = "\n".join(line[indent:] for line in comments[at:])
+    return (
+        f"# The example of 'pytest-dlperf systems {name}', which says what has to be set.\n{body}\n"
+    )
+
+
+def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:
+    """Write what a cluster needs, where the numbers are not those of this machine alone."""
+    name = options.cluster
+    if name is None and (options.ci is not None or asked.nodes > 1):
+        name = asked.machine.cluster or "my-cluster"
+    if name is None:
+        return
+    plan.files[Path("baselines") / name / "cluster.yaml"] = (
+        f"estimator: steady\ndescription: {name}\n"
+        "# Its numbers are compared with each other only: one folder for each kind of machine.\n"
+    )
+    plan.pytest = ["--dlperf-cluster", name, *plan.pytest]
+    for source, target in _WORKFLOWS.get(options.ci, {}).items():
+        folder = next(each for each in _EXAMPLES if each.is_dir())
+        text = (folder / source).read_text(encoding="utf-8")
+        plan.files[Path(target)] = text.replace("my-cluster", name)
+    if options.ci is not None:
+        plan.unsure.append("the job of the CI: what its first lines name, and how it installs")
+
+
+def _write(options: argparse.Namespace, plan: _Plan) -> None:
+    style = Style(sys.stdout)
+    for line in _told(options, plan, style):
+        print(line)  # noqa: T201 - a command prints
+
+
+def _told(options: argparse.Namespace, plan: _Plan, style: Style) -> Iterator[str]:
+    yield from _rows("found", plan.found)
+    for file, text in plan.files.items():
+        if os.path.lexists(file):
+            yield from _rows("kept", [f"{file}, which was there"])
+        elif options.dry_run:
+            yield from _rows("would be", [str(file)])
+            yield from (f"    {line}" for line in text.splitlines())
+        else:
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(file, text)
+            except OSError as error:
+                raise UsageError(f"{file}: {error.strerror or error}") from error
+            yield from _rows("wrote", [style(str(file), "bold")])
+    yield from _rows("unsure", list(dict.fromkeys(plan.unsure)))
+    if plan.lines:
+        yield from _rows("add", [f"to {plan.script}, so that it prints its steps:"])
+        yield from (f"              {line}" for line in plan.lines)
+    session = shlex.join([*plan.start, "pytest", "bench_tests", *plan.pytest])
+    yield from _rows("next", [f"{session} --dlperf-create-baselines", f"then {session}"])
+
+
+def _rows(label: str, texts: list[str]) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        yield f"  {'' if number else label:<10}{text}"

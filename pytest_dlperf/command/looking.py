@@ -1,0 +1,104 @@
+"""Looks at a training that nobody has described yet: at its log, or at a short run of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.model.errors import DlperfError, UsageError
+from pytest_dlperf.reports.numbers import printable
+from pytest_dlperf.survey.case import Wanted
+from pytest_dlperf.survey.drafting import as_typed
+from pytest_dlperf.survey.head import HeadOfLog, NoLogError
+from pytest_dlperf.survey.identifying import identify
+
+if TYPE_CHECKING:
+    from pytest_dlperf.survey.identifying import Identified
+    from pytest_dlperf.survey.own_command import OwnCommand
+
+_FOLDER: Final = Path(".dlperf/init")
+_ENOUGH_STEPS: Final = 40
+_FEW_STEPS: Final = 10
+_LONG_S: Final = 40.0
+_LAST_LINES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What came of a short run."""
+
+    log: Path
+    found: Identified | None
+    exit_code: int | None
+    """``None`` if it was ended, as is usual."""
+    elapsed_s: float
+    last_lines: str
+
+
+def look_at_log(file: Path) -> Identified | None:
+    """Find out what a log is; ``None`` where no line shows a step.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        return identify(HeadOfLog(file), {}, BUILTIN_FORMATS, Wanted())
+    except NoLogError as error:
+        raise UsageError(f"{printable(str(file))}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{printable(str(file))}: {error.strerror or error}") from error
+
+
+def run_once(command: OwnCommand, *, limit_s: float) -> Tried:
+    """Run a training here until it has shown some steps.
+
+    Raises:
+        UsageError: It cannot be started.
+    """
+    # Measuring costs these imports.
+    from pytest_dlperf.launch.trial import try_command
+
+    folder = _FOLDER.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.joinpath(".gitignore").write_text("*\n", encoding="utf-8")
+    log = next(
+        file for number in range(1, 10**6) if not (file := folder / f"train_{number}.log").exists()
+    )
+    started = time.monotonic()
+
+    def is_enough() -> bool:
+        found = _shown(log)
+        if found is None:
+            return False
+        steps = found.steps.total
+        long = time.monotonic() - started > _LONG_S
+        return steps >= _ENOUGH_STEPS or (long and steps >= _FEW_STEPS)
+
+    try:
+        code = try_command(
+            as_typed(command),
+            command.environment,
+            log,
+            is_enough=is_enough,
+            limit_s=limit_s,
+        )
+    except DlperfError as error:
+        raise UsageError(f"--command: {error}") from error
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return Tried(
+        log=log.relative_to(Path.cwd()),
+        found=_shown(log),
+        exit_code=code,
+        elapsed_s=time.monotonic() - started,
+        last_lines="\n".join(f"  {printable(line)}" for line in text.splitlines()[-_LAST_LINES:]),
+    )
+
+
+def _shown(log: Path) -> Identified | None:
+    try:
+        return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, Wanted())
+    except (NoLogError, OSError):
+        return None  # nothing yet

@@ -1,0 +1,52 @@
+"""``pytest-dlperf systems``: the systems that come with the package, for ``extends``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.command.main import FINE
+from pytest_dlperf.command.shell import Style
+from pytest_dlperf.config.extending import shipped_systems
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the subcommand takes."""
+    parser.description = (
+        "List the systems that come with the package, or show the file of one. A system file of "
+        "one's own builds on one by 'extends: NAME' and says only what differs."
+    )
+    parser.add_argument(
+        "name",
+        nargs="?",
+        choices=list(shipped_systems()),
+        metavar="NAME",
+        help="the system whose file is shown (default: list all)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """List the systems, or show one."""
+    systems = shipped_systems()
+    if options.name is not None:
+        print(systems[options.name].read_text(encoding="utf-8"), end="")  # noqa: T201 - it prints
+        return FINE
+    style = Style(sys.stdout)
+    widest = max(map(len, systems))
+    for name, file in systems.items():
+        print(f"{style(f'{name:<{widest}}', 'bold')}  {summary(file)}")  # noqa: T201
+    return FINE
+
+
+def summary(file: Path) -> str:
+    """Return what a system that ships is for: the first sentence of its comment."""
+    comments = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#") or not line[1:].strip():
+            break
+        comments.append(line[1:].strip())
+    return " ".join(comments).partition(". ")[0].rstrip(".")

@@ -1,0 +1,243 @@
+"""Draft the first system file of a suite, of a command and a log."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.config.first_system import FirstSystem
+from pytest_dlperf.survey.surroundings import Machine, is_installed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_dlperf.survey.identifying import Identified
+    from pytest_dlperf.survey.own_command import OwnCommand
+
+PRINTED_BY_US: Final = ("torchrun", "huggingface", "lightning", "accelerate", "deepspeed")
+"""Systems of any script: what it prints is added, and its arguments are its own."""
+BY_LAUNCHER: Final = {"torchrun": PRINTED_BY_US, "accelerate": ("accelerate",)}
+"""Which of these start a script as a launcher does."""
+OF_LOGS: Final[Mapping[str, str]] = {
+    "torchtitan": "torchtitan",
+    "Megatron-LM": "megatron",
+    "Megatron-Bridge's first rank": "megatron_bridge",
+    "NeMo": "nemo",
+    "NeMo AutoModel": "nemo_automodel",
+    "MaxText": "maxtext",
+    "nanoGPT": "nanogpt",
+    "litgpt": "litgpt",
+    "timm": "timm",
+    "torchvision's references (MetricLogger)": "torchvision",
+    "PaddleNLP or PaddleFormers": "paddleformers",
+    "MLPerf (MLLOG)": "mlperf",
+    "the PyTorch example for ImageNet": "pytorch_imagenet",
+}
+"""The systems that ship for the trainers of the catalogue, by their names there."""
+
+_FEW_STEPS: Final = 200
+_REPEATS: Final = 3
+_CPU_TOLERANCE: Final = 50
+_GENERIC: Final = ("train", "main", "run", "pretrain", "finetune", "training", "trainer", "src")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a draft is made of."""
+
+    base: str
+    """The system that ships, which it extends."""
+    command: OwnCommand | None
+    log: Identified | None
+    machine: Machine
+    nodes: int = 1
+    """Of the hosts that were named."""
+    model: str | None = None
+
+
+def draft(asked: Asked) -> FirstSystem:
+    """Draft a system file."""
+    unsure: dict[str, str] = {}
+    command, log = asked.command, asked.log
+    keys = _keys(asked)
+    model = asked.model or _model_of(command)
+    if asked.model is None:
+        unsure["model"] = "what ids call it, as in llama3_8b"
+    return FirstSystem(
+        source=command.text if command is not None else f"{log.kind}" if log is not None else "",
+        extends=asked.base,
+        model=model,
+        keys=keys,
+        launch=_launch(asked) if command is not None else {},
+        case=_case(asked, unsure),
+        unsure=unsure,
+    )
+
+
+def trains_on_cpus(asked: Asked) -> bool:
+    """Tell whether a training will use no GPU, as far as it can be known."""
+    machine = asked.machine
+    return not (machine.gpus or machine.has_slurm or asked.nodes > 1)
+
+
+def _keys(asked: Asked) -> dict[str, Any]:
+    log, command = asked.log, asked.command
+    keys: dict[str, Any] = {}
+    own_format = log is not None and log.starter is not None and asked.base in PRINTED_BY_US
+    if log is not None and log.starter is not None and own_format:
+        starter = log.starter
+        if starter.unit != "samples/s":
+            keys["unit"] = starter.unit
+        if starter.format != "dlperf":
+            keys["log"] = {"format": starter.format}
+            loss = starter.metrics.get("loss")
+            others = {name: one for name, one in starter.metrics.items() if name != "loss"}
+            keys["metrics"] = {
+                "peak_memory": None,
+                # One process prints it: that of the node whose log shows the steps.
+                "loss": None if loss is None else {**loss, "node": "first"},
+                **others,
+            }
+    steps = command.steps if command is not None else None
+    if steps is not None and 5 <= steps <= _FEW_STEPS:  # noqa: PLR2004 - of fewer nothing is left
+        warmup = math.ceil(steps / 5)
+        keys["window"] = {"warmup_steps": warmup, "measured_steps": steps - warmup}
+    elif steps is None and log is not None and log.starter is not None:
+        window = log.starter.window
+        keys["window"] = {
+            "warmup_steps": window.warmup_steps,
+            "measured_steps": window.measured_steps,
+        }
+    keys["repeats"] = _REPEATS
+    if trains_on_cpus(asked):
+        keys["tolerance_percent"] = _CPU_TOLERANCE
+        if "metrics" not in keys and asked.base in PRINTED_BY_US:
+            keys["metrics"] = {"peak_memory": {"tolerance_percent": 15}}
+    return keys
+
+
+def _launch(asked: Asked) -> dict[str, Any]:
+    command = asked.command
+    if command is None:
+        return {}
+    launch: dict[str, Any] = {}
+    if trains_on_cpus(asked):
+        launch["devices"] = "cpu"
+    if asked.base in BY_LAUNCHER.get(command.launcher, ()) or (
+        command.launcher == "deepspeed" and asked.base in PRINTED_BY_US
+    ):
+        launch["arguments"] = command.arguments
+    else:
+        launch["command"] = [*_PROGRAMS.get(command.launcher, ()), *command.arguments]
+        if command.launcher in ("", "python"):
+            launch["requires_modules"] = None
+    if command.environment:
+        launch["environment"] = command.environment
+    return launch
+
+
+_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "python": ("{python}",),
+    "torchrun": (
+        *("{python}", "-m", "torch.distributed.run", "--nnodes={nodes}"),
+        *("--node-rank={node_rank}", "--nproc-per-node={devices_per_node}"),
+        *("--master-addr={master_address}", "--master-port={master_port}"),
+    ),
+    "accelerate": (
+        *("{python}", "-m", "accelerate.commands.launch", "--num_machines={nodes}"),
+        *("--machine_rank={node_rank}", "--num_processes={world_size}"),
+        *("--main_process_ip={master_address}", "--main_process_port={master_port}"),
+    ),
+    "deepspeed": (
+        *("{python}", "-m", "deepspeed.launcher.runner", "--no_ssh", "--num_nodes={nodes}"),
+        *("--node_rank={node_rank}", "--num_gpus={devices_per_node}"),
+        *("--master_addr={master_address}", "--master_port={master_port}"),
+    ),
+}
+"""How a launcher starts a script on each node of a run."""
+
+
+def _case(asked: Asked, unsure: dict[str, str]) -> dict[str, Any]:
+    command = asked.command
+    starter = asked.log.starter if asked.log is not None else None
+    said = dict(starter.unsure) if starter is not None else {}
+    case: dict[str, Any] = {"precision": "fp32"}
+    if command is not None and command.precision is not None:
+        case["precision"] = command.precision
+    elif starter is not None and "precision" not in said:
+        case["precision"] = starter.precision
+    else:
+        unsure["precision"] = "nothing says it"
+    if command is not None and command.batch is not None:
+        name = "global_batch" if command.batch_is_global else "batch_per_device"
+        case[name] = command.batch
+        if not command.batch_is_global:
+            unsure[name] = "of one device, or is it that of all? then global_batch"
+    elif starter is not None and "global_batch" not in said:
+        name = "global_batch" if starter.work.is_global else "batch_per_device"
+        case[name] = starter.work.batch
+    else:
+        case["batch_per_device"] = 1
+        unsure["batch_per_device"] = "nothing says it"
+    layout = starter.work.layout if starter is not None else None
+    length = command.sequence_length if command is not None else None
+    length = length or (starter.work.sequence_length if starter is not None else None)
+    if length is not None:
+        case["sequence_length"] = length
+    if layout is not None and layout.ways:
+        case["parallel"] = dict(layout.ways)
+        if "batch_per_device" in case:
+            case["batch_per_replica"] = case.pop("batch_per_device")
+    case["topologies"] = _topologies(asked, unsure)
+    if case["topologies"][0] != "1n1g":
+        case["reference"] = case["topologies"][0] if len(case["topologies"]) > 1 else "none"
+    return case
+
+
+def _topologies(asked: Asked, unsure: dict[str, str]) -> list[str]:
+    command, machine = asked.command, asked.machine
+    log = asked.log.starter.topology if asked.log is not None and asked.log.starter else None
+    devices = command.devices_per_node if command is not None else None
+    if devices is None and command is None and log is not None:
+        if "topologies" in asked.log.starter.unsure:  # type: ignore[union-attr] # not None, see above
+            unsure["topologies"] = "the log does not say how many nodes and devices there were"
+        return [str(log)]
+    if devices is None:
+        devices = machine.gpus or machine.gpus_of_nodes or 1
+        unsure["topologies"] = "devices of a node: the command does not say how many"
+    nodes = max(asked.nodes, command.nodes if command is not None else 1)
+    return [f"{each}n{devices}g" for each in dict.fromkeys((1, nodes))]
+
+
+def _model_of(command: OwnCommand | None) -> str:
+    """Call the model what its script or folder is called."""
+    script = command.script if command is not None else None
+    parts = [Path.cwd().name]
+    if script is not None:
+        stem = script.removesuffix(".py").removesuffix(".sh")
+        parts += re.split(r"[./\\]", stem)
+    for part in reversed(parts):
+        name = re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_")
+        if name and name[0].isalpha() and name not in _GENERIC:
+            return name
+    return "model"
+
+
+def as_typed(command: OwnCommand) -> list[str]:
+    """Return the program and its arguments as they are typed, with an interpreter that has torch.
+
+    Where the environment of this Python is not on the path, its torchrun is not either.
+    """
+    words = shlex.split(command.text)
+    while words and "=" in words[0] and not words[0].startswith(("-", "/", ".")):
+        words.pop(0)
+    if words[:1] == ["torchrun"] and is_installed("torch"):
+        return [sys.executable, "-m", "torch.distributed.run", *words[1:]]
+    if words[:1] in (["python"], ["python3"]):
+        return [sys.executable, *words[1:]]
+    return words

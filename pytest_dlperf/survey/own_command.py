@@ -1,0 +1,300 @@
+"""A training command as its user types it, and what of it differs between cases, runs and nodes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_SHELL: Final = re.compile(r"[|&;<>`]|\$\(")
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+_ACCELERATE: Final = ("accelerate", "accelerate.commands.launch")
+_DEEPSPEED: Final = ("deepspeed", "deepspeed.launcher.runner")
+
+# What a plan says of nodes, by launcher; the number is that of the values behind the option.
+_PLACED: Final[Mapping[str, Mapping[str, int]]] = {
+    "torchrun": {
+        **dict.fromkeys(("nnodes", "node_rank", "nproc_per_node", "master_addr"), 1),
+        **dict.fromkeys(("master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id"), 1),
+        **dict.fromkeys(("rdzv_conf", "local_addr"), 1),
+        **dict.fromkeys(("standalone", "use_env"), 0),
+    },
+    "accelerate": {
+        **dict.fromkeys(("num_machines", "num_processes", "machine_rank"), 1),
+        **dict.fromkeys(("main_process_ip", "main_process_port", "dynamo_backend"), 1),
+        **dict.fromkeys(("multi_gpu", "same_network"), 0),
+    },
+    "deepspeed": {
+        **dict.fromkeys(("num_nodes", "num_gpus", "hostfile", "include", "exclude"), 1),
+        **dict.fromkeys(("node_rank", "master_addr", "master_port", "ssh_port"), 1),
+        **dict.fromkeys(("no_ssh", "force_multi"), 0),
+    },
+}
+_FLAGS: Final = {
+    "torchrun": ("m", "module", "no_python"),
+    "accelerate": (
+        "m",
+        "module",
+        "no_python",
+        "cpu",
+        "use_fsdp",
+        "use_deepspeed",
+        "quiet",
+        "debug",
+    ),
+    "deepspeed": ("m", "module", "no_python", "no_local_rank"),
+}
+"""Options of a launcher without a value: what stands behind another one may be the script."""
+_PER_NODE: Final = {"torchrun": "nproc_per_node", "deepspeed": "num_gpus"}
+_NODES: Final = {"torchrun": "nnodes", "accelerate": "num_machines", "deepspeed": "num_nodes"}
+
+_GLOBAL_BATCH: Final = ("global_batch", "global_batch_size", "total_batch_size")
+_BATCH: Final = (
+    *("batch_per_device", "per_device_train_batch_size", "per_device_batch_size", "batch_size"),
+    *("per_gpu_batch_size", "device_batch_size", "local_batch_size", "micro_batch_size", "batch"),
+    *("train_batch_size", "bs", "b"),
+)
+_LENGTH: Final = (
+    *("sequence_length", "seq_length", "seq_len", "max_seq_length", "max_seq_len", "block_size"),
+    "context_length",
+)
+_STEPS: Final = (
+    *("steps", "max_steps", "num_steps", "train_steps", "total_steps", "n_steps", "train_iters"),
+    *("max_iters", "num_iters", "iterations", "num_iterations", "iters"),
+)
+_ACCUMULATION: Final = (
+    *("gradient_accumulation_steps", "gradient_accumulation", "accumulate_grad_batches"),
+    *("grad_accum_steps", "grad_accum", "accumulation_steps"),
+)
+_PRECISION: Final = ("precision", "dtype", "mixed_precision", "amp_dtype")
+_PRECISIONS: Final = {
+    **dict.fromkeys(("bf16", "bfloat16", "bf16-mixed", "bf16-true", "torch.bfloat16"), "bf16"),
+    **dict.fromkeys(("fp16", "float16", "half", "16", "16-mixed", "16-true"), "fp16"),
+    **dict.fromkeys(("fp32", "float32", "32", "32-true", "no"), "fp32"),
+    "amp": "amp",
+    "fp8": "fp8",
+}
+
+
+@dataclass(kw_only=True)
+class OwnCommand:
+    """What a command says; ``arguments`` are templates of ``launch.arguments``."""
+
+    text: str
+    launcher: str = ""
+    """``torchrun``, ``accelerate``, ``deepspeed``, ``python`` or, for any other, empty."""
+    environment: dict[str, str] = field(default_factory=dict)
+    nodes: int = 1
+    devices_per_node: int | None = None
+    """``None`` where the command says it takes what is there."""
+    script: str | None = None
+    """The file or module that trains."""
+    arguments: list[str] = field(default_factory=list)
+    batch: int | None = None
+    batch_is_global: bool = False
+    sequence_length: int | None = None
+    steps: int | None = None
+    precision: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def read_command(text: str) -> OwnCommand:
+    """Read what a user types to train.
+
+    Raises:
+        UsageError: It needs a shell, or names no program.
+    """
+    given = text.replace("\\\n", " ").strip()
+    if _SHELL.search(given):
+        raise UsageError(
+            f"--command: {given!r} needs a shell, for pipes and the like; put it into a script, "
+            "and name that: --command 'bash train.sh'"
+        )
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        raise UsageError(f"--command: {given!r}: {error}") from error
+    command = OwnCommand(text=given)
+    while words and (match := _ASSIGNMENT.fullmatch(words[0])):
+        command.environment[match[1]] = _literal(match[2])
+        words.pop(0)
+    words = _without_srun(words, command)
+    if not words:
+        raise UsageError(f"--command: {given!r} names no program")
+    own = _launcher(words, command)
+    _read_own(own, command)
+    if any("$" in argument for argument in command.arguments):
+        command.notes.append("no shell reads the command: '$' and what follows stays as it is")
+    return command
+
+
+def _without_srun(words: list[str], command: OwnCommand) -> list[str]:
+    """Leave out ``srun`` with its options: sessions start programs on nodes by themselves."""
+    if not words or _name(words[0]) != "srun":
+        return words
+    rest = words[1:]
+    while rest and rest[0].startswith("-"):
+        has_value = rest[0].startswith("-") and "=" not in rest[0] and not rest[0].startswith("--")
+        rest = rest[2:] if has_value and len(rest[0]) == 2 else rest[1:]  # noqa: PLR2004 - as in -N 4
+    command.notes.append("srun is left out: inside an allocation a session starts the nodes itself")
+    return rest
+
+
+def _launcher(words: list[str], command: OwnCommand) -> list[str]:
+    """Take the launcher off, and what it says of nodes; leave its other options and the script."""
+    program = _name(words[0])
+    rest = words[1:]
+    if program.startswith("python"):
+        command.launcher = "python"
+        while rest and rest[0] in ("-u", "-O", "-B"):
+            rest.pop(0)
+        if rest[:1] == ["-m"] and len(rest) > 1:
+            program, behind = rest[1], rest[2:]
+            if program not in (*_TORCHRUN, *_ACCELERATE, *_DEEPSPEED):
+                command.script = program
+                command.arguments = ["-m", _literal(program)]
+                return behind
+            rest = behind
+        else:
+            return _script(rest, command)
+    if program in _TORCHRUN:
+        command.launcher = "torchrun"
+    elif program in _ACCELERATE:
+        command.launcher = "accelerate"
+        rest = rest[1:] if rest[:1] == ["launch"] else rest
+    elif program in _DEEPSPEED:
+        command.launcher = "deepspeed"
+    else:
+        command.launcher = ""
+        command.script = words[0]
+        command.arguments = [_literal(words[0])]
+        return rest
+    return _script(_launcher_options(rest, command), command)
+
+
+def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
+    placed = _PLACED[command.launcher]
+    said: dict[str, str] = {}
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        name, is_joined, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if name in placed:
+            if placed[name] and not is_joined and words:
+                value = words.pop(0)
+            said[name] = value
+            continue
+        if name in _PRECISION:
+            said_of = value if is_joined else "".join(words[:1])
+            command.precision = _PRECISIONS.get(said_of, command.precision)
+        command.arguments.append(_literal(word))
+        if not is_joined and name not in _FLAGS[command.launcher] and words:
+            command.arguments.append(_literal(words.pop(0)))
+        if name in ("m", "module"):
+            break
+    nodes = said.get(_NODES[command.launcher], "1").rpartition(":")[2]
+    command.nodes = int(nodes) if nodes.isdigit() and int(nodes) else 1
+    if command.launcher == "accelerate":
+        world = said.get("num_processes", "")
+        per_node = str(int(world) // command.nodes) if world.isdigit() else ""
+    else:
+        default = "1" if command.launcher == "torchrun" else ""
+        per_node = said.get(_PER_NODE[command.launcher], default)
+    command.devices_per_node = int(per_node) if per_node.isdigit() and int(per_node) else None
+    return words
+
+
+def _script(words: list[str], command: OwnCommand) -> list[str]:
+    if not words:
+        raise UsageError(f"--command: {command.text!r} names no script")
+    if command.launcher == "python":
+        command.devices_per_node = 1
+    command.script = words[0]
+    command.arguments.append(_literal(words[0]))
+    return words[1:]
+
+
+def _read_own(words: Sequence[str], command: OwnCommand) -> None:
+    """Read the script's own arguments, and have placeholders stand for what a case says."""
+    options = list(_options(words))
+    wanted = {
+        "global_batch": _first(options, _GLOBAL_BATCH),
+        "batch_per_device": _first(options, _BATCH),
+        "sequence_length": _first(options, _LENGTH),
+        "steps": _first(options, _STEPS),
+    }
+    if wanted["global_batch"] is not None:
+        wanted["batch_per_device"] = None
+    found = {at: name for name, at in wanted.items() if at is not None}
+    at = _first(options, _ACCUMULATION)
+    parts = int(options[at][2] or 1) if at is not None else 1
+    for index, (name, before, value) in enumerate(options):
+        template: str | None
+        if index in found and value is not None:
+            # A step is one of the optimizer: it takes what is accumulated for it.
+            is_part = parts > 1 and found[index] == "batch_per_device"
+            template = f"{{{found[index]}{f'/{parts}' if is_part else ''}}}"
+            _note(command, found[index], int(value) * (parts if is_part else 1))
+        else:
+            template = None if value is None else _literal(value)
+        flag = name in _PRECISIONS and value is None
+        said = value if name in _PRECISION else name if flag else None
+        command.precision = _PRECISIONS.get(said or "", command.precision)
+        if template is None:
+            command.arguments.append(_literal(before))
+        elif before.endswith("="):
+            command.arguments.append(_literal(before) + template)
+        else:
+            command.arguments += [_literal(before), template]
+
+
+def _note(command: OwnCommand, name: str, value: int) -> None:
+    if name == "sequence_length":
+        command.sequence_length = value
+    elif name == "steps":
+        command.steps = value
+    else:
+        command.batch, command.batch_is_global = value, name == "global_batch"
+
+
+def _first(options: Sequence[tuple[str, str, str | None]], names: Sequence[str]) -> int | None:
+    """Find the option that has the most telling of some names, and a count for a value."""
+    for name in names:
+        for index, (said, _, value) in enumerate(options):
+            if said == name and value is not None and value.isdigit() and 0 < int(value) < 10**9:
+                return index
+    return None
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
+    """Yield each argument as its plain name, the text in front of its value, and the value."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        before, is_joined, value = word.partition("=")
+        # As in --training.local-batch-size and, of Hydra, model.seq_len: the last part counts.
+        name = before.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
+        if is_joined:
+            yield name, f"{before}=", value
+        elif word.startswith("-") and at < len(words) and not words[at].startswith("-"):
+            yield name, word, words[at]
+            at += 1
+        else:
+            yield name if word.startswith("-") else "", word, None
+
+
+def _name(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+def _literal(text: str) -> str:
+    """Write a text as a template that becomes it."""
+    return text.replace("{", "{{").replace("}", "}}")

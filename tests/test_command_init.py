@@ -1,0 +1,259 @@
+"""``pytest-dlperf init``: from a training of one's own to the smallest suite that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_dlperf.command.main import main
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+
+if TYPE_CHECKING:
+    from pytest_dlperf.config.systems import System
+
+LOGS = Path(__file__).parent / "data" / "logs"
+ROOT = Path(__file__).parent.parent
+STEPS_OF_ITS_OWN = """\
+import argparse, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int)
+parser.add_argument("--steps", type=int)
+given = parser.parse_args()
+for step in range(1, given.steps + 1):
+    time.sleep(0.002)
+    print(f"step {step} loss {3 / step:.5f} took {0.002 + step % 3 * 0.0001:.5f} s", flush=True)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of somebody's own, on a machine without GPUs and Slurm."""
+    empty = tmp_path / "programs"
+    empty.mkdir()
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", str(empty))
+    # Its sessions wait for no other on this machine.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
+    for name in ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def program(name: str, prints: str) -> None:
+    """Put a program on the path that prints some text."""
+    file = Path.cwd().parent / "programs" / name
+    file.write_text(f"#!{sys.executable}\nprint({prints!r})\n", encoding="utf-8")
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+
+def written(project: Path) -> System:
+    """The one system of the suite, as a session reads it, with its launch."""
+    (system,) = load_systems((project / "bench_tests/systems").iterdir(), BUILTIN_FORMATS).values()
+    return system
+
+
+def arguments(system: System, case: int = 0) -> tuple[str, ...]:
+    assert system.launch is not None
+    return system.launch.arguments(system.cases[case])
+
+
+def test_a_torchrun_command_becomes_a_suite(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "train.py").write_text("import torch\nprint('nothing')\n", encoding="utf-8")
+    command = "torchrun --nproc-per-node 2 train.py --batch 32 --steps 60 --bf16"
+    assert main(["init", "--no-run", "--command", command]) == 0
+    system = written(project)
+    assert [case.id for case in system.cases] == ["pytorch-mine-bf16-b32-1n2g"]
+    assert (system.window.warmup_steps, system.window.measured_steps) == (12, 48)
+    given = arguments(system)
+    own = ("train.py", "--batch", "{batch_per_device}", "--steps", "{steps}", "--bf16")
+    assert own == given[-7:-1]
+    assert "--nproc-per-node={devices_per_node}" in given
+    printed = capsys.readouterr().out
+    assert "log.step(loss=loss)" in printed
+    assert "pytest bench_tests --dlperf-create-baselines" in printed
+    assert main(["check"]) == 0
+
+
+def test_a_script_that_prints_its_steps_is_not_asked_to(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import torch\nfrom pytest_dlperf.trainers import StepLog\n"
+    (project / "train.py").write_text(text, encoding="utf-8")
+    assert main(["init", "--command", "torchrun train.py"]) == 0
+    assert "StepLog" not in capsys.readouterr().out
+
+
+@pytest.mark.training
+def test_a_script_that_nobody_knows_is_run_once_and_then_measured(
+    pytester: pytest.Pytester, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """From a command to a verdict, without a regular expression of one's own."""
+    (project / "train.py").write_text(STEPS_OF_ITS_OWN, encoding="utf-8")
+    assert main(["init", "--command", "python train.py --batch 8 --steps 40"]) == 0
+    assert "steps 1 to 40" in capfd.readouterr().out
+    system = written(project)
+    assert system.id == "pytorch-mine"
+    assert [metric.name for metric in system.metrics if metric.is_judged][-1] == "loss"
+    created = pytester.run(
+        *(sys.executable, "-m", "pytest", "-p", "no:benchmark", f"--rootdir={project}"),
+        *(project / "bench_tests", "--dlperf-create-baselines", "--dlperf-repeats=1"),
+        f"--dlperf-json={project / 'results.json'}",
+    )
+    created.assert_outcomes(passed=2)
+    results = json.loads((project / "results.json").read_text(encoding="utf-8"))
+    metrics = results["cases"][0]["metrics"]
+    assert metrics["throughput"]["verdict"] == "pass"
+    assert metrics["throughput"]["median"] == pytest.approx(8 / 0.0021, rel=0.02)
+
+
+def test_a_run_that_fails_says_what_it_printed(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (project / "train.py").write_text("raise SystemExit('no data here')\n", encoding="utf-8")
+    assert main(["init", "--command", "python train.py"]) == 2
+    told = capfd.readouterr().err
+    assert "exit code 1" in told
+    assert "no data here" in told
+    assert not (project / "bench_tests").exists()
+
+
+@pytest.mark.parametrize(
+    ("log", "extends", "case"),
+    [
+        ("timm_1n2g_b4.log", "timm", "timm-mine-"),
+        ("litgpt_1n1g.log", "litgpt", "litgpt-mine-"),
+    ],
+)
+def test_the_log_of_a_known_trainer_leads_to_its_system(
+    project: Path, log: str, extends: str, case: str
+) -> None:
+    assert main(["init", "--log", str(LOGS / log)]) == 0
+    system = written(project)
+    assert system.cases[0].id.startswith(case)
+    text = system.file.read_text(encoding="utf-8")
+    assert f"\nextends: {extends}\n" in text
+    assert "format" not in text
+
+
+def test_a_trainer_by_name_gives_its_example(project: Path) -> None:
+    assert main(["init", "--trainer", "megatron"]) == 0
+    assert written(project).id == "megatron-llama3_8b"
+
+
+def test_the_command_is_found_in_the_scripts_of_the_repository(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "run.sh").write_text(
+        "#!/bin/sh\nset -e\ntorchrun --nproc-per-node 4 \\\n    train.py --batch-size=16\n",
+        encoding="utf-8",
+    )
+    (project / "train.py").write_text("import torch\n", encoding="utf-8")
+    (project / "tests").mkdir()
+    (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\ntestpaths = ['tests']\n")
+    assert main(["init", "--no-run"]) == 0
+    assert [case.id for case in written(project).cases] == ["pytorch-mine-fp32-b16-1n4g"]
+    assert "run.sh:3" in capsys.readouterr().out
+    assert sorted(file.name for file in project.iterdir()) == [
+        *("bench_tests", "pyproject.toml", "run.sh", "tests", "train.py")
+    ]
+
+
+def test_without_anything_to_go_by_it_says_what_it_needs(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "README.md").write_text("# Something else\n", encoding="utf-8")
+    assert main(["init"]) == 2
+    told = capsys.readouterr().err
+    for option in ("--command", "--log", "--trainer"):
+        assert option in told
+    assert not (project / "bench_tests").exists()
+
+
+def test_hosts_and_a_ci_bring_a_cluster_and_a_job(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--hosts", "gpu[01-04]:8", "--cluster", "h100", "--ci", "github", "--no-run"]
+    command = "torchrun --nproc-per-node 8 train.py --global-batch 256"
+    assert main(["init", "--command", command, *given]) == 0
+    system = written(project)
+    assert [str(case.topology) for case in system.cases] == ["1n8g", "4n8g"]
+    assert {case.reference and str(case.reference.topology) for case in system.cases} <= {
+        None,
+        "1n8g",
+    }
+    nightly = (project / ".github/workflows/dlperf-nightly.yml").read_text(encoding="utf-8")
+    example = (ROOT / "examples/github-nightly.yml").read_text(encoding="utf-8")
+    assert nightly == example.replace("my-cluster", "h100")
+    assert "DLPERF_CLUSTER: h100" in nightly
+    out = capsys.readouterr().out
+    assert "--dlperf-cluster h100 --dlperf-hosts 'gpu[01-04]:8'" in out
+    assert main(["check"]) == 0
+
+
+@pytest.mark.parametrize("ci", ["gitlab", "jenkins", "buildkite", "slurm"])
+def test_every_ci_has_its_file(project: Path, ci: str) -> None:
+    assert main(["init", "--trainer", "timm", "--ci", ci]) == 0
+    (job,) = [
+        file
+        for file in project.rglob("*")
+        if file.is_file() and not {"bench_tests", "baselines"} & set(file.parts)
+    ]
+    assert "pytest bench_tests" in job.read_text(encoding="utf-8")
+
+
+def test_gpus_and_slurm_are_asked_by_their_own_tools(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program("sinfo", "gpu:h100:8(S:0-1)")
+    (project / "train.py").write_text("import torch\n", encoding="utf-8")
+    assert main(["init", "--command", "torchrun --nproc-per-node=gpu train.py"]) == 0
+    assert [str(case.topology) for case in written(project).cases] == ["1n8g"]
+    out = capsys.readouterr().out
+    assert "salloc --nodes=1 --exclusive --gpus-per-node=8 pytest bench_tests" in out
+    assert "login node" in out
+
+
+def test_gpus_of_this_machine_count(project: Path) -> None:
+    program("nvidia-smi", "GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)")
+    assert main(["init", "--no-run", "--command", "torchrun --nproc-per-node=gpu train.py"]) == 0
+    system = written(project)
+    assert [str(case.topology) for case in system.cases] == ["1n2g"]
+    assert system.tolerance_percent == 5
+
+
+def test_nothing_is_overwritten(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["init", "--no-run", "--command", "torchrun train.py", "--model", "own"]
+    assert main(given) == 0
+    file = project / "bench_tests/systems/pytorch-own.yaml"
+    file.write_text("mine\n", encoding="utf-8")
+    capsys.readouterr()
+    assert main(given) == 0
+    assert file.read_text(encoding="utf-8") == "mine\n"
+    assert f"kept      {file.relative_to(project)}" in capsys.readouterr().out
+
+
+def test_a_dry_run_writes_and_runs_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "train.py").write_text("open('ran', 'w')\n", encoding="utf-8")
+    assert main(["init", "--dry-run", "--command", "python train.py"]) == 0
+    assert [file.name for file in project.iterdir()] == ["train.py"]
+    assert "extends: torchrun" in capsys.readouterr().out
+
+
+def test_a_folder_may_be_named_and_made(project: Path) -> None:
+    given = ["--no-run", "--command", "torchrun train.py"]
+    assert main(["init", "new/place", *given]) == 0
+    assert written(project / "new/place").id == "pytorch-place"
