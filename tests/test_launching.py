@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,6 +134,28 @@ def test_what_is_not_installed_skips_and_says_how_to_get_it(suite: Suite) -> Non
     assert tiny.starts() == []
     how = "buy it. Where another Python has it: --dlperf-set tiny-mlp.python=/path/to/python"
     result.stdout.fnmatch_lines([f"*tiny-mlp needs the Python module no_such_module: {how}*"])
+
+
+def test_runs_work_where_the_cluster_says_and_leave_nothing(suite: Suite) -> None:
+    TinySystem(suite, launch=['working_directory: "{scratch_directory}"'])
+    disk = suite.path / "disk"
+    cluster = suite.path / "baselines" / "local"
+    cluster.mkdir()
+    (cluster / "cluster.yaml").write_text(f"scratch: {disk}\n", encoding="utf-8")
+    select = ["-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1"]
+    runs = suite.path / "night"
+
+    without = suite.run(*select)
+    disk.mkdir()
+    result = suite.run(*select, "--dlperf-create-baselines", "--dlperf-run-dir", runs)
+
+    assert without.ret == 1
+    without.stdout.fnmatch_lines([f"*scratch in cluster.yaml: there is no folder '{disk}'*"])
+    assert result.ret == 0
+    [record] = runs.glob("*/*/*/command.json")
+    nodes = json.loads(record.read_text(encoding="utf-8"))["nodes"]
+    assert {Path(node["working_directory"]).parents[1] for node in nodes} == {disk}
+    assert list(disk.iterdir()) == []
 
 
 def test_a_launch_needs_a_run_folder_of_its_own(suite: Suite) -> None:

@@ -136,6 +136,7 @@ estimator: steady
 systems: [a-b, c-d]
 devices_per_node: 8
 python: /usr/bin/python3.6
+scratch: /local/scratch
 vars:
   "*": {extra_args: "--a 'b c'", pause_s: 20}
   paddle-resnet50:
@@ -301,6 +302,8 @@ def test_both_say_the_same_of_any_document(name: str, data: st.DataObject) -> No
          "found an empty list; allowed: a list of systems"),
         ("cluster", "systems: [a-b, c-d]", "systems: [3]",
          "found '3', a number; allowed: a system's name (quote it to make it text)"),
+        ("cluster", "scratch: /local/scratch", "scratch: local/scratch",
+         "found 'local/scratch', text; allowed: the absolute path of a folder"),
         ("cluster", "python: /conda/october/bin/python", "python: [a]",
          "found a list; allowed: text or a number (python is one value)"),
         ("cluster", "control:\n", "control:\n  var: 1\n", "unknown key 'var'; allowed: vars,"),

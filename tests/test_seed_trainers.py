@@ -32,6 +32,7 @@ pytestmark = pytest.mark.slow
 
 STAND_INS: Final = Path(__file__).parent / "seed_trainers"
 SCRIPT: Final = "from seed_trainers.{module} import main\n\nmain({arguments})\n"
+PLSC: Final = "from seed_trainers.plsc_entry import Entry\n\n__all__ = ['Entry']\n"
 PADDLE_LAUNCH: Final = ("paddle/distributed/launch.py", "paddle_launch")
 
 
@@ -45,7 +46,6 @@ class Seed:
     name: str
     programs: tuple[tuple[str, str], ...]
     data: tuple[str, ...] = ()
-    working_folder: str = "."
     goes_on: bool = False
     """Whether the trainer never ends by itself."""
 
@@ -69,14 +69,13 @@ SEEDS: Final = (
     ),
     Seed(
         name="paddle-arcface_r50",
-        programs=(PADDLE_LAUNCH, ("train.py", "plsc_arcface")),
+        programs=(PADDLE_LAUNCH,),
         goes_on=True,
     ),
     Seed(
         name="tensorflow-bert_base",
         programs=(("official/nlp/bert/run_pretraining.py", "bert_pretraining"),),
         data=("part-00000.tfrecord", "part-00001.tfrecord"),
-        working_folder="official/nlp/bert",
     ),
 )
 
@@ -106,10 +105,24 @@ class Trainers:
             file = self.folder / "data" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("an example")
-        self.set = ["*.pause_s=0", f"{seed.name}.checkout={self.checkout}"]
+        self._meetings = suite.path / "meetings.jsonl"
+        self.set = [
+            "*.pause_s=0",
+            f"{seed.name}.checkout={self.checkout}",
+            f"{seed.name}.env.{MEETINGS}={self._meetings}",
+            # Python itself would write there where it can.
+            f"{seed.name}.env.PYTHONDONTWRITEBYTECODE=1",
+        ]
         if seed.data:
             self.set.append(f"{seed.name}.data={self.folder / 'data'}")
+        if seed.name == "paddle-arcface_r50":
+            (self.checkout / "plsc").mkdir()
+            (self.checkout / "plsc" / "__init__.py").write_text(PLSC)
+            script = suite.path / "bench_tests" / "trainers" / "plsc_train.py"
+            self.set.append(f"{seed.name}.program={script}")
         if seed.name == "paddle-resnet50":
+            # Paddle is installed; its system's checkout need not be where Python looks.
+            self.set.append(f"{seed.name}.env.PYTHONPATH={self.checkout}")
             (self.folder / "DALI_extra").mkdir()
             self.set.append(f"{seed.name}.dali_extra={self.folder / 'DALI_extra'}")
         if seed.name == "pytorch-resnet50":
@@ -124,6 +137,23 @@ class Trainers:
             text = file.read_text(encoding="utf-8")
             assert text.count(NOT_PUBLISHED[0]) == 1
             file.write_text(text.replace(*NOT_PUBLISHED), encoding="utf-8")
+        self._lock_checkout()
+
+    def _lock_checkout(self) -> None:
+        """Make the checkout read-only, as far as this user minds; and keep what it looks like."""
+        folders = [self.checkout, *(path for path in self.checkout.rglob("*") if path.is_dir())]
+        for folder in folders:
+            folder.chmod(0o555)
+        self._untouched = self._looks()
+
+    def _looks(self) -> dict[str, tuple[int, int]]:
+        paths = [self.checkout, *self.checkout.rglob("*")]
+        found = {str(path): path.lstat() for path in paths}
+        return {path: (status.st_mtime_ns, status.st_size) for path, status in found.items()}
+
+    def check_checkout(self) -> None:
+        """Nothing was left in the checkout, by whoever might have been able to."""
+        assert self._looks() == self._untouched
 
     def _programs(
         self, name: str, programs: Sequence[tuple[str, str]], *, arguments: str = ""
@@ -167,8 +197,7 @@ class Trainers:
 
     def meetings(self) -> list[dict[str, Any]]:
         """What the processes of each run have agreed on."""
-        file = self.checkout / self.seed.working_folder / MEETINGS
-        return [json.loads(line) for line in file.read_text().splitlines()]
+        return [json.loads(line) for line in self._meetings.read_text().splitlines()]
 
     def record(self, case: Case) -> dict[str, Any]:
         """The run's command.json."""
@@ -243,6 +272,7 @@ def check(  # noqa: PLR0913 - all that is held against each other
     launcher: str,
 ) -> None:
     assert set(judged) == {case.id for case in cases}
+    trainers.check_checkout()
     # As often as they were launched, and with flags that mean the same to the trainer.
     meetings = trainers.meetings()
     assert Counter(meeting["case"] for meeting in meetings) == Counter(
@@ -320,3 +350,23 @@ def test_a_seed_s_plan_drives_its_trainer_over_ssh(
     )
     assert processes_with(f"{suite.path}/") == []
     assert ssh_hosts.processes() == []
+
+
+def test_a_training_with_another_loss_than_the_case_s_is_refused(suite: Suite) -> None:
+    """As by a script of one's own that reads its arguments wrong."""
+    [seed] = [seed for seed in SEEDS if seed.name == "paddle-arcface_r50"]
+    trainers = Trainers(suite, seed)
+    wrong = f"{seed.name}.extra_args=--loss_type=softmax"
+
+    result, results = suite.judge(
+        "-k", "throughput and arcface_r50 and 1n1g", "--dlperf-repeats", "1",
+        "--dlperf-hosts", "127.0.0.1:1", "--dlperf-launcher", "local",
+        *(text for one in (*trainers.set, wrong) for text in ("--dlperf-set", one)),
+        cluster="local",
+    )  # fmt: skip
+
+    assert result.ret == 1
+    [case] = results["cases"]
+    [run] = case["runs"]
+    assert run["status"] == "invalid"
+    assert "Set loss_type to softmax" in run["reason"]

@@ -63,6 +63,7 @@ class Cluster:
     assignments: tuple[Assignment, ...] = ()
     devices_per_node: int | None = None
     python: str | None = None
+    scratch: str = "/tmp"  # noqa: S108 - a run makes a folder of its own there
     control: Control | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
@@ -127,6 +128,11 @@ CLUSTER_KEYS: Final = (
         "python",
         Text("a Python interpreter"),
         "The interpreter that supervises a run on a node.",
+    ),
+    Key(
+        "scratch",
+        Text("the absolute path of a folder", pattern="^/"),
+        "The folder on every node in which runs have their scratch folders; default: /tmp.",
     ),
     Key("machine", MACHINE, MACHINE_HELP),
     Key(

@@ -157,8 +157,11 @@ class Fleet:
         # All of them, so that nobody who shares comes in between.
         return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
 
-    def planned_nodes(self, case: Case) -> tuple[Node, ...]:
-        """Return the nodes that a case would go to if all hosts were fit and free."""
+    def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
+        """Return the nodes that a case would go to if all hosts were fit and free.
+
+        ``scratch`` is the folder in which runs make their scratch folders.
+        """
         wanted = case.topology.nodes
         hosts = _large_enough(self._hosts(), case)
         if self.is_this_machine:
@@ -169,7 +172,7 @@ class Fleet:
                 address=host.address,
                 port=EXAMPLE_PORT + (rank if self.is_this_machine else 0),
                 device_ids=tuple(range(case.topology.devices_per_node)),
-                folder=node_folder("RUN", rank),
+                folder=node_folder(scratch, "RUN", rank),
             )
             for rank, host in enumerate(hosts[:wanted])
         )

@@ -50,6 +50,7 @@ class Gang:
         places: Sequence[Place],
         *,
         run_id: str,
+        scratch: str,
         head_only: bool,
         files: Mapping[str, str],
         signals: Sequence[int],
@@ -57,11 +58,13 @@ class Gang:
     ) -> None:
         """Reach nobody yet; signals that come are added to ``signals``.
 
-        Each node's folder gets ``files``. ``say`` is called once if the run has to wait.
+        Folders of the run lie in ``scratch`` on each node and get ``files``. ``say`` is called once
+        if the run has to wait.
         """
         self._launcher = launcher
         self._places = places
         self._id = run_id
+        self._scratch = scratch
         self._head_only = head_only
         self._files = files
         self._signals = signals
@@ -97,7 +100,7 @@ class Gang:
 
     def folder(self, rank: int) -> str:
         """Name the folder of the run on a node."""
-        return node_folder(self._id, rank)
+        return node_folder(self._scratch, self._id, rank)
 
     def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
         """Take reports until a condition holds or it is too late.

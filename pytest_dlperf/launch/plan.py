@@ -72,9 +72,9 @@ def node_log(log: Path, rank: int) -> Path:
     return log if rank == 0 else run_dir(log) / f"node{rank}.log"
 
 
-def node_folder(run_id: str, rank: int) -> str:
+def node_folder(parent: str, run_id: str, rank: int) -> str:
     """Name the folder on a node that a run has for itself."""
-    return f"/tmp/pytest-dlperf-{run_id}-{rank}"  # noqa: S108 - made only if it is not there
+    return f"{parent.rstrip('/')}/pytest-dlperf-{run_id}-{rank}"
 
 
 def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by name

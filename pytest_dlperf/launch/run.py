@@ -40,12 +40,14 @@ class RunOrder:
 
     ``plan`` says what each node runs, node 0 first, once addresses and ports are known. With
     ``head_only`` it says so of node 0 alone, whose program starts the others' itself.
-    ``time_limit_s`` counts from the start of the programs.
+    ``time_limit_s`` counts from the start of the programs. ``scratch`` is the folder on each host
+    in which scratch folders are made.
     """
 
     places: tuple[Place, ...]
     plan: Callable[[Sequence[Node]], Sequence[NodeCommand]]
     time_limit_s: float
+    scratch: str = "/tmp"  # noqa: S108 - it has a folder of its own there
     head_only: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     """What the nodes' folders get, by name."""
@@ -144,6 +146,7 @@ class _Run:
             launcher,
             order.places,
             run_id=uuid.uuid4().hex,
+            scratch=order.scratch,
             head_only=order.head_only,
             files=order.files,
             signals=signals,

@@ -160,7 +160,7 @@ class LaunchMeasurer:
         system = self.systems[case.system]
         with self._translated():
             launch = self._launch_of(system, case, look=False)
-            nodes = self.fleet.planned_nodes(case)
+            nodes = self.fleet.planned_nodes(case, scratch=self.cluster.scratch)
         return launch.commands(nodes, run=1, log=launch.log(1))
 
     def _launch_of(
@@ -194,6 +194,7 @@ class LaunchMeasurer:
             case=case,
             variables=variables,
             folder=folder or self.session_dir,
+            scratch=self.cluster.scratch,
         )
 
     def _runs(self, launch: _Launch, leases: Sequence[Lease]) -> list[Run]:
@@ -289,6 +290,7 @@ class LaunchMeasurer:
                     places=places,
                     plan=lambda nodes: launch.commands(nodes, run=number, log=log),
                     time_limit_s=spec.time_limit_s,
+                    scratch=launch.scratch,
                     head_only=head_only,
                     files={} if spec.steps is None else step_files(),
                     watch=watch,
@@ -314,20 +316,24 @@ class LaunchMeasurer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launch:
-    """One case with all that the user has set for it; logs go below ``folder``."""
+    """One case with all that the user has set for it; logs go below ``folder``.
+
+    ``scratch`` is the folder on each host in which its runs make their own.
+    """
 
     system: System
     spec: LaunchSpec
     case: Case
     variables: LaunchVariables
     folder: Path
+    scratch: str
 
     def log(self, run: int) -> Path:
         return log_path(self.folder, self.case, self.system.log_name, run)
 
     @property
     def needed(self) -> Requirements:
-        folders = self._paths(VariableKind.FOLDER)
+        folders = {"scratch in cluster.yaml": self.scratch, **self._paths(VariableKind.FOLDER)}
         folder = self.spec.working_directory
         # Where it depends on the run, the supervisor alone can tell whether it is there.
         if folder is not None and names_in(folder) <= set(self.variables.values):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     Endpoint = tuple[str, int]
 
-MEETINGS = "meetings.jsonl"
-"""In the working folder: one line for each run whose processes have all met."""
+MEETINGS = "SEED_MEETINGS"
+"""Environment variable: the file that has one line for each run whose processes have all met."""
 
 _LIMIT_S = 20.0
 _RETRY_S = 0.01
@@ -75,7 +75,7 @@ class Meeting:
         if problem is not None:
             raise RuntimeError(problem)
         record = {**said, "places": [one["place"] for one in all_of_them]}
-        with Path(MEETINGS).open("a", encoding="utf-8") as file:
+        with Path(os.environ[MEETINGS]).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def step(self) -> None:

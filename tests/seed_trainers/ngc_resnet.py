@@ -43,7 +43,7 @@ def main() -> None:
     raport = Path(given.workspace, given.raport_file)
     expect("the report's folder", raport.parent, Path(given.workspace))
     if local_rank == 0:
-        emptied(given.workspace)
+        emptied(given.workspace, but="GPU_*.log")  # multiproc.py's, which is where it runs
 
     meeting = Meeting.at_master(
         rank, world_size, (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))

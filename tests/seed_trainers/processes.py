@@ -48,6 +48,7 @@ def script(
             file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(file, 1)
         sys.argv = list(arguments)
+        sys.path[0] = os.path.dirname(arguments[0])  # noqa: PTH120 - as an interpreter does
         runpy.run_path(arguments[0], run_name="__main__")
 
     return run
