@@ -362,7 +362,7 @@ def test_every_node_has_its_own_command_and_log(case: Case) -> None:
     assert len({command.log for command in commands}) == len(commands)
     # Nothing is left in a checkout, which may be read-only: each runs in a folder of its own.
     for rank, command in enumerate(commands):
-        assert command.working_directory == f"/scratch/{rank}"
+        assert command.working_directory == f"/own/{rank}/scratch"
 
 
 @pytest.mark.parametrize("name", SEEDS)
