@@ -63,7 +63,7 @@ class Cluster:
     assignments: tuple[Assignment, ...] = ()
     devices_per_node: int | None = None
     python: str | None = None
-    scratch: str = "/tmp"  # noqa: S108 - a run makes a folder of its own there
+    scratch: str | None = None
     control: Control | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     peak_tflops: Mapping[str, float] = field(default_factory=dict)

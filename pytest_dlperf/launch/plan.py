@@ -8,7 +8,7 @@ second argument, whatever is in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.launch_spec import LaunchSpec, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
+
+
+SCRATCH: Final = "/tmp"  # noqa: S108 - a run makes a folder of its own there
+"""Runs have their folders there on each node, unless the cluster says where."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
 from pytest_dlperf.launch.inherited import SLURM
-from pytest_dlperf.launch.plan import Node
+from pytest_dlperf.launch.plan import SCRATCH, Node
 from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
 from pytest_dlperf.model.errors import BrokenError
 
@@ -47,7 +47,7 @@ class RunOrder:
     places: tuple[Place, ...]
     plan: Callable[[Sequence[Node]], Sequence[NodeCommand]]
     time_limit_s: float
-    scratch: str = "/tmp"  # noqa: S108 - it has a folder of its own there
+    scratch: str = SCRATCH
     head_only: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     """What the nodes' folders get, by name."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
-from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.plan import SCRATCH, NodeCommand
 from pytest_dlperf.launch.run import deferred_signals
 from pytest_dlperf.launch.supervisor_client import Place
 
@@ -42,6 +42,7 @@ def try_command(
             LocalLauncher(),
             [place],
             run_id=uuid.uuid4().hex,
+            scratch=SCRATCH,
             head_only=False,
             files={},
             signals=signals,

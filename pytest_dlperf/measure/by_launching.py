@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.config.variables import resolve
-from pytest_dlperf.launch.plan import plan_run, run_dir
+from pytest_dlperf.launch.plan import SCRATCH, plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.step_lines import step_files, why_no_steps
@@ -160,7 +160,7 @@ class LaunchMeasurer:
         system = self.systems[case.system]
         with self._translated():
             launch = self._launch_of(system, case, look=False)
-            nodes = self.fleet.planned_nodes(case, scratch=self.cluster.scratch)
+            nodes = self.fleet.planned_nodes(case, scratch=self.cluster.scratch or SCRATCH)
         return launch.commands(nodes, run=1, log=launch.log(1))
 
     def _launch_of(
@@ -194,7 +194,7 @@ class LaunchMeasurer:
             case=case,
             variables=variables,
             folder=folder or self.session_dir,
-            scratch=self.cluster.scratch,
+            scratch=self.cluster.scratch or SCRATCH,
         )
 
     def _runs(self, launch: _Launch, leases: Sequence[Lease]) -> list[Run]:
