@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.baselines.checking import check_cluster
 from pytest_dlperf.baselines.reading import load_baselines
+from pytest_dlperf.command.asking import unasked
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
@@ -66,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the subcommand takes."""
     parser.description = (
         "Find mistakes in system files, in cluster.yaml and in baselines: YAML that "
-        "cannot be read, entries without a case, cases without an entry, numbers that do not "
-        "follow from their runs. Each is printed with its file and line."
+        "cannot be read, systems that no test asks for, entries without a case, cases without an "
+        "entry, numbers that do not follow from their runs. Each is printed with its file and line."
     )
     parser.epilog = PYTEST_ARGUMENTS
     parser.add_argument(
@@ -113,6 +114,7 @@ def check_project(project: Project, only_clusters: Sequence[str] | None) -> Chec
             "sessions of pytest are started, or name the folders with --systems and --baselines"
         )
     all_are_read = not findings
+    findings += unasked(project, systems)
     for name in names:
         findings += _cluster(project, name, systems, all_are_read=all_are_read)
     return Checked(

@@ -15,6 +15,7 @@ from pytest_dlperf.config.values import Given
 from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.errors import ending_session
+from pytest_dlperf.plugin.packaged import arguments_of, folder_to_name, runs_them
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +29,18 @@ SUITE_FOLDER: Final = "bench_tests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tests:
+    """What asks for the cases in a session that is started like this."""
+
+    folders: tuple[Path, ...]
+    """What the session collects."""
+    come_with_package: bool
+    """Whether the package's own tests are run, unless others in these folders ask for cases."""
+    named_by: str
+    """The folder that is to be named for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
     """What sessions in this folder work with.
 
@@ -35,6 +48,7 @@ class Project:
     """
 
     settings: Settings
+    tests: Tests
     more_files: tuple[Path, ...]
     more_formats: tuple[LogFormat, ...]
 
@@ -93,6 +107,14 @@ def _named(options: argparse.Namespace) -> list[str]:
     return arguments
 
 
+def _tests(config: pytest.Config) -> Tests:
+    return Tests(
+        folders=tuple(arguments_of(config)),
+        come_with_package=runs_them(config),
+        named_by=folder_to_name(config),
+    )
+
+
 class _Reader:
     """Reads the project in the moment in which a session would begin, and has none begin."""
 
@@ -111,6 +133,7 @@ class _Reader:
             settings = read_settings(config)
         self.project = Project(
             settings=settings,
+            tests=_tests(config),
             more_files=_flat(hook.pytest_dlperf_system_files(config=config)),
             more_formats=_flat(hook.pytest_dlperf_log_formats(config=config)),
         )

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import is_about_nothing
@@ -21,6 +21,7 @@ from pytest_dlperf.plugin.start import suite_folders, systems_directories, tests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
     from types import ModuleType
 
 _LOOKS_LIKE_ONE: Final = re.compile(rb"^(?:framework|extends|cases|launch) *:", re.MULTILINE)
@@ -104,6 +105,30 @@ def _begin(file: Path) -> bytes:
 # ------------------------------------------------------------------- sessions that run nothing
 
 
+def runs_them(config: pytest.Config) -> bool:
+    """Tell whether a session with these arguments runs the tests that come with the package."""
+    wanted = {
+        folder
+        for directory in systems_directories(config)
+        for folder in suite_folders(directory, config)
+    }
+    named = config.getoption(OPTIONS["systems_directories"].key) is not None
+    return named or any(os.path.realpath(path) in wanted for path in arguments_of(config))
+
+
+def arguments_of(config: pytest.Config) -> list[Path]:
+    """Return the files and folders that a session would collect."""
+    here = config.invocation_params.dir
+    return [here / str(argument).partition("::")[0] for argument in config.args]
+
+
+def folder_to_name(config: pytest.Config) -> str:
+    """Return what to name to pytest, so that it runs the tests that come with the package."""
+    directory = systems_directories(config)[0]
+    # Of a folder in the root the parent means the whole project.
+    return _shown(directory if directory.parent == config.rootpath else directory.parent, config)
+
+
 def why_nothing_ran(config: pytest.Config) -> str | None:
     """Say why a session that has collected nothing ran no case, where that may have been meant."""
     try:
@@ -112,14 +137,11 @@ def why_nothing_ran(config: pytest.Config) -> str | None:
         return f"dlperf: {error}"
     files = _of_ours(system_files(directories))
     shown = ", ".join(_shown(directory, config) for directory in directories)
-    named = [Path(arg.partition("::")[0]).absolute() for arg in config.args]
+    named = arguments_of(config)
     if files:
-        folder = files[0].parent
-        if folder.parent != config.rootpath:
-            folder = folder.parent
         return (
             f"dlperf: no test asks for the cases of the system files in {shown}; "
-            f"'pytest {_shown(folder, config)}' runs the tests that come with the package"
+            f"'pytest {folder_to_name(config)}' runs the tests that come with the package"
         )
     for arg in named:
         for folder in (arg, arg / "systems"):
