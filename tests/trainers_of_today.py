@@ -259,6 +259,8 @@ def paddleformers(arguments: list[str]) -> Iterator[str]:
     if not config.endswith(".yaml"):
         raise SystemExit(f"{config} is no configuration")
     said = keys(rest)
+    if said["save_strategy"] != "'no'":
+        raise SystemExit("its reader takes a bare no for false")
     batch = int(said["global_batch_size"])
     ways = ("tensor_model", "pipeline_model", "context", "expert_model")
     begin = "[2026-03-03 18:06:33,717]"
