@@ -258,6 +258,7 @@ def test_the_launch_on_a_head_node_is_one_command_for_all_nodes(tmp_path: Path) 
                 host=f"h{rank}",
                 address=address,
                 port=1,
+                first_port=1,
                 device_ids=(0, 1, 2, 3),
                 folder="/s",
             )

@@ -38,6 +38,7 @@ def made_nodes(*addresses: str, devices: int = 4) -> tuple[Node, ...]:
             host=f"me@host{rank}",
             address=address,
             port=29400 + rank,
+            first_port=20400,
             device_ids=tuple(range(4, 4 + devices)),
             folder=f"/own/{rank}",
         )
@@ -114,6 +115,7 @@ def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
         "master_address": "10.0.0.1",
         "master_port": "29400",
         "master_endpoint": "10.0.0.1:29400",
+        "first_port": "20400",
         "node_port": "29401",
         "node_addresses": "10.0.0.1,10.0.0.2",
         "node_endpoints": "10.0.0.1:29400,10.0.0.2:29401",

@@ -53,6 +53,7 @@ def nodes_of(case: Case, addresses: Sequence[str] = ADDRESSES) -> tuple[Node, ..
             host=f"v100-{rank}",
             address=addresses[rank],
             port=20000 + rank,
+            first_port=25000,
             device_ids=tuple(range(case.topology.devices_per_node)),
             folder=f"/own/{rank}",
         )
@@ -189,7 +190,7 @@ def test_paddle_resnet50(case: Case) -> None:
     if with_dali:
         environment["DALI_EXTRA_PATH"] = "/dali"
     for rank, node in enumerate(plan(case)):
-        own = dict(expected)
+        own = {**expected, "--started_port": "25000"}
         if nodes > 1:
             own["--cluster_node_ips"] = ",".join(ADDRESSES[:nodes])
             own["--node_ip"] = ADDRESSES[rank]
@@ -297,6 +298,7 @@ def test_paddle_arcface_r50(case: Case) -> None:
                 f"--cluster_node_ips={','.join(ADDRESSES[:nodes])}",
                 f"--node_ip={ADDRESSES[rank]}",
                 f"--selected_gpus={ids}",
+                "--started_port=25000",
                 "/bench/plsc_train.py",
                 "--loss_type=dist_arcface",
             )

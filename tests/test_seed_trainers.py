@@ -250,6 +250,8 @@ def check_commands(case: Case, nodes: Sequence[Mapping[str, Any]], hosts: Sequen
             ips = value_of(arguments, "--cluster_node_ips")
             assert ips == ",".join(hosts[: len(nodes)])
             assert value_of(arguments, "--node_ip") == hosts[rank]
+            [started] = {value_of(node["arguments"], "--started_port") for node in nodes}
+            assert 20000 <= int(started) < 29000
         if case.system == "ngc_pytorch-resnet50":
             assert value_of(arguments, "-b") == str(batch)
             assert value_of(arguments, "--node_rank") == str(rank)
@@ -312,7 +314,6 @@ def test_a_seed_s_plan_drives_its_trainer_on_one_to_four_nodes(
 ) -> None:
     trainers = Trainers(suite, seed)
     cases = trainers.cases()
-    # Ports that trainers choose themselves are free on addresses that only this worker uses.
     hosts = [f"127.0.{worker_number(worker_id)}.{number}" for number in range(2, 6)]
     cluster = suite.path / "baselines" / "night"
     cluster.mkdir()

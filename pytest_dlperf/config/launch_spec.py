@@ -219,8 +219,12 @@ class LaunchSpec:
 
     def variables_of(self, case: Case) -> tuple[str, ...]:
         """Name the variables that this case's plan uses, in the order of the file."""
-        used = self._names_of(case).union(*map(names_in, self.values_of(case).values()))
-        return tuple(name for name in self.variables if name in used)
+        return tuple(name for name in self.variables if self.uses(name, case))
+
+    def uses(self, name: str, case: Case) -> bool:
+        """Whether this case's plan makes use of a variable or field."""
+        values = self.values_of(case).values()
+        return name in self._names_of(case).union(*map(names_in, values))
 
     def templates(self) -> Iterator[tuple[str, str, Condition]]:
         """List all templates with their key paths, and which cases they are for."""

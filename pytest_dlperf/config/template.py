@@ -43,6 +43,7 @@ FIELDS: Final[Mapping[str, type]] = {
     "master_address": str,
     "master_port": int,
     "master_endpoint": str,
+    "first_port": int,
     "host_slots": str,
     "device_ids": str,
     "warmup_steps": int,

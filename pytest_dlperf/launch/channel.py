@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.files.locks import make_folder
-from pytest_dlperf.launch import followed, relay, scratch, supervisor
+from pytest_dlperf.launch import followed, ports, relay, scratch, supervisor
 from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
 
@@ -31,7 +31,7 @@ LAST_WORDS_BYTES: Final = 2048
 
 def supervisor_source() -> bytes:
     """Give the supervisor as it is sent to a node."""
-    return source_of(supervisor, followed, relay, scratch)
+    return source_of(supervisor, followed, ports, relay, scratch)
 
 
 @final

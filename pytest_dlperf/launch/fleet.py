@@ -171,6 +171,7 @@ class Fleet:
                 host=host.name,
                 address=host.address,
                 port=EXAMPLE_PORT + (rank if self.is_this_machine else 0),
+                first_port=EXAMPLE_PORT,
                 device_ids=tuple(range(case.topology.devices_per_node)),
                 folder=node_folder(scratch, "RUN", rank),
             )

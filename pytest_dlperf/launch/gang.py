@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import supervisor, supervisor_client
 from pytest_dlperf.launch.channel import supervisor_source
+from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.plan import node_folder
 from pytest_dlperf.launch.remote_call import start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, sweep_orders
@@ -34,6 +35,8 @@ SWEEP_LIMIT_S: Final = 10.0
 LOST_SWEEP_LIMIT_S: Final = 4.0
 """The same where the host was lost: it is most likely still out of reach."""
 POLL_S: Final = 0.05
+_ROWS: Final = range(20_000, 29_000)
+"""Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
 
 
 class InterruptedRunError(Exception):
@@ -53,13 +56,14 @@ class Gang:
         scratch: str,
         head_only: bool,
         files: Mapping[str, str],
+        row: int,
         signals: Sequence[int],
         say: Callable[[str], None] | None,
     ) -> None:
         """Reach nobody yet; signals that come are added to ``signals``.
 
         Folders of the run lie in ``scratch`` on each node and get ``files``. ``say`` is called once
-        if the run has to wait.
+        if the run has to wait. ``row`` is how many ports in a row are held on all nodes.
         """
         self._launcher = launcher
         self._places = places
@@ -67,6 +71,9 @@ class Gang:
         self._scratch = scratch
         self._head_only = head_only
         self._files = files
+        self._row = row
+        self.first_port = 0
+        """The first port of the row, once the nodes are prepared."""
         self._signals = signals
         self._tell_user = self._say = say
         self._reports = selectors.DefaultSelector()
@@ -90,13 +97,13 @@ class Gang:
             self.clients = []
             self._pause()
         while not self._locked():
-            self._tell_wait(
-                "another run, from elsewhere, holds",
-                [client for client in self.clients if client.state is NodeState.BUSY],
-            )
+            busy = [client for client in self.clients if client.state is NodeState.BUSY]
             for client in self.clients:
                 client.release()
-            self._pause()
+            # Another row may be free at once.
+            if busy:
+                self._tell_wait("another run, from elsewhere, holds", busy)
+                self._pause()
 
     def folder(self, rank: int) -> str:
         """Name the folder of the run on a node."""
@@ -190,8 +197,19 @@ class Gang:
 
     def _locked(self) -> bool:
         """Take all hosts at once or none, so that two controllers never wait for each other."""
+        self.first_port = random.choice(_ROWS)  # noqa: S311 - no secret
+        machines = set()
         for rank, client in enumerate(self.clients):
-            client.prepare(sweep=self._marked(client), scratch=self.folder(rank), files=self._files)
+            machine = "" if self._launcher.on_this_machine else client.place.host.name
+            held = (machine, played_address(client.place.host))
+            client.prepare(
+                sweep=self._marked(client),
+                scratch=self.folder(rank),
+                files=self._files,
+                # Nodes that are one machine share its row.
+                row=(self.first_port, 0 if held in machines else self._row),
+            )
+            machines.add(held)
         self.listen(
             CONNECT_LIMIT_S,
             until=lambda: all(client.preparation_is_known for client in self.clients),

@@ -32,12 +32,15 @@ class Node:
     """One node of a run, as its lease has it.
 
     ``host`` is its name for a launcher, ``address`` how the other nodes reach it (IPv6 without
-    brackets), ``port`` free on it while the run lasts, ``folder`` the run's own folder on it.
+    brackets), ``port`` free on it while the run lasts, ``folder`` the run's own folder on it. Where
+    the run asks for a row of ports, ``first_port`` is the first of as many as there are devices,
+    the same and free on all nodes.
     """
 
     host: str
     address: str
     port: int
+    first_port: int
     device_ids: tuple[int, ...]
     folder: str
 
@@ -110,6 +113,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
         "master_address": nodes[0].address,
         "master_port": nodes[0].port,
         "master_endpoint": endpoint(nodes[0].address, nodes[0].port),
+        "first_port": nodes[0].first_port,
         "host_slots": ",".join(endpoint(node.address, devices) for node in nodes),
         "warmup_steps": window.warmup_steps,
         "measured_steps": window.measured_steps,

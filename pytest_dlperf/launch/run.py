@@ -51,6 +51,8 @@ class RunOrder:
     head_only: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     """What the nodes' folders get, by name."""
+    row: int = 0
+    """How many ports in a row have to be free on all nodes."""
     watch: RunWatch | None = None
     on_wait: Callable[[str], None] | None = None
 
@@ -149,6 +151,7 @@ class _Run:
             scratch=order.scratch,
             head_only=order.head_only,
             files=order.files,
+            row=order.row,
             signals=signals,
             say=order.on_wait,
         )
@@ -208,6 +211,7 @@ class _Run:
                 address=client.place.host.address,
                 port=client.port or 0,
                 device_ids=client.place.device_ids,
+                first_port=self._gang.first_port,
                 folder=self._gang.folder(rank),
             )
             for rank, client in enumerate(self._gang.clients)

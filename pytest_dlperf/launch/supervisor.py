@@ -33,6 +33,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.launch.ports import held_port, held_range
 from pytest_dlperf.launch.relay import Relay
 from pytest_dlperf.launch.scratch import made_scratch, put_in_front, remove
 
@@ -248,7 +249,7 @@ class Supervisor:
                 self._advance(Stage.KILLING)
 
     def _prepare(self, order: "dict[str, Any]") -> None:
-        """Get the node ready: lock its devices, hold a port, make the scratch folder.
+        """Get the node ready: lock its devices, hold a port and a row, make the scratch folder.
 
         ``device_locks`` are held against other runs; ``run_lock`` shows a machine of two names,
         which would wait for itself. In the end processes whose marker begins with ``sweep`` are
@@ -262,12 +263,13 @@ class Supervisor:
                 self._unlock()
                 _report(busy=True)
                 return
-            # Bound, but without listening: the kernel gives the port to nobody who asks for any,
-            # and to a server that asks for this one with SO_REUSEADDR, as such servers do.
-            holder = socket.socket(socket.AF_INET6 if order["ipv6"] else socket.AF_INET)
-            self._held.append(holder)
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind(("", 0))
+            row = held_range(*order["row"], ipv6=order["ipv6"])
+            if row is None:
+                self._unlock()
+                _report(row_taken=True)
+                return
+            holder = held_port(ipv6=order["ipv6"])
+            self._held += [*row, holder]
             scratch = os.fsdecode(_as_bytes(order["scratch"]))
             if not order["taken_over"]:
                 self._scratch_lock = made_scratch(scratch, order["files"])

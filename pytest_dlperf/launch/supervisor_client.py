@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from pytest_dlperf.launch import channel, supervisor
 from pytest_dlperf.launch.channel import Channel
 from pytest_dlperf.launch.inherited import foreign_names
-from pytest_dlperf.launch.launchers import lock_name
+from pytest_dlperf.launch.launchers import lock_name, played_address
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
 
@@ -53,8 +53,9 @@ class NodeState(Enum):
     CONNECTING = "nothing was heard yet"
     READY = "the supervisor waits for orders"
     BUSY = "another run has locked a device of the host"
+    ROW_TAKEN = "a port of the row that the run asks for is not free"
     UNUSABLE = "the host cannot be prepared"
-    PREPARED = "devices are locked, a port is held, the scratch folder is there"
+    PREPARED = "devices are locked, ports are held, the scratch folder is there"
     NOT_STARTED = "the program cannot be started"
     RUNNING = "the program runs"
     EXITED = "the program has ended, what it has started may live"
@@ -70,6 +71,7 @@ _START_IS_KNOWN: Final = _TO_CLEAN_UP - {NodeState.PREPARED} | {NodeState.CLEANE
 _TRANSITIONS: Final[Mapping[str, tuple[frozenset[NodeState], NodeState]]] = {
     "ready": (frozenset({NodeState.CONNECTING}), NodeState.READY),
     "busy": (frozenset({NodeState.READY}), NodeState.BUSY),
+    "row_taken": (frozenset({NodeState.READY}), NodeState.ROW_TAKEN),
     "cannot_prepare": (frozenset({NodeState.READY}), NodeState.UNUSABLE),
     "prepared": (frozenset({NodeState.READY}), NodeState.PREPARED),
     "cannot_start": (frozenset({NodeState.PREPARED}), NodeState.NOT_STARTED),
@@ -157,8 +159,13 @@ class SupervisorClient:
 
     # ------------------------------------------------------------------ orders
 
-    def prepare(self, *, sweep: str, scratch: str, files: Mapping[str, str]) -> None:
-        """Have the devices locked, a port held and the run's folder made, with these files."""
+    def prepare(
+        self, *, sweep: str, scratch: str, files: Mapping[str, str], row: tuple[int, int]
+    ) -> None:
+        """Have the devices locked, ports held and the run's folder made, with these files.
+
+        ``row`` is the first of ports in a row that have to be free, and how many they are.
+        """
         scope, devices = self.place.lock_scope, self.place.locked_devices
         run_id = self.marker.partition(".")[0]
         order = _order(
@@ -168,6 +175,7 @@ class SupervisorClient:
             sweep=sweep,
             scratch=_as_text(scratch),
             files=dict(files),
+            row=(*row, played_address(self.place.host)),
             taken_over=False,
             ipv6=":" in self.place.host.address,
         )
@@ -331,6 +339,7 @@ def sweep_orders(sweep: str, scratch: str) -> bytes:
         sweep=sweep,
         scratch=_as_text(scratch),
         files={},
+        row=(0, 0, ""),
         taken_over=True,
         ipv6=False,
     ) + _order("kill")

@@ -45,6 +45,7 @@ def try_command(
             scratch=SCRATCH,
             head_only=False,
             files={},
+            row=0,
             signals=signals,
             say=None,
         )

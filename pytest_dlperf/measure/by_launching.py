@@ -291,6 +291,7 @@ class LaunchMeasurer:
                     plan=lambda nodes: launch.commands(nodes, run=number, log=log),
                     time_limit_s=spec.time_limit_s,
                     scratch=launch.scratch,
+                    row=launch.row,
                     head_only=head_only,
                     files={} if spec.steps is None else step_files(),
                     watch=watch,
@@ -330,6 +331,12 @@ class _Launch:
 
     def log(self, run: int) -> Path:
         return log_path(self.folder, self.case, self.system.log_name, run)
+
+    @property
+    def row(self) -> int:
+        """How many ports in a row a run needs on each node."""
+        is_used = self.spec.uses("first_port", self.case)
+        return self.case.topology.devices_per_node if is_used else 0
 
     @property
     def needed(self) -> Requirements:

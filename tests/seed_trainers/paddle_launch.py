@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from argparse import REMAINDER, ArgumentParser
-from contextlib import ExitStack
 
 from seed_trainers.meeting import visible_devices
 from seed_trainers.processes import run_all, script
 
-_FIRST_PORT = 6070
 _OWN_MACHINE = "127.0.0.1"
 
 
@@ -23,7 +20,8 @@ def main() -> None:
     parser = ArgumentParser(allow_abbrev=False)
     parser.add_argument("--cluster_node_ips", default=_OWN_MACHINE)
     parser.add_argument("--node_ip", default=_OWN_MACHINE)
-    parser.add_argument("--started_port", type=int)
+    # Without it the original takes 6070 and so on, as every other run on a host would.
+    parser.add_argument("--started_port", type=int, required=True)
     parser.add_argument("--selected_gpus")
     parser.add_argument("training_script")
     parser.add_argument("training_script_args", nargs=REMAINDER)
@@ -35,11 +33,7 @@ def main() -> None:
     chosen = [int(text) for text in (given.selected_gpus or "").split(",") if text] or devices
     if not set(chosen) <= set(devices):
         parser.error(f"of {chosen} only {devices} are visible")
-    if len(hosts) == 1 and given.started_port is None:
-        ports = _free_ports(len(chosen))
-    else:
-        first_port = given.started_port or _FIRST_PORT
-        ports = list(range(first_port, first_port + len(chosen)))
+    ports = range(given.started_port, given.started_port + len(chosen))
     endpoints = [f"{host}:{port}" for host in hosts for port in ports]
     first = hosts.index(given.node_ip) * len(chosen)
     sys.stdout.write("-----------  Configuration Arguments -----------\n")
@@ -56,11 +50,3 @@ def main() -> None:
         )
         for number, device in enumerate(chosen)
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        servers = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for server in servers:
-            server.bind((_OWN_MACHINE, 0))
-        return [int(server.getsockname()[1]) for server in servers]
