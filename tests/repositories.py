@@ -16,6 +16,7 @@ SCRIPTS: Final = Path(__file__).parent / "own_repository"
 SYSTEM_FILE: Final = """\
 extends: {system}
 model: tiny
+unit: {unit}
 window: {{warmup_steps: 2, measured_steps: 8}}
 repeats: 1
 tolerance_percent: 50
@@ -39,12 +40,13 @@ class Training:
 
     It sleeps ``SECONDS_PER_SAMPLE`` for each of the four samples that a device takes in a step,
     which is long beside what it computes: a busy machine changes little. ``work`` is that of a
-    sample, in the system's unit.
+    sample, in the unit.
     """
 
     system: str
     arguments: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
+    unit: str = "samples/s"
     work: int = 1
 
 
@@ -63,6 +65,7 @@ class OwnRepository:
         # JSON is YAML.
         text = SYSTEM_FILE.format(
             system=training.system,
+            unit=training.unit,
             arguments=json.dumps(["train.py", *training.arguments]),
             environment=json.dumps(environment),
         )

@@ -159,10 +159,20 @@ def test_the_case_of_a_log_is_what_it_says_of_its_run(
 
 
 @pytest.mark.parametrize(
-    "name", ["accelerate_1n2g.log", "lightning_1n2g_rich.log", "hf_trainer_1n2g_bar.log"]
+    ("name", "system"),
+    [
+        ("accelerate_1n2g.log", "accelerate"),
+        ("lightning_1n2g_rich.log", "lightning"),
+        ("hf_trainer_1n2g_bar.log", "huggingface"),
+    ],
 )
-def test_a_log_without_a_line_per_step_is_not_guessed(name: str) -> None:
+def test_a_log_without_a_line_per_step_is_not_guessed(
+    name: str, system: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert identified(LOGS / name) is None
+
+    assert main(["read", str(LOGS / name)]) == 1
+    assert f"extends: {system}" in rows(capsys.readouterr().out)["next"]
 
 
 def test_precision_and_options_of_a_log_are_those_of_its_case() -> None:

@@ -20,6 +20,7 @@ HUGGINGFACE: Final = Training(
         "--report_to=none",
         "--use_cpu",
     ),
+    unit="tokens/s",
     work=32,
 )
 LOOPS: Final = (
@@ -31,7 +32,6 @@ LOOPS: Final = (
     Training(
         system="deepspeed",
         arguments=("--steps={steps}", "--batch={batch_per_device}"),
-        work=32,
     ),
 )
 

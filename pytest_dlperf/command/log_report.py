@@ -18,6 +18,7 @@ from pytest_dlperf.model.timing import Covers, Kind, RateScope, Timing
 from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.survey.alike import named_numbers
+from pytest_dlperf.survey.drafting import OF_LOGS, PRINTED_BY_US
 from pytest_dlperf.survey.found_expressions import lines_of
 from pytest_dlperf.survey.identifying import (
     Identified,
@@ -117,8 +118,13 @@ class LogReport:
                 "first: --dlperf-logs CASE=FILE,FILE",
             )
             return
+        ships = None if trainer is None else OF_LOGS.get(trainer.name)
         yield from self._rows(
-            "next", f"have each rank print a line a step, for the format dlperf: {_LINE}"
+            "next",
+            f"a system file that says 'extends: {ships}' has it print its steps, without a change "
+            "of the script; 'pytest-dlperf init' writes one"
+            if ships in PRINTED_BY_US
+            else f"have each rank print a line a step, for the format dlperf: {_LINE}",
         )
 
     def _numbers(self, head: HeadOfLog, system: System) -> Iterator[str]:

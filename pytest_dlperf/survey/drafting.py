@@ -37,6 +37,10 @@ OF_LOGS: Final[Mapping[str, str]] = {
     "PaddleNLP or PaddleFormers": "paddleformers",
     "MLPerf (MLLOG)": "mlperf",
     "the PyTorch example for ImageNet": "pytorch_imagenet",
+    "Hugging Face's Trainer": "huggingface",
+    "Hugging Face's Accelerate example": "accelerate",
+    "PyTorch Lightning with rich": "lightning",
+    "DeepSpeed": "deepspeed",
 }
 """The systems that ship for the trainers of the catalogue, by their names there."""
 
