@@ -1,0 +1,361 @@
+"""Steps printed for trainers that print none: in the script, and by ``launch.steps`` without it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from test_nothing_left_ssh import old_python
+
+import pytest_dlperf
+from pytest_dlperf.launch.step_lines import step_files
+
+if TYPE_CHECKING:
+    from suites import Suite
+
+STEPS: Final = Path(str(pytest_dlperf.__file__)).parent / "trainers" / "steps.py"
+STEP: Final = re.compile(
+    r"dlperf step rank=(\d+) step=(\d+) time=\d+\.\d{6}(?: tokens=(\d+))?(?: loss=(\S+))? "
+    r"peak_memory_mb=\d+\.\d"
+)
+
+
+def python(
+    code: str,
+    folder: Path,
+    executable: Path | str = sys.executable,
+    **variables: str,
+) -> list[str]:
+    """What a script prints that lies in a folder with a copy of the file, and nothing else."""
+    script = folder / "train.py"
+    script.write_text(code, encoding="utf-8")
+    shutil.copy(STEPS, folder / "steps.py")
+    kept = ("PATH", "HOME", "LANG")
+    result = subprocess.run(
+        [executable, script],
+        env={**{name: os.environ[name] for name in kept if name in os.environ}, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout.splitlines()
+
+
+LOOP: Final = """\
+from steps import StepLog
+log = StepLog(batch_per_device=8, precision="torch.bfloat16", sequence_length=128)
+for k in range(3):
+    log.step(3.25 - k, tokens=1024)
+log.step(float("nan"))
+log.step()
+log.end()
+"""
+
+
+@pytest.mark.parametrize("version", ["3.7", "3.8", ""])
+def test_a_copy_of_the_file_prints_the_steps_of_a_loop(tmp_path: Path, version: str) -> None:
+    executable = old_python(version) if version else Path(sys.executable)
+    if executable is None:
+        pytest.skip(f"there is no Python {version} here")
+    head, *steps, end = python(LOOP, tmp_path, executable=executable)
+    assert head == (
+        "dlperf run rank=0 world_size=1 nodes=1 devices_per_node=1 batch_per_device=8 "
+        "precision=bf16 sequence_length=128"
+    )
+    found = [match.groups() for match in map(STEP.fullmatch, steps) if match]
+    assert found == [
+        ("0", "1", "1024", "3.25"),
+        ("0", "2", "1024", "2.25"),
+        ("0", "3", "1024", "1.25"),
+        ("0", "4", None, "nan"),
+        ("0", "5", None, None),
+    ]
+    assert end == "dlperf end rank=0"
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        (
+            {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2"},
+            "rank=5 world_size=8 nodes=2 devices_per_node=4",
+        ),
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_SIZE": "2", "CROSS_SIZE": "2"},
+            "rank=3 world_size=4 nodes=2 devices_per_node=2",
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+                "SLURM_PROCID": "0",
+                "SLURM_STEP_NUM_TASKS": "2",
+                "SLURM_STEP_NUM_NODES": "2",
+            },
+            "rank=1 world_size=4 nodes=2 devices_per_node=2",
+        ),
+        (
+            {"SLURM_PROCID": "7", "SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_NUM_NODES": "2"},
+            "rank=7 world_size=16 nodes=2 devices_per_node=8",
+        ),
+        ({"RANK": "", "WORLD_SIZE": "2"}, "rank=0 world_size=1 nodes=1 devices_per_node=1"),
+    ],
+    ids=["torchrun", "deepspeed", "mpirun inside of srun", "srun", "none"],
+)
+def test_a_rank_knows_its_place_by_what_its_launcher_sets(
+    tmp_path: Path, variables: dict[str, str], place: str
+) -> None:
+    code = "from steps import StepLog\nlog = StepLog()\nlog.step()\nlog.end()\n"
+    head, step, end = python(code, tmp_path, **variables)
+    assert head == f"dlperf run {place}"
+    rank = place.partition(" ")[0]
+    assert step.startswith(f"dlperf step {rank} step=1 ")
+    assert end == f"dlperf end {rank}"
+
+
+def test_the_package_makes_its_names_when_they_are_asked_for() -> None:
+    code = (
+        "import sys, pytest_dlperf.trainers as trainers\n"
+        "print('pytest_dlperf.trainers.steps' in sys.modules)\n"
+        "from pytest_dlperf.trainers import AccelerateSteps, DeepSpeedSteps, StepLog\n"
+        "print(StepLog.__module__, hasattr(trainers, 'OtherSteps'))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert result.stdout.split() == [b"False", b"pytest_dlperf.trainers.steps", b"False"]
+
+
+# An array as JAX has them, which a device computes while the host goes on.
+LATE: Final = """\
+from steps import StepLog
+class Array:
+    def __init__(self, value):
+        self.value, self.is_there = value, False
+    def is_ready(self):
+        return self.is_there
+    def item(self):
+        return self.value
+log = StepLog(synchronize={synchronize})
+arrays = [Array(k) for k in range(4)]
+for k in range(4):
+    if k == 2:
+        arrays[0].is_there = arrays[1].is_there = True
+    log.step(arrays[k])
+log.end()
+"""
+
+
+def test_a_loss_that_is_still_computed_is_printed_once_it_is_there(tmp_path: Path) -> None:
+    lines = python(LATE.format(synchronize=False), tmp_path)[1:]
+    steps = [index for index, line in enumerate(lines) if STEP.fullmatch(line)]
+    assert steps == [0, 1, 2, 5]
+    assert not any("loss=" in lines[index] for index in steps)
+    assert [line for index, line in enumerate(lines) if index not in steps] == [
+        "dlperf value rank=0 step=1 loss=0",
+        "dlperf value rank=0 step=2 loss=1",
+        "dlperf value rank=0 step=3 loss=2",
+        "dlperf value rank=0 step=4 loss=3",
+        "dlperf end rank=0",
+    ]
+
+
+def test_synchronized_steps_wait_for_their_own_loss(tmp_path: Path) -> None:
+    lines = python(LATE.format(synchronize=True), tmp_path)[1:-1]
+    assert [match and match[4] for match in map(STEP.fullmatch, lines)] == ["0", "1", "2", "3"]
+    by_variable = python(LATE.format(synchronize=False), tmp_path, DLPERF_STEPS_SYNCHRONIZE="1")
+    assert [match and match[4] for match in map(STEP.fullmatch, by_variable[1:-1])] == list("0123")
+
+
+# ------------------------------------------------------------------ a system without a change
+
+ENGINE: Final = """\
+class DeepSpeedEngine:
+    global_steps = 0
+    def __init__(self, ranks):
+        self.ranks = ranks
+    def train_batch_size(self):
+        return 4 * self.ranks
+    def bfloat16_enabled(self):
+        return False
+    def fp16_enabled(self):
+        return False
+    def backward(self, loss):
+        pass
+    def step(self):
+        self.global_steps += 1
+"""
+TRAINER: Final = """\
+import os, subprocess, sys, time
+import marked  # by the user's own PYTHONPATH
+ranks = int(os.environ["WORLD_SIZE"])
+subprocess.run([sys.executable, "-c", "print('a program that does not train')"])
+from deepspeed.runtime.engine import DeepSpeedEngine
+if "idle" not in sys.argv:
+    engine = DeepSpeedEngine(ranks)
+    for k in range(int(sys.argv[1])):
+        time.sleep(0.01)
+        engine.backward(9.0 - k / 2)
+        engine.step()
+"""
+SYSTEM: Final = """\
+framework: deepspeed
+model: tiny
+unit: samples/s
+log: {{name: tiny, format: dlperf}}
+window: {{warmup_steps: 2, measured_steps: 8}}
+repeats: 1
+tolerance_percent: 75
+metrics:
+  loss:
+    record: 'dlperf [a-z]+ rank=[0-9]+ step=(?P<step>[0-9]+) .*loss=(?P<value>[-+.0-9a-z]+)'
+    node: each
+    sanity: falls
+launch:
+  devices: cpu
+  steps: deepspeed
+  command: ["{{python}}", {options}, {trainer}, "{{steps}}", {arguments}]
+  environment:
+    PYTHONPATH: {own}
+    RANK: "{{node_rank}}"
+    WORLD_SIZE: "{{nodes}}"
+    LOCAL_WORLD_SIZE: "1"
+  time_limit_s: 60
+cases:
+  - precision: fp32
+    batch_per_device: {batch}
+    topologies: [1n1g, 2n1g]
+    reference: none
+"""
+
+
+@pytest.fixture
+def own(suite: Suite) -> Path:
+    """A folder of the user's ``PYTHONPATH``, with a ``sitecustomize`` and a trainer's module."""
+    folder = suite.path / "own"
+    package = folder / "deepspeed" / "runtime"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package.parent / "__init__.py").touch()
+    (package / "engine.py").write_text(ENGINE, encoding="utf-8")
+    (folder / "marked.py").touch()
+    (folder / "sitecustomize.py").write_text("print('of the user')\n", encoding="utf-8")
+    (suite.path / "train.py").write_text(TRAINER, encoding="utf-8")
+    return folder
+
+
+def declare(
+    suite: Suite, own: Path, *, options: str = "-u", arguments: str = "train", batch: int = 4
+) -> None:
+    trainer = suite.path / "train.py"
+    suite.system_file(
+        SYSTEM.format(options=options, trainer=trainer, arguments=arguments, own=own, batch=batch)
+    )
+
+
+def test_a_trainer_is_measured_whose_script_knows_nothing_of_it(suite: Suite, own: Path) -> None:
+    declare(suite, own)
+    night = suite.path / "night"
+    result, results = suite.judge(
+        *("-k", "deepspeed and tiny and 2n1g", "--dlperf-create-baselines"),
+        *("--dlperf-run-dir", night),
+        cluster="local",
+    )
+    assert result.ret == 0
+    (case,) = results["cases"]
+    # Two nodes of 4 samples, 10 ms and what a busy machine adds.
+    assert 100 < case["metrics"]["throughput"]["median"] < 800
+    assert case["metrics"]["loss"]["median"] == pytest.approx(9.0 - 5.5 / 2)
+    folder = night / "deepspeed-tiny" / "2n1g"
+    for rank, log in enumerate(("tiny_b4_fp32_1.log", "tiny_b4_fp32_1/node1.log")):
+        text = (folder / log).read_text(encoding="utf-8")
+        assert f"dlperf run rank={rank} world_size=2 nodes=2 devices_per_node=1" in text
+        assert text.count("a program that does not train") == 1
+        # Both programs have run it, as they do without us.
+        assert text.count("of the user") == 2
+
+
+def test_what_the_trainer_knows_of_its_run_is_held_against_the_case(
+    suite: Suite, own: Path
+) -> None:
+    declare(suite, own, batch=8)
+    result, results = suite.judge(
+        *("-k", "deepspeed and tiny and 1n1g and throughput", "--dlperf-create-baselines"),
+        cluster="local",
+    )
+    assert result.ret == 1
+    reason = results["cases"][0]["runs"][0]["reason"]
+    assert "global_batch" in reason
+    assert "4" in reason
+    assert "8" in reason
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "told"),
+    [
+        ("-I", "train", "no Python of the run has imported deepspeed's trainer"),
+        ("-u", "idle", "found deepspeed.runtime.engine, which did not train"),
+    ],
+    ids=["isolated", "idle"],
+)
+def test_where_no_step_is_printed_the_reason_says_how_far_it_came(
+    suite: Suite, own: Path, options: str, arguments: str, told: str
+) -> None:
+    if options == "-I":
+        (suite.path / "train.py").write_text("print('nothing of note')\n", encoding="utf-8")
+    declare(suite, own, options=options, arguments=arguments)
+    _, results = suite.judge(
+        *("-k", "deepspeed and tiny and 1n1g and throughput", "--dlperf-create-baselines"),
+        cluster="local",
+    )
+    run = results["cases"][0]["runs"][0]
+    assert run["status"] == "invalid"
+    assert "launch.steps" in run["reason"]
+    assert told in run["reason"]
+
+
+def test_a_dry_run_shows_what_stands_in_front_of_the_python_path(suite: Suite, own: Path) -> None:
+    declare(suite, own)
+    result = suite.run("-k", "deepspeed and tiny and 1n1g", "--dlperf-dry-run")
+    text = result.stdout.str()
+    assert "DLPERF_STEPS=deepspeed" in text
+    assert f"PYTHONPATH={own}" in text
+    assert "in front of PYTHONPATH: /tmp/pytest-dlperf-RUN-0/steps" in text
+
+
+def test_a_trainer_that_has_changed_trains_on_and_the_log_says_what_was_not_found(
+    tmp_path: Path,
+) -> None:
+    for name, text in step_files().items():
+        (tmp_path / name).write_text(text, encoding="ascii")
+    module = tmp_path / "deepspeed" / "runtime"
+    module.mkdir(parents=True)
+    (module / "__init__.py").touch()
+    (module.parent / "__init__.py").touch()
+    (module / "engine.py").write_text("class Engine: pass\n", encoding="utf-8")
+    code = "import deepspeed.runtime.engine\nprint('trains')\n"
+    lines = python(code, tmp_path, PYTHONPATH=str(tmp_path), DLPERF_STEPS="deepspeed")
+    assert lines[0].startswith("dlperf steps of deepspeed cannot be printed: AttributeError(")
+    assert "DeepSpeedEngine" in lines[0]
+    assert lines[1] == "trains"
+
+
+def test_an_unknown_trainer_is_a_mistake_of_the_file(suite: Suite, own: Path) -> None:
+    declare(suite, own)
+    file = suite.path / "bench_tests" / "systems" / "own.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("steps: deepspeed", "steps: deepsped"), encoding="utf-8")
+    result = suite.run("-k", "deepspeed and tiny")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.stderr.str()
+    assert "launch.steps" in said
+    assert "'deepsped'" in said
+    assert "huggingface" in said
