@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING
 
 import pytest
 from clusters.processes import wait_until
+from test_steps import ENGINE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +34,17 @@ if rank == 0:
     for step in range(1, steps + 1):
         print(f"step {step} took 0.010 s", flush=True)
 time.sleep(600)
+"""
+
+# Prints nothing itself.
+SILENT = """\
+import os, sys, time
+sys.path.append(os.path.dirname(__file__))
+from deepspeed.runtime.engine import DeepSpeedEngine
+engine = DeepSpeedEngine(int(os.environ["OMPI_COMM_WORLD_SIZE"]))
+for _ in range(int(sys.argv[2])):
+    time.sleep(0.02)
+    engine.step()
 """
 
 DECLARATION = """\
@@ -96,6 +109,35 @@ def ranks(folder: Path) -> dict[int, tuple[int, str, str]]:
         pid, host, marker = file.read_text(encoding="utf-8").split(" ")
         found[int(file.name.removeprefix("rank"))] = int(pid), host, marker
     return found
+
+
+def test_ranks_of_all_hosts_print_steps_that_their_script_does_not(mpi: Suite) -> None:
+    (mpi.path / "deepspeed" / "runtime").mkdir(parents=True)
+    for package in ("deepspeed", "deepspeed/runtime"):
+        (mpi.path / package / "__init__.py").touch()
+    (mpi.path / "deepspeed/runtime/engine.py").write_text(ENGINE, encoding="utf-8")
+    (mpi.path / "train.py").write_text(SILENT, encoding="utf-8")
+    own = mpi.path / "bench_tests" / "systems" / "own.yaml"
+    text = re.sub(r"format: \{.*\}", "format: dlperf", own.read_text(encoding="utf-8"))
+    for before, after in (
+        ("start_on: head\n", "start_on: head\n  steps: deepspeed\n"),
+        ("- -x\n", "- -x\n    - PYTHONPATH\n    - -x\n    - DLPERF_STEPS\n    - -x\n"),
+        ("repeats: 2\n", "repeats: 1\ntolerance_percent: 75\n"),
+    ):
+        text = text.replace(before, after)
+    own.write_text(text, encoding="utf-8")
+    night = mpi.path / "night"
+    result, results = mpi.judge(
+        *("-k", "throughput and mpi and 2n2g", "--dlperf-create-baselines"),
+        *("--dlperf-run-dir", night),
+        cluster="local",
+    )
+    assert result.ret == 0
+    assert results["cases"][0]["runs"][0]["steps"] == 8
+    log = night / "mpi-mlp" / "2n2g" / "mlp_b4_fp32_1.log"
+    places = "world_size=4 nodes=2 devices_per_node=2 global_batch=16"
+    heads = {line for line in log.read_text(encoding="utf-8").splitlines() if places in line}
+    assert {line.split()[2] for line in heads} == {f"rank={rank}" for rank in range(4)}
 
 
 @pytest.mark.parametrize("topology", ["2n2g", "4n1g"])

@@ -70,7 +70,10 @@ def test_declared_defaults() -> None:
         ),
         ({"record": RECORD + "(?P<lost>.)"}, "unknown group lost .* known are step, epoch, rank, "),
         ({"record": RECORD, "first_step": -1}, "first_step is 0 or above, not -1"),
-        ({"record": RECORD, "ranks": "all"}, "'all' is not a valid Ranks; ranks is 'one' or"),
+        (
+            {"record": RECORD, "ranks": "some"},
+            "'some' is not a valid Ranks; ranks is 'one', 'local' or",
+        ),
         ({"record": RECORD, "rate_scope": "gpu"}, "'gpu' is not a valid RateScope"),
     ],
 )

@@ -101,7 +101,7 @@ _CUSTOM_FORMAT: Final = Record(
     Key(
         "ranks",
         Choice([who.value for who in Ranks]),
-        "Who prints: one process, or every rank of a node.",
+        "Who prints: one process, or every rank of a node or of the run.",
     ),
     Key(
         "rate_scope",

@@ -20,7 +20,7 @@ from pytest_dlperf.files.shapes import (
     Text,
 )
 from pytest_dlperf.files.yamlfile import Later, Problem, YamlError, YamlValue, load
-from pytest_dlperf.formats.log_format import LogFormat, WhichNode
+from pytest_dlperf.formats.log_format import LogFormat, Ranks, WhichNode
 from pytest_dlperf.model.builtin_metrics import MFU
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import check_unit
@@ -282,12 +282,19 @@ def _read_system(own: YamlValue, shape: Record[dict[str, Any]], *, lazily: bool)
                 )
     return System(
         log_name=log["name"],
-        log_format=replace(log["format"], options=options),
+        log_format=replace(log["format"], options=options, ranks=_ranks(root, log["format"])),
         log_node=log_node,
         later_launch=launch,
         file=root.file,
         **parts,
     )
+
+
+def _ranks(root: YamlValue, log_format: LogFormat) -> Ranks:
+    """Say who prints into a log: what the head has started prints into the head's."""
+    start_on = root.at("launch.start_on")
+    on_head = start_on.kind == "scalar" and start_on.scalar == "head"
+    return Ranks.ALL if on_head and log_format.ranks is Ranks.LOCAL else log_format.ranks
 
 
 def _read_launch(

@@ -34,6 +34,15 @@ class Ranks(str, Enum):
     """One process only, for the whole run."""
     LOCAL = "local"
     """Every rank of the log's node; without a ``rank`` group they cannot be told apart."""
+    ALL = "all"
+    """Every rank of the run, as where one command has started them all."""
+
+    def printers(self, case: Case) -> int:
+        """Say how many print into a log."""
+        if self is Ranks.ONE:
+            return 1
+        topology = case.topology
+        return topology.devices_per_node if self is Ranks.LOCAL else topology.world_size
 
 
 class WhichNode(str, Enum):
@@ -294,8 +303,9 @@ def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given 
         of_steps = None if covers is None else Covers(covers)
     except ValueError as error:
         raise ValueError(
-            f"log format {name!r}: {error}; ranks is 'one' or 'local', rate_scope is 'global', "
-            "'node', 'rank' or 'device', covers is 'last_step', 'since_last' or 'since_start'"
+            f"log format {name!r}: {error}; ranks is 'one', 'local' or 'all', rate_scope is "
+            "'global', 'node', 'rank' or 'device', covers is 'last_step', 'since_last' or "
+            "'since_start'"
         ) from None
     return LogFormat(
         name=name,

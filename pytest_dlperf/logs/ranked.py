@@ -283,7 +283,7 @@ class RankedSteps:
             named = ", ".join(sorted(map(_shown, self._streams)))
             raise BrokenContractError(
                 f"the log holds steps of {len(self._streams)} rank(s) ({named}); the case "
-                f"{self._case.id} has {self._ranks} per node"
+                f"{self._case.id} has {self._ranks} that print into it"
             )
         estimates = [self._estimate(rank, stream) for rank, stream in self._streams.items()]
         seconds = [1 / estimate.throughput for estimate in estimates]

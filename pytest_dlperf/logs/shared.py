@@ -30,10 +30,10 @@ class SharedSteps:
     """
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case, *, keeps_steps: bool) -> None:
-        """Expect each step as often as the case has devices on a node."""
+        """Expect each step as often as there are ranks that print into the log."""
         self._format = log_format
         self._span = span
-        self._ranks = case.topology.devices_per_node
+        self._ranks = log_format.ranks.printers(case)
         self._restarts = "epoch" in log_format.record.groupindex
         self._numbers = StepNumbers(log_format)
         self._count = RankCount(log_format, case, self._ranks)

@@ -401,10 +401,8 @@ def _collector(
 ) -> Collector:
     if estimator is Estimator.STEADY:
         span = Span.of(log_format, window)
-        if log_format.ranks is Ranks.ONE:
-            return RankedSteps(log_format, span, case, ranks=1, keeps_steps=keeps_steps)
-        if log_format.labels_ranks:
-            ranks = case.topology.devices_per_node
+        if log_format.ranks is Ranks.ONE or log_format.labels_ranks:
+            ranks = log_format.ranks.printers(case)
             return RankedSteps(log_format, span, case, ranks=ranks, keeps_steps=keeps_steps)
         from pytest_dlperf.logs.shared import SharedSteps
 

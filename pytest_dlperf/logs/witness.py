@@ -101,9 +101,7 @@ class Witness:
         self.stamps: ArrivalStamps | None = None
         """What makes the stamps of records without a time."""
         if log_format.timing is Timing.ARRIVAL:
-            shared = log_format.ranks is Ranks.LOCAL
-            ranks = case.topology.devices_per_node if shared else 1
-            self.stamps = ArrivalStamps(self._arrivals, ranks)
+            self.stamps = ArrivalStamps(self._arrivals, log_format.ranks.printers(case))
 
     # ------------------------------------------------------------------ records without a time
 
@@ -259,7 +257,7 @@ class Witness:
             return None
         near = [each for each in near if each.rank == own.rank]
         earlier = [each for each in near if each.offset < burst.flush]
-        if self._format.ranks is Ranks.LOCAL and not self._format.labels_ranks:
+        if self._format.ranks is not Ranks.ONE and not self._format.labels_ranks:
             if not all(each.step.isdigit() and each.epoch == own.epoch for each in near):
                 return None
             begin = min(int(each.step) for each in near if each.offset >= burst.flush)

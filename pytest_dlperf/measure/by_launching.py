@@ -14,6 +14,7 @@ from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.launch.plan import SCRATCH, plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
+from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.step_lines import step_files, why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
@@ -302,7 +303,9 @@ class LaunchMeasurer:
             read = watch.finish(outcome.log_sizes_at_failure)
         finally:
             watch.close()
-        if spec.steps is not None and read.status is not RunStatus.OK and not read.steps:
+        # Where the trainer has died, its last words are the reason.
+        died = outcome.stopped.stop is Stop.EXITED and not outcome.succeeded
+        if spec.steps is not None and read.status is not RunStatus.OK and not (read.steps or died):
             read = replace(read, reason=f"{read.reason}; {why_no_steps(spec.steps, logs)}")
         if spec.log_file is not None and read.status is not RunStatus.OK and not read.steps:
             hint = f"is log.file {spec.log_file!r} what the trainer writes, line by line?"

@@ -70,6 +70,8 @@ _TRAINERS = {
 class _Finder:
     """Finds a trainer's module as it would be found without it, and adds the steps to it."""
 
+    adds_steps = True
+
     def __init__(self, trainer: str, steps: "ModuleType") -> None:
         self._trainer = trainer
         self._steps = steps
@@ -97,7 +99,9 @@ class _Finder:
 
 
 def _hook(trainer: str) -> None:
-    if trainer in _TRAINERS:
+    # Where nodes are one machine, PYTHONPATH may name the folders of several.
+    is_there = any(getattr(finder, "adds_steps", False) for finder in sys.meta_path)
+    if trainer in _TRAINERS and not is_there:
         import dlperf_steps  # type: ignore[import-not-found]
 
         sys.meta_path.insert(0, _Finder(trainer, dlperf_steps))
