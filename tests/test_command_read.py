@@ -139,6 +139,27 @@ def test_a_known_log_is_recognised_and_has_a_system_file(
 
 
 @pytest.mark.parametrize(
+    ("log", "base", "case"),
+    [
+        ("megatron_1n8g.log", "megatron", "megatron-model-fp32-gb128-s1-1n1g"),
+        ("mllog_steps.log", "mlperf", "mlperf-model-fp32-gb8-s512-1n1g"),
+        ("nemo_1n8g.log", "nemo", "nemo-model-fp32-gb512-s1-1n8g"),
+        ("timm_1n2g_b4.log", "timm", "timm-model-fp32-gb8-1n1g"),
+    ],
+)
+def test_a_log_of_a_trainer_with_a_shipped_system_needs_no_expression(
+    log: str, base: str, case: str
+) -> None:
+    found = identified(LOGS / log)
+    assert found is not None
+    assert found.starter is not None
+    text = found.starter.text()
+    assert f"\nextends: {base}\nmodel: model" in text
+    assert "record" not in text
+    assert found.case.id == case
+
+
+@pytest.mark.parametrize(
     ("name", "case", "source"),
     [
         ("dllogger_1n8g_b128.log", ("gb1024", "1n8g"), "128 of each replica"),

@@ -445,6 +445,7 @@ def test_the_names_and_starters_of_the_catalogue() -> None:
         assert (
             trainer.format
             or trainer.starter
+            or trainer.system
             or trainer.advice
             or "dllogger" in trainer.name
             or (trainer.name == "PaddleClas")

@@ -44,6 +44,7 @@ _SHIPPED: Final = (
         literals=(b"\tTime ",),
         pattern=rb"Epoch: \[N\]\[ {0,15}N/ {0,15}N\][ \t]{1,9}Time ",
         format="pytorch_imagenet",
+        system="pytorch_imagenet",
         numbers=(
             Number(
                 pattern=rb"Time {1,9}[0-9.]{1,12} \( {0,9}([0-9.]{1,12})\)",

@@ -22,6 +22,7 @@ LANGUAGE_TRAINERS: Final = (
                 readings=TOKENS_PER_DEVICE,
             ),
         ),
+        system="torchtitan",
         starter={
             "record": r"\[titan\] (?P<timestamp>[0-9-]+ [0-9:,]+) - root - INFO - "
             "step: +(?P<step>[0-9]+) ",
@@ -47,12 +48,7 @@ LANGUAGE_TRAINERS: Final = (
                 instead="'elapsed time per iteration (ms)' as milliseconds",
             ),
         ),
-        starter={
-            "record": r"iteration +(?P<step>[0-9]+)/ +[0-9]+ \|.* elapsed time per iteration "
-            r"\(ms\): (?P<milliseconds>[0-9.]+) ",
-            "covers": "since_last",
-            "facts": {"global_batch": r"global batch size: +([0-9]+) "},
-        },
+        system="megatron",
         advice="the last rank prints: on several nodes write 'node: last' below 'log'",
     ),
     Trainer(
@@ -69,6 +65,7 @@ LANGUAGE_TRAINERS: Final = (
         name="Megatron-Bridge's first rank",
         literals=(b"Step Time : ",),
         pattern=rb"Step Time : [0-9.]{1,12}s GPU utilization: ",
+        system="megatron_bridge",
         starter={"record": "Step Time : (?P<seconds>[0-9.]+)s ", "step": "count"},
         advice="the last rank prints the same with the step's number",
     ),
@@ -76,12 +73,7 @@ LANGUAGE_TRAINERS: Final = (
         name="NeMo",
         literals=(b"train_step_timing in s: ",),
         pattern=rb"Training epoch N, iteration N/N \| " + TEXT + rb"train_step_timing in s: ",
-        starter={
-            "record": r"\| global_step: (?P<step>[0-9]+) \|.* train_step_timing in s: "
-            r"(?P<seconds>[0-9.]+)",
-            "covers": "since_last",
-            "facts": {"global_batch": "global_batch_size: ([0-9]+) "},
-        },
+        system="nemo",
     ),
     Trainer(
         name="NeMo AutoModel",
@@ -101,14 +93,13 @@ LANGUAGE_TRAINERS: Final = (
                 readings=TOKENS_PER_DEVICE,
             ),
         ),
-        starter={
-            "record": r"step (?P<step>[0-9]+) \| epoch .* \| tps (?P<tokens_per_second>[0-9.]+)\(",
-        },
+        system="nemo_automodel",
     ),
     Trainer(
         name="DeepSpeed",
         literals=(b"RunningAvgSamplesPerSec=",),
         pattern=rb"/global_step=N, RunningAvgSamplesPerSec=",
+        system="deepspeed",
         numbers=(
             Number(
                 pattern=rb"RunningAvgSamplesPerSec=" + VALUE,
@@ -159,6 +150,7 @@ LANGUAGE_TRAINERS: Final = (
                 instead="the seconds",
             ),
         ),
+        system="maxtext",
         starter={
             "record": "completed step: (?P<step>[0-9]+), seconds: (?P<seconds>[0-9.]+), ",
             "first_step": 0,
@@ -197,10 +189,7 @@ LANGUAGE_TRAINERS: Final = (
         name="nanoGPT",
         literals=(b": loss ",),
         pattern=rb"iter N: loss [0-9.naif]{1,12}, time [0-9.]{1,12}ms",
-        starter={
-            "record": "iter (?P<step>[0-9]+): loss .*, time (?P<milliseconds>[0-9.]+)ms",
-            "first_step": 0,
-        },
+        system="nanogpt",
     ),
     Trainer(
         name="litgpt",
@@ -215,7 +204,7 @@ LANGUAGE_TRAINERS: Final = (
                 instead="no time at all: the step's arrival is measured then",
             ),
         ),
-        starter={"record": r"\| iter [0-9]+ step (?P<step>[0-9]+) \|.* \(step\)"},
+        system="litgpt",
     ),
     Trainer(
         name="OLMo-core",

@@ -64,7 +64,9 @@ class Trainer:
     format: str = ""
     """The shipped format that reads it, if one does."""
     numbers: tuple[Number, ...] = ()
+    system: str = ""
+    """The system that ships for it; it reads these lines, or has the trainer print others."""
     starter: Mapping[str, Any] = field(default_factory=dict)
-    """What to write as ``log.format`` of a system; empty where no line is of a step."""
+    """What to write as ``log.format`` of a system, where none ships that reads these lines."""
     advice: str = ""
     """What else to know before its numbers are believed."""

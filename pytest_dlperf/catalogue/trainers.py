@@ -18,6 +18,7 @@ _OTHERS: Final = (
         literals=(b"'learning_rate': ", b"'train_runtime': "),
         pattern=rb"\{(?:'loss': '?[-0-9.einfa]{1,20}'?, " + TEXT + rb"'learning_rate': "
         rb"|'train_runtime': )",
+        system="huggingface",
         numbers=(
             Number(
                 pattern=rb"'train_tokens_per_second': '?" + VALUE,
@@ -56,12 +57,14 @@ _OTHERS: Final = (
         name="Hugging Face's Accelerate example",
         literals=(b": {'",),
         pattern=rb"epoch N: \{'[a-z_]{1,40}': ",
+        system="accelerate",
         advice="it prints once an epoch: print a line per step",
     ),
     Trainer(
         name="PyTorch Lightning with rich",
         literals=("•".encode(),),
         pattern=rb"Epoch N/-?[0-9]{1,9} [^\n\r\0]{1,400} [0-9.]{1,12}it/s",
+        system="lightning",
         numbers=(
             Number(
                 pattern=rb"([0-9.]{1,12})it/s",
@@ -87,11 +90,7 @@ _OTHERS: Final = (
                 instead="the number in front of the brackets",
             ),
         ),
-        starter={
-            "record": r"Train: (?P<epoch>[0-9]+) \[ *(?P<step>[0-9]+)/.*Time: "
-            "(?P<seconds>[0-9.]+)s,",
-            "first_step": 0,
-        },
+        system="timm",
     ),
     Trainer(
         name="torchvision's references (MetricLogger)",
@@ -114,10 +113,7 @@ _OTHERS: Final = (
                 ),
             ),
         ),
-        starter={
-            "record": r"Epoch: \[(?P<epoch>[0-9]+)\] +\[ *(?P<step>[0-9]+)/[0-9]+\] +eta: ",
-            "first_step": 0,
-        },
+        system="torchvision",
     ),
     Trainer(
         name="OpenMMLab's MMEngine",
@@ -199,10 +195,7 @@ _OTHERS: Final = (
                 readings=TOKENS_PER_DEVICE,
             ),
         ),
-        starter={
-            "record": "global_step: (?P<step>[0-9]+), .*interval_samples_per_second: "
-            "(?P<samples_per_second>[0-9.]+)",
-        },
+        system="paddleformers",
         advice="each rank prints into its own workerlog.N (log.file)",
     ),
     Trainer(
@@ -217,11 +210,7 @@ _OTHERS: Final = (
                 readings=(Reading(Timing.EPOCH_MILLISECONDS),),
             ),
         ),
-        starter={
-            "record": r':::MLLOG \{.*"time_ms": (?P<epoch_milliseconds>[0-9]+), .*'
-            r'"key": "tracked_stats".*"step": (?P<step>[0-9]+)',
-            "steps_in": "samples",
-        },
+        system="mlperf",
         advice="its steps count samples",
     ),
     Trainer(

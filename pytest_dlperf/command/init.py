@@ -22,7 +22,7 @@ from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.numbers import counted, printable
-from pytest_dlperf.survey.drafting import OF_LOGS, Asked, draft, trains_on_cpus
+from pytest_dlperf.survey.drafting import Asked, draft, trains_on_cpus
 from pytest_dlperf.survey.own_command import read_command
 from pytest_dlperf.survey.surroundings import (
     Machine,
@@ -216,8 +216,8 @@ def _base(
         if name in shipped and name != "torchrun":
             plan.found.append(f"{command.script} trains with {name}")
             return name
-    if log is not None and log.trainer is not None and OF_LOGS.get(log.trainer.name) in shipped:
-        return OF_LOGS[log.trainer.name]
+    if log is not None and log.trainer is not None and log.trainer.system in shipped:
+        return log.trainer.system
     if command is not None:
         return command.launcher if command.launcher in shipped else "torchrun"
     if log is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.catalogue.trainers import TRAINERS
-from pytest_dlperf.config.starter import written
+from pytest_dlperf.config.starter import Shipped, written
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.neighbours import caveats
 from pytest_dlperf.logs.throughput import LogReading, LogState
@@ -18,7 +18,7 @@ from pytest_dlperf.model.timing import Covers, Kind, RateScope, Timing
 from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.survey.alike import named_numbers
-from pytest_dlperf.survey.drafting import OF_LOGS, PRINTED_BY_US
+from pytest_dlperf.survey.drafting import PRINTED_BY_US
 from pytest_dlperf.survey.found_expressions import lines_of
 from pytest_dlperf.survey.identifying import (
     Identified,
@@ -74,9 +74,13 @@ class LogReport:
         facts = [f"{each.fact.name} {_some(each.values)}" for each in found.facts]
         yield from self._rows("facts", "; ".join(facts) or "none")
         yield from self._numbers(head, system)
-        if found.starter is not None and not isinstance(found.starter.format, str):
-            form = {key: one for key, one in found.starter.format.items() if key != "facts"}
-            yield from self._rows("format", written(form))
+        form = found.starter.format if found.starter is not None else ""
+        if isinstance(form, Shipped):
+            text = f"{form.name}, which ships: 'pytest-dlperf systems {form.name}' shows it"
+            yield from self._rows("system", text)
+        elif not isinstance(form, str):
+            shown = {key: one for key, one in form.items() if key != "facts"}
+            yield from self._rows("format", written(shown))
         for text in _caveats(head, found):
             yield from self._rows("known", text)
         doubts += _doubts(found)
@@ -118,7 +122,7 @@ class LogReport:
                 "first: --dlperf-logs CASE=FILE,FILE",
             )
             return
-        ships = None if trainer is None else OF_LOGS.get(trainer.name)
+        ships = "" if trainer is None else trainer.system
         yield from self._rows(
             "next",
             f"a system file that says 'extends: {ships}' has it print its steps, without a change "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,6 +17,17 @@ _BARE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _WORDS: Final = ("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", "nan", "inf")
 
 
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """The name of a system that ships."""
+
+    name: str
+
+
+Form: TypeAlias = "str | Shipped | Mapping[str, Any]"
+"""What reads a log: a format that ships, the format of a system that ships, or one of its own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
     """What a system file has to say at least; ``unsure`` are remarks on keys that were guessed."""
@@ -24,10 +35,11 @@ class Starter:
     source: str
     """The log that it was made from."""
     framework: str
+    """Empty where it is that of a system which is extended."""
     model: str
     unit: str
     log_name: str
-    format: str | Mapping[str, Any]
+    format: Form
     window: Window
     precision: str
     work: Work
@@ -42,17 +54,13 @@ class Starter:
 
     def _lines(self) -> Iterator[str]:
         yield f"# Made by 'pytest-dlperf read' from {self.source}. Where it says ?, look again."
-        yield self._entry("framework", self.framework)
-        yield self._entry("model", self.model)
-        yield self._entry("unit", self.unit)
-        yield "log:"
-        yield "  " + self._entry("name", self.log_name)
-        if isinstance(self.format, str):
-            yield "  " + self._entry("format", self.format)
+        if isinstance(self.format, Shipped):
+            yield self._entry("extends", self.format.name)
+            if self.framework:
+                yield self._entry("framework", self.framework)
+            yield self._entry("model", self.model)
         else:
-            yield "  format:"
-            for key, value in self.format.items():
-                yield from self._nested(key, value, "    ")
+            yield from self._whole(self.format)
         yield self._entry(
             "window",
             {
@@ -60,13 +68,26 @@ class Starter:
                 "measured_steps": self.window.measured_steps,
             },
         )
-        if self.metrics:
+        if self.metrics and not isinstance(self.format, Shipped):
             yield "metrics:"
             for name, metric in self.metrics.items():
                 yield "  " + self._entry(name, metric)
         yield "cases:"
         for number, (key, value) in enumerate(self._case().items()):
             yield ("  - " if not number else "    ") + self._entry(key, value)
+
+    def _whole(self, log_format: str | Mapping[str, Any]) -> Iterator[str]:
+        yield self._entry("framework", self.framework)
+        yield self._entry("model", self.model)
+        yield self._entry("unit", self.unit)
+        yield "log:"
+        yield "  " + self._entry("name", self.log_name)
+        if isinstance(log_format, str):
+            yield "  " + self._entry("format", log_format)
+        else:
+            yield "  format:"
+            for key, value in log_format.items():
+                yield from self._nested(key, value, "    ")
 
     def _case(self) -> dict[str, Any]:
         work, layout = self.work, self.work.layout

@@ -23,27 +23,6 @@ PRINTED_BY_US: Final = ("torchrun", "huggingface", "lightning", "accelerate", "d
 """Systems of any script: what it prints is added, and its arguments are its own."""
 BY_LAUNCHER: Final = {"torchrun": PRINTED_BY_US, "accelerate": ("accelerate",)}
 """Which of these start a script as a launcher does."""
-OF_LOGS: Final[Mapping[str, str]] = {
-    "torchtitan": "torchtitan",
-    "Megatron-LM": "megatron",
-    "Megatron-Bridge's first rank": "megatron_bridge",
-    "NeMo": "nemo",
-    "NeMo AutoModel": "nemo_automodel",
-    "MaxText": "maxtext",
-    "nanoGPT": "nanogpt",
-    "litgpt": "litgpt",
-    "timm": "timm",
-    "torchvision's references (MetricLogger)": "torchvision",
-    "PaddleNLP or PaddleFormers": "paddleformers",
-    "MLPerf (MLLOG)": "mlperf",
-    "the PyTorch example for ImageNet": "pytorch_imagenet",
-    "Hugging Face's Trainer": "huggingface",
-    "Hugging Face's Accelerate example": "accelerate",
-    "PyTorch Lightning with rich": "lightning",
-    "DeepSpeed": "deepspeed",
-}
-"""The systems that ship for the trainers of the catalogue, by their names there."""
-
 _FEW_STEPS: Final = 200
 _REPEATS: Final = 3
 _CPU_TOLERANCE: Final = 50

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.starter import Starter
+from pytest_dlperf.config.extending import shipped_systems
+from pytest_dlperf.config.starter import Form, Shipped, Starter
 from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.facts import CASE_FACTS
@@ -82,9 +83,8 @@ def identify(
         made = make(kind, log_format.name)
         if made is not None:
             return made
-    if trainer is not None and trainer.starter:
-        kind = f"a log of {trainer.name}"
-        made = make(kind, trainer.starter, trainer=trainer)
+    for form in _forms_of(trainer):
+        made = make(f"a log of {trainer.name}", form, trainer=trainer) if trainer else None
         if made is not None:
             return made
     guessed = guess_of_table(head.begin) or guess(head.looks.repeated)
@@ -98,6 +98,14 @@ def identify(
         if made is not None and made.steps.records >= min(guessed.count, _ENOUGH):
             break
     return made
+
+
+def _forms_of(trainer: Trainer | None) -> Iterator[Form]:
+    """Yield what may read a known trainer's log: a system that ships, or a format."""
+    if trainer is not None and trainer.system in shipped_systems():
+        yield Shipped(trainer.system)
+    if trainer is not None and trainer.starter:
+        yield trainer.starter
 
 
 def formats_of_guess(guessed: Guess) -> Iterator[dict[str, Any]]:
@@ -202,7 +210,7 @@ def _agrees(
 def _made(  # noqa: PLR0913 - all that is known by then
     head: HeadOfLog,
     kind: str,
-    log_format: str | Mapping[str, Any],
+    log_format: Form,
     *,
     wanted: Wanted,
     systems: Mapping[str, System],
@@ -220,11 +228,13 @@ def _made(  # noqa: PLR0913 - all that is known by then
     known = known_of(facts)
     said = {} if isinstance(log_format, str) else {one.name: one for one in said_facts(head.text)}
     # What is called a batch may be that of a micro step, of a device, or of all.
-    known |= {name: one.value for name, one in said.items() if name != "batch_per_replica"}
+    guessed_facts = {name: one.value for name, one in said.items() if name != "batch_per_replica"}
+    is_shipped = isinstance(log_format, Shipped)
+    known = {**guessed_facts, **known} if is_shipped else {**known, **guessed_facts}
     case, source, doubts = case_of(system, known, system.log_format, steps, wanted, facts)
     if "batch_per_replica" in said and "global_batch" in doubts:
         doubts["global_batch"] += f", only {said['batch_per_replica'].text!r}"
-    declared: str | Mapping[str, Any] = log_format
+    declared = log_format
     if isinstance(log_format, dict):
         confirmed = {
             name: one.record
@@ -240,7 +250,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
     unit = "tokens/s" if case.sequence_length is not None or per_token else "samples/s"
     starter = replace(
         draft,
-        framework=case.framework,
+        framework="" if is_shipped and case.framework == system.framework else case.framework,
         model=case.model,
         unit=unit,
         format=declared,
@@ -249,7 +259,7 @@ def _made(  # noqa: PLR0913 - all that is known by then
         work=case.work,
         topology=case.topology,
         options=case.options,
-        metrics=metric_records(head.looks.repeated, system.log_format),
+        metrics={} if is_shipped else metric_records(head.looks.repeated, system.log_format),
         unsure={**_NAMES, **doubts},
     )
     final = _system(starter, formats)
@@ -274,13 +284,15 @@ def _made(  # noqa: PLR0913 - all that is known by then
 
 def _starter(
     head: HeadOfLog,
-    log_format: str | Mapping[str, Any],
+    log_format: Form,
     trainer: Trainer | None,
     systems: Mapping[str, System],
 ) -> Starter:
     name = trainer.name if trainer is not None else ""
     words = re.findall("[a-z][a-z0-9]*", name.lower().replace("nvidia's", "").replace("-lm", ""))
     framework = words[0] if words else "own"
+    if isinstance(log_format, Shipped):
+        framework = log_format.name
     model = next(
         each
         for each in ("model", *(f"model{number}" for number in range(2, 1000)))
@@ -288,10 +300,10 @@ def _starter(
     )
     log_name = re.sub(r"[^A-Za-z0-9]+", "_", head.path.stem).strip("_") or "train"
     timing = dict(log_format) if isinstance(log_format, dict) else {}
-    per_token = "tokens_per_second" in str(timing)
+    per_token = "tokens_per_second" in str(timing) or isinstance(log_format, Shipped)
     return Starter(
         source=head.path.name if head.path.name.isprintable() else "a log",
-        framework=framework,
+        framework="" if isinstance(log_format, Shipped) else framework,
         model=model,
         unit="tokens/s" if per_token else "samples/s",
         log_name=log_name,
