@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -16,6 +17,9 @@ from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 if TYPE_CHECKING:
+    from clusters.ssh import SshHosts
+    from suites import Suite
+
     from pytest_dlperf.config.systems import System
 
 LOGS = Path(__file__).parent / "data" / "logs"
@@ -200,6 +204,24 @@ def test_hosts_and_a_ci_bring_a_cluster_and_a_job(
     out = capsys.readouterr().out
     assert "--dlperf-cluster h100 --dlperf-hosts 'gpu[01-04]:8'" in out
     assert main(["check"]) == 0
+
+
+def test_four_hosts_over_ssh_train_with_what_was_written(
+    over_ssh: SshHosts, suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script is that of one machine; hosts and addresses are the session's."""
+    shutil.rmtree(suite.path / "bench_tests")
+    monkeypatch.chdir(suite.path)
+    (suite.path / "train.py").write_text(STEPS_OF_ITS_OWN, encoding="utf-8")
+    hosts = ",".join(over_ssh.names)
+    command = "python train.py --batch 8 --steps 40"
+    assert main(["init", "--command", command, "--hosts", hosts, "--cluster", "office"]) == 0
+    result = suite.run(
+        *("-k", "4n1g and throughput", "--dlperf-repeats=1", "--dlperf-cluster=office"),
+        *("--dlperf-hosts", hosts, "--dlperf-create-baselines"),
+    )
+    result.assert_outcomes(passed=1, deselected=4)
+    assert (suite.path / "baselines/office").is_dir()
 
 
 @pytest.mark.parametrize("ci", ["gitlab", "jenkins", "buildkite", "slurm"])

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.survey.identifying import Identified
     from pytest_dlperf.survey.own_command import OwnCommand
 
@@ -142,13 +143,19 @@ def run(options: argparse.Namespace) -> int:
     command = _command(options, plan)
     log = None if log_file is None else _log(log_file, plan)
     base = _base(options, command, log, plan)
-    nodes = _hosts(options, plan)
+    hosts = _hosts(options, plan)
     script = command.script if command is not None else None
     needs_look = base == "torchrun" and log is None and not prints_steps(script, Path.cwd())
     if needs_look and command is not None:
         log = _trial(options, command, machine, plan)
     asked = Asked(
-        base=base, command=command, log=log, machine=machine, nodes=nodes, model=_model(options)
+        base=base,
+        command=command,
+        log=log,
+        machine=machine,
+        nodes=max(1, len(hosts)),
+        gpus_of_hosts=min((host.devices or 0 for host in hosts), default=0),
+        model=_model(options),
     )
     _system(asked, plan)
     if needs_look and log is None and command is not None:
@@ -234,12 +241,11 @@ def _base(
     )
 
 
-def _hosts(options: argparse.Namespace, plan: _Plan) -> int:
+def _hosts(options: argparse.Namespace, plan: _Plan) -> tuple[Host, ...]:
     if options.hosts is None:
-        return 1
-    hosts = parse_hosts(options.hosts, place="--hosts")
+        return ()
     plan.pytest += ["--dlperf-hosts", options.hosts]
-    return len(hosts)
+    return parse_hosts(options.hosts, place="--hosts")
 
 
 def _model(options: argparse.Namespace) -> str | None:
@@ -297,6 +303,8 @@ def _system(asked: Asked, plan: _Plan) -> None:
         raise UsageError(f"no system file comes of it:\n{found}\n{text}") from error
     plan.files[SYSTEMS / f"{system.id}.yaml"] = text
     where = f"{counted(asked.machine.gpus, 'GPU')} here" if asked.machine.gpus else "no GPU here"
+    if asked.gpus_of_hosts:
+        where += f", {asked.gpus_of_hosts} on each host"
     if trains_on_cpus(asked):
         where = "no GPU here: it trains on CPUs, whose times are noisy"
     elif asked.machine.has_slurm:
@@ -337,6 +345,8 @@ def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:
     if name is None and (options.ci is not None or asked.nodes > 1):
         name = asked.machine.cluster or "my-cluster"
     if name is None:
+        if Path(".git").exists():
+            plan.files[Path("baselines/.gitignore")] = "# this machine's own numbers\n/local/\n"
         return
     plan.files[Path("baselines") / name / "cluster.yaml"] = (
         f"estimator: steady\ndescription: {name}\n"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.files.locks import make_folder
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.errors import DlperfError, UsageError
 from pytest_dlperf.reports.numbers import printable
@@ -62,8 +63,7 @@ def run_once(command: OwnCommand, *, limit_s: float) -> Tried:
     from pytest_dlperf.launch.trial import try_command
 
     folder = _FOLDER.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.parent.joinpath(".gitignore").write_text("*\n", encoding="utf-8")
+    make_folder(folder)
     log = next(
         file for number in range(1, 10**6) if not (file := folder / f"train_{number}.log").exists()
     )

@@ -40,6 +40,8 @@ class Asked:
     machine: Machine
     nodes: int = 1
     """Of the hosts that were named."""
+    gpus_of_hosts: int = 0
+    """Of each of them, where they were named with a number."""
     model: str | None = None
 
 
@@ -65,7 +67,7 @@ def draft(asked: Asked) -> FirstSystem:
 def trains_on_cpus(asked: Asked) -> bool:
     """Tell whether a training will use no GPU, as far as it can be known."""
     machine = asked.machine
-    return not (machine.gpus or machine.has_slurm or asked.nodes > 1)
+    return not (machine.gpus or machine.has_slurm or asked.gpus_of_hosts)
 
 
 def _keys(asked: Asked) -> dict[str, Any]:
@@ -191,7 +193,7 @@ def _topologies(asked: Asked, unsure: dict[str, str]) -> list[str]:
             unsure["topologies"] = "the log does not say how many nodes and devices there were"
         return [str(log)]
     if devices is None:
-        devices = machine.gpus or machine.gpus_of_nodes or 1
+        devices = asked.gpus_of_hosts or machine.gpus or machine.gpus_of_nodes or 1
         unsure["topologies"] = "devices of a node: the command does not say how many"
     nodes = max(asked.nodes, command.nodes if command is not None else 1)
     return [f"{each}n{devices}g" for each in dict.fromkeys((1, nodes))]
