@@ -366,7 +366,7 @@ def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suit
         file.write_text(example(name), encoding="utf-8")
     select = ["-k", "plain-line", "--dlperf-repeats", "1"]
 
-    recorded = suite.run(*select, "--dlperf-create-baselines")
+    recorded = suite.run(*select, "--dlperf-create-baselines", "--dlperf-run-dir", "first")
     assert recorded.ret == 0
     recorded.assert_outcomes(passed=3)
     recorded.stdout.fnmatch_lines(["recorded the baselines of 2 cases in *plain-line.yaml;*"])
@@ -374,7 +374,8 @@ def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suit
     entries = yaml.safe_load(baselines.read_text(encoding="utf-8"))["entries"]
     assert list(entries["fp64-b20000"]) == ["1n1g", "1n2g"]
 
-    same = suite.run(*select)
+    # Trained again it may be slower by any factor, where the machine has got busy meanwhile.
+    same = suite.run(*select, "--dlperf-logs", "plain-line=first")
     assert same.ret == 0
 
     subprocess.run(["/bin/sh", "-c", example("slow it down")], cwd=suite.path, check=True)

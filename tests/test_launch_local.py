@@ -7,6 +7,7 @@ import fcntl
 import inspect
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,15 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import followed, launchers, relay, scratch, supervisor, supervisor_client
+from pytest_dlperf.launch import (
+    followed,
+    launchers,
+    ports,
+    relay,
+    scratch,
+    supervisor,
+    supervisor_client,
+)
 from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch.channel import supervisor_source
 from pytest_dlperf.launch.hosts import Host
@@ -391,7 +400,7 @@ time.sleep(600)
 def test_the_supervisor_runs_on_an_old_python() -> None:
     sources = [
         supervisor_source().decode("ascii"),
-        *(inspect.getsource(module) for module in (followed, relay, scratch)),
+        *(inspect.getsource(module) for module in (followed, ports, relay, scratch)),
     ]
     trees = [ast.parse(source, feature_version=(3, 6)) for source in sources]
     imported = {
@@ -405,7 +414,7 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         "contextlib ctypes enum errno fcntl glob json os re select signal socket stat struct "
         "subprocess sys termios time types typing"
     )
-    sent_along = {followed.__name__, relay.__name__, scratch.__name__}
+    sent_along = {module.__name__ for module in (followed, ports, relay, scratch)}
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} - sent_along == set(known_to_3_6.split())
 
@@ -779,6 +788,18 @@ def test_the_port_of_a_node_is_nobody_elses_but_a_server_gets_it(tmp_path: Path)
     assert "in use" in first[0]
     assert "in use" in second[0]
     assert first[1] != second[1]
+
+
+def test_a_run_whose_output_is_lost_has_failed_and_says_where(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        outcome = run(nodes(tmp_path, python("print('x' * 30_000)")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert outcome.exit_codes == (0,)
+    log = tmp_path / "run_1.log"
+    assert f"some of the output is lost: cannot write the log {log}: " in str(outcome.error)
 
 
 def test_all_hosts_are_this_machine() -> None:

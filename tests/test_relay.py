@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import pty
+import resource
 import select
 import socket
 import subprocess
@@ -32,7 +34,9 @@ FLOOD: Final = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
 class Supervised:
     """A supervisor by itself, whose program's output goes to ``target``."""
 
-    def __init__(self, target: int, code: str, timeout_s: float = 0.0) -> None:
+    def __init__(
+        self, target: int, code: str, timeout_s: float = 0.0, limit_bytes: int | None = None
+    ) -> None:
         source = supervisor_source()
         self.process = subprocess.Popen(
             sent_program(sys.executable, source, str(timeout_s)),
@@ -41,12 +45,15 @@ class Supervised:
             stderr=target,
             start_new_session=True,
         )
+        if limit_bytes is not None:
+            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
         self._rest = b""
         self.reports: list[dict[str, Any]] = []
         order = {
             "arguments": [sys.executable, "-c", code],
             "environment": {},
             "without": "",
+            "python_path": [],
             "folder": str(Path.cwd()),
             "needs_folder": False,
             "grace_s": 1.0,
@@ -88,8 +95,10 @@ class Supervised:
 
 
 @contextmanager
-def supervised(target: int, code: str, timeout_s: float = 0.0) -> Iterator[Supervised]:
-    found = Supervised(target, code, timeout_s)
+def supervised(
+    target: int, code: str, timeout_s: float = 0.0, limit_bytes: int | None = None
+) -> Iterator[Supervised]:
+    found = Supervised(target, code, timeout_s, limit_bytes)
     try:
         yield found
     finally:
@@ -122,6 +131,17 @@ def test_all_that_is_printed_is_there_before_the_end_is_told(tmp_path: Path, nam
         assert run.finish() == (137 if code else 0)
     ends = [end for told in run.said("arrivals") for end, *_ in told]
     assert (ends[-1:] or [0]) == [len(PRINTED[name])]
+
+
+def test_output_that_cannot_be_written_is_told_as_lost(tmp_path: Path) -> None:
+    """As on a disk that fails, or where files may only be so large."""
+    log = tmp_path / "log"
+    code = "import sys; sys.stdin.read(); print('x' * 5000, flush=True); print('y', flush=True)"
+    with log.open("wb") as file, supervised(file.fileno(), code, limit_bytes=1000) as run:
+        run.wait_for("ended")
+        run.finish()
+    assert log.read_bytes() == b"x" * 1000
+    assert run.said("lost")[-1] == os.strerror(errno.EFBIG)
 
 
 def test_what_outlives_the_program_prints_on(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import stat
 import struct
 import termios
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_dlperf.launch.followed import Followed
 
@@ -43,6 +43,7 @@ _ENTRIES_TOLD = 80
 _TELL_S = 0.2
 _RETRY_S = 1.0
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_READER = (errno.EPIPE, errno.ECONNRESET)
 
 
 class Arrival(NamedTuple):
@@ -68,6 +69,7 @@ class Relay:
     def __init__(self, target: int, file: "bytes | None" = None) -> None:
         """Pass on to the descriptor ``target`` what is written into ``entrance`` and ``file``."""
         self.anchor = b""
+        self._lost = None  # type: str | None
         self._source, self.entrance = os.pipe()
         os.set_blocking(self._source, False)
         self._room = 65536
@@ -171,8 +173,10 @@ class Relay:
             if error.errno in _NO_SPACE:
                 # Space may come; meanwhile the program waits, and the tests see a full disk.
                 self._retry_at = time.monotonic() + _RETRY_S
-            else:
-                self._held.clear()  # nobody reads it any more
+                return
+            if error.errno not in _NO_READER:
+                self._lost = os.strerror(error.errno or 0)
+            self._held.clear()
             return
         del self._held[:written]
 
@@ -199,11 +203,15 @@ class Relay:
         self._tell_at = now + _TELL_S
         return True
 
-    def news(self) -> "list[Arrival]":
-        """Give the next arrivals to tell of."""
+    def news(self) -> "dict[str, Any]":
+        """Give the next arrivals to tell of, and why some of the output is lost, if it is."""
         told = self._arrivals[:_ENTRIES_TOLD]
         del self._arrivals[:_ENTRIES_TOLD]
-        return told
+        return {
+            "arrivals": told,
+            "anchor": self.anchor.decode("latin-1"),
+            "lost": self._lost,
+        }
 
     def mark(self) -> int:
         """Count all bytes that have been printed by now."""

@@ -192,7 +192,7 @@ class Supervisor:
         while relay is not None and relay.has_news(hurry=hurry):
             if not select.select([], [1], [], 0)[1]:
                 return
-            _report(arrivals=relay.news(), anchor=relay.anchor.decode("latin-1"))
+            _report(**relay.news())
 
     def _tell_end(self, limit_s: float = _DRAIN_LIMIT_S) -> None:
         """Report the end of the program once all that it has printed was passed on."""

@@ -107,6 +107,7 @@ class SupervisorClient:
         self._problem: str | None = None
         self._left: list[int] = []
         self._signal: str | None = None
+        self._lost: str | None = None
         self._channel = Channel(launcher, place.host, place.log, again=again)
         self._arrivals = ArrivalsWriter(place.log)
 
@@ -244,6 +245,7 @@ class SupervisorClient:
         self._problem = report.get("cannot_prepare", report.get("cannot_start", self._problem))
         self._left = report.get("left", self._left)
         self._signal = report.get("signal", self._signal)
+        self._lost = report.get("lost", self._lost)
         if "arrivals" in report:
             self._arrivals.add(report["arrivals"], report["anchor"])
         if "deserted" in report:
@@ -319,6 +321,9 @@ class SupervisorClient:
             problems.append(f"its supervisor was killed{cut}")
         if self._signal is not None:
             problems.append(f"its supervisor was ended by {self._signal}")
+        if self._lost is not None:
+            log = self.place.log
+            problems.append(f"some of the output is lost: cannot write the log {log}: {self._lost}")
         if self._left:
             problems.append(f"processes {self._left} could not be ended")
         self._channel.close()
