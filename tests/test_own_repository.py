@@ -69,7 +69,7 @@ def test_a_trainer_is_measured_and_a_slower_loader_of_its_data_caught(
     repository = OwnRepository(pytester, HUGGINGFACE)
     record(repository, HUGGINGFACE)
 
-    slower = ("--dlperf-set", "huggingface-tiny.env.SECONDS_PER_SAMPLE=0.1")
+    slower = ("--dlperf-set", "huggingface-tiny.env.SECONDS_PER_SAMPLE=0.2")
     ret, judged = repository.judge("-k", "1n1g", *slower)
     assert ret == 1
     assert verdicts(judged["1n1g"]) == {
