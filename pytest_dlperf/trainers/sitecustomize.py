@@ -7,12 +7,15 @@ trainer, its class gets the callback. All other programs go on as without it: th
 that would have been found is run as well. It runs on Python 3.7 and later.
 """
 
+from __future__ import annotations
+
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # to import typing takes longer than all that is done here
 if TYPE_CHECKING:
     from types import ModuleType
+    from typing import Any
 
 TRAINER = "DLPERF_STEPS"
 
@@ -34,7 +37,7 @@ def _lightning(module: Any, steps: Any) -> None:
 
 
 def _accelerate(module: Any, steps: Any) -> None:
-    seen = []  # type: list[object]
+    seen: list[object] = []
 
     def on_prepared(_result: object, accelerator: Any, *_: Any, **__: Any) -> None:
         if not seen and accelerator._optimizers:  # noqa: SLF001 - there is no public way to them
@@ -72,9 +75,8 @@ class _Finder:
 
     adds_steps = True
 
-    def __init__(self, trainer: str, steps: "ModuleType") -> None:
+    def __init__(self, trainer: str) -> None:
         self._trainer = trainer
-        self._steps = steps
         self._add, self._names = _TRAINERS[trainer]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -85,40 +87,51 @@ class _Finder:
             find = None if finder is self else getattr(finder, "find_spec", None)
             spec = None if find is None else find(name, path, target)
             if spec is not None and spec.loader is not None:
-                self._steps.after(spec.loader, "exec_module", self._on_loaded)
+                _steps().after(spec.loader, "exec_module", self._on_loaded)
                 return spec
         return None
 
-    def _on_loaded(self, _result: object, module: "ModuleType") -> None:
+    def _on_loaded(self, _result: object, module: ModuleType) -> None:
         try:
-            self._add(module, self._steps)
+            self._add(module, _steps())
         except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
-            self._steps.write(f"dlperf steps of {self._trainer} cannot be printed: {error!r}\n")
+            _steps().write(f"dlperf steps of {self._trainer} cannot be printed: {error!r}\n")
         else:
-            self._steps.write(f"dlperf steps of {self._trainer}: found {module.__name__}\n")
+            _steps().write(f"dlperf steps of {self._trainer}: found {module.__name__}\n")
+
+
+def _steps() -> Any:
+    """Import what prints steps, from the folder of this file."""
+    if "dlperf_steps" not in sys.modules:
+        sys.path.insert(0, _FOLDER)
+        try:
+            import dlperf_steps  # type: ignore[import-not-found] # noqa: F401
+        finally:
+            sys.path.remove(_FOLDER)
+    return sys.modules["dlperf_steps"]
 
 
 def _hook(trainer: str) -> None:
     # Where nodes are one machine, PYTHONPATH may name the folders of several.
     is_there = any(getattr(finder, "adds_steps", False) for finder in sys.meta_path)
     if trainer in _TRAINERS and not is_there:
-        import dlperf_steps  # type: ignore[import-not-found]
-
-        sys.meta_path.insert(0, _Finder(trainer, dlperf_steps))
+        sys.meta_path.insert(0, _Finder(trainer))
 
 
 def _run_next() -> None:
     """Run the ``sitecustomize`` that would have been found without this one."""
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
+    sys.path[:] = [folder for folder in sys.path if folder != _FOLDER]
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find and find("sitecustomize", None)
+        if spec is not None and spec.loader is not None:
+            module = sys.modules["sitecustomize"] = type(sys)("sitecustomize")
+            module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
+            spec.loader.exec_module(module)
+            return
 
-    own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes long
-    sys.path[:] = [folder for folder in sys.path if folder != own]
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        sys.modules["sitecustomize"] = module = module_from_spec(spec)
-        spec.loader.exec_module(module)
 
+_FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes long
 
 if __name__ == "sitecustomize":
     _hook(os.environ.get(TRAINER, ""))

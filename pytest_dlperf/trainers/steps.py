@@ -24,6 +24,8 @@ A loss that is still computed is printed later, as ``dlperf value rank=0 step=12
 Python 3.7 and later.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
@@ -82,11 +84,11 @@ class StepLog:
         self.count = 0
         """Steps by now."""
         self._synchronize = synchronize or os.environ.get(SYNCHRONIZE, "0") not in ("", "0")
-        self._wait = None  # type: Callable[[], object] | None
-        self._memory_mb = _resident_mb  # type: Callable[[], float]
+        self._wait: Callable[[], object] | None = None
+        self._memory_mb: Callable[[], float] = _resident_mb
         self._tokens = 0
-        self._loss = None  # type: Any
-        self._later = deque()  # type: deque[tuple[int, Callable[[], bool], Any]]
+        self._loss: Any = None
+        self._later: deque[tuple[int, Callable[[], bool], Any]] = deque()
         self._began = time.perf_counter()
 
     def take(self, batch: Any = None, loss: Any = None) -> None:
@@ -101,11 +103,10 @@ class StepLog:
         if loss is not None:
             self._loss = loss if self._loss is None else self._loss + loss
 
-    def step(self, loss: Any = None, tokens: "int | None" = None) -> None:
+    def step(self, loss: Any = None, tokens: int | None = None) -> None:
         """Say that a step of the optimizer has ended.
 
-        ``loss`` is a number, or a tensor of one, and ``tokens`` are this rank's in this step; by
-        default those of what was taken for it.
+        ``loss`` is a number, or a tensor of one; ``tokens`` are this rank's in this step.
         """
         self.count += 1
         head = self._first() if self.count == 1 else ""
@@ -122,7 +123,7 @@ class StepLog:
         line += f" peak_memory_mb={self._memory_mb():.1f}\n"
         while self._later and self._later[0][1]():
             step, _, value = self._later.popleft()
-            line += self._value(step, _item(value))
+            line += self._value(step, value.item())
         self._tokens, self._loss = 0, None
         write(line)
 
@@ -132,7 +133,7 @@ class StepLog:
 
     def end(self) -> None:
         """Say that there are no more steps; losses that are still computed are waited for."""
-        lines = "".join(self._value(step, _item(loss)) for step, _, loss in self._later)
+        lines = "".join(self._value(step, loss.item()) for step, _, loss in self._later)
         self._later.clear()
         write(f"{lines}dlperf end rank={self.rank}\n")
 
@@ -148,7 +149,7 @@ class StepLog:
         said = "".join(f" {name}={value}" for name, value in facts.items())
         return f"dlperf run rank={self.rank}{said}\n"
 
-    def _number(self, loss: Any) -> "float | None":
+    def _number(self, loss: Any) -> float | None:
         """Give the loss as a number, unless it would have to be waited for."""
         if isinstance(loss, (int, float)):
             return loss
@@ -160,7 +161,7 @@ class StepLog:
                 return None
             loss = loss.detach()
             if kind == "cpu" or self._synchronize:
-                return _item(loss)
+                return float(loss.item())
             event = getattr(getattr(sys.modules["torch"], kind, None), "Event", None)
             if event is None:
                 return None
@@ -170,16 +171,12 @@ class StepLog:
             mark.record()
             ready = mark.query
         elif self._synchronize or ready():
-            return _item(loss)
+            return float(loss.item())
         self._later.append((self.count, ready, loss))
         return None
 
     def _value(self, step: int, loss: float) -> str:
         return f"dlperf value rank={self.rank} step={step} loss={loss:.6g}\n"
-
-
-def _item(value: Any) -> float:
-    return float(value.item())
 
 
 def write(text: str) -> None:
@@ -201,7 +198,7 @@ def _resident_mb() -> float:
     return size / 1e6 if sys.platform == "darwin" else size * 1024 / 1e6
 
 
-def _device() -> "tuple[Callable[[], float], Callable[[], object] | None]":
+def _device() -> tuple[Callable[[], float], Callable[[], object] | None]:
     """Say how to ask what this process uses for its peak of memory, and how to wait for it."""
     torch = sys.modules.get("torch")
     for kind in ("cuda", "xpu", "npu"):
@@ -217,7 +214,7 @@ def _device() -> "tuple[Callable[[], float], Callable[[], object] | None]":
     return _resident_mb, None
 
 
-def _allocated(module: Any) -> "Callable[[], float]":
+def _allocated(module: Any) -> Callable[[], float]:
     nested = getattr(module, "memory_stats_as_nested_dict", None)
     if nested is None:
         return lambda: module.max_memory_allocated() / 1e6
@@ -225,7 +222,7 @@ def _allocated(module: Any) -> "Callable[[], float]":
     return lambda: nested()["allocated_bytes"]["all"]["peak"] / 1e6
 
 
-def _place() -> "dict[str, Any]":
+def _place() -> dict[str, Any]:
     """Find out which rank this is, of how many, and on how many nodes."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if jax is not None and torch is None:
@@ -249,7 +246,7 @@ def _place() -> "dict[str, Any]":
     return place
 
 
-def after(owner: Any, name: str, call: "Callable[..., object]") -> None:
+def after(owner: Any, name: str, call: Callable[..., object]) -> None:
     """Have a function called with the result and the arguments of each call of a method."""
     original = getattr(owner, name)
 
@@ -316,9 +313,9 @@ def _huggingface() -> type:
     return HuggingFaceSteps
 
 
-def _huggingface_facts(trainer: Any, args: Any, model: Any) -> "dict[str, Any]":
+def _huggingface_facts(trainer: Any, args: Any, model: Any) -> dict[str, Any]:
     batch = args.train_batch_size * args.gradient_accumulation_steps
-    facts = {"batch_per_device": batch}  # type: dict[str, Any]
+    facts: dict[str, Any] = {"batch_per_device": batch}
     if hasattr(trainer, "get_total_train_batch_size"):
         facts = {"global_batch": trainer.get_total_train_batch_size(args)}
     if hasattr(trainer, "get_tp_size"):
@@ -396,7 +393,7 @@ class AccelerateSteps:
             facts.setdefault("global_batch", batch * accelerator.gradient_accumulation_steps)
         facts.setdefault("precision", accelerator.mixed_precision)
         self._log = StepLog(synchronize=synchronize, **facts)
-        self._loss = None  # type: Any
+        self._loss: Any = None
 
         def on_backward(_result: object, loss: Any, *_: Any, **__: Any) -> None:
             self._loss = _detached(loss)
@@ -420,7 +417,7 @@ class DeepSpeedSteps:
         half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else None
         facts.setdefault("precision", half or "fp32")
         self._log = StepLog(synchronize=synchronize, **facts)
-        self._loss = None  # type: Any
+        self._loss: Any = None
         self._last = engine.global_steps
 
         def on_backward(_result: object, loss: Any, *_: Any, **__: Any) -> None:
