@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from test_nothing_left_ssh import old_python
@@ -175,6 +175,55 @@ def test_synchronized_steps_wait_for_their_own_loss(tmp_path: Path) -> None:
     assert [match and match[4] for match in map(STEP.fullmatch, by_variable[1:-1])] == list("0123")
 
 
+# What of torch is asked for an accelerator; each event is reached two steps later.
+ACCELERATOR: Final = """\
+import sys, types
+class Event:
+    made = []
+    def record(self):
+        self.made.append(self)
+    def query(self):
+        return len(self.made) - self.made.index(self) > 2
+class Tensor:
+    def __init__(self, value, kind):
+        self.value, self.device = value, types.SimpleNamespace(type=kind)
+    def numel(self):
+        return 1
+    def detach(self):
+        return self
+    def to(self, place, non_blocking):
+        assert non_blocking
+        return Tensor(self.value, place)
+    def item(self):
+        assert self.device.type == "cpu", "this waits for the device"
+        return self.value
+cuda = types.SimpleNamespace(
+    Event=Event,
+    is_initialized=lambda: True,
+    memory_stats_as_nested_dict=lambda: {"allocated_bytes": {"all": {"peak": 1234567890}}},
+    synchronize=lambda: None,
+)
+sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+from steps import StepLog
+log = StepLog()
+for k in range(4):
+    log.step(Tensor(k / 2, "cuda"))
+log.end()
+"""
+
+
+def test_a_loss_on_an_accelerator_is_copied_behind_its_computation(tmp_path: Path) -> None:
+    _, *lines, end = python(ACCELERATOR, tmp_path)
+    steps = [line for line in lines if STEP.fullmatch(line)]
+    assert len(steps) == 4
+    assert all(line.endswith("peak_memory_mb=1234.6") for line in steps)
+    assert [line for line in lines if line not in steps] == [
+        f"dlperf value rank=0 step={k + 1} loss={k / 2:g}" for k in range(4)
+    ]
+    assert lines.index("dlperf value rank=0 step=1 loss=0") == 3, "once it is there"
+    assert end == "dlperf end rank=0"
+
+
 # ------------------------------------------------------------------ a system without a change
 
 ENGINE: Final = """\
@@ -215,7 +264,7 @@ SYSTEM: Final = """\
 framework: deepspeed
 model: tiny
 unit: samples/s
-log: {{name: tiny, format: dlperf}}
+log: {{name: tiny, format: {log}}}
 window: {{warmup_steps: 2, measured_steps: 8}}
 repeats: 1
 tolerance_percent: 75
@@ -257,13 +306,20 @@ def own(suite: Suite) -> Path:
     return folder
 
 
-def declare(
-    suite: Suite, own: Path, *, options: str = "-u", arguments: str = "train", batch: int = 4
+def declare(  # noqa: PLR0913 - what differs between tests, by name
+    suite: Suite,
+    own: Path,
+    *,
+    log: str = "dlperf",
+    options: str = "-u",
+    arguments: str = "train",
+    batch: int = 4,
 ) -> None:
     trainer = suite.path / "train.py"
-    suite.system_file(
-        SYSTEM.format(options=options, trainer=trainer, arguments=arguments, own=own, batch=batch)
+    text = SYSTEM.format(
+        log=log, options=options, trainer=trainer, arguments=arguments, own=own, batch=batch
     )
+    suite.system_file(text)
 
 
 def test_a_trainer_is_measured_whose_script_knows_nothing_of_it(suite: Suite, own: Path) -> None:
@@ -304,19 +360,20 @@ def test_what_the_trainer_knows_of_its_run_is_held_against_the_case(
 
 
 @pytest.mark.parametrize(
-    ("options", "arguments", "told"),
+    ("changes", "told"),
     [
-        ("-I", "train", "no Python of the run has imported deepspeed's trainer"),
-        ("-u", "idle", "found deepspeed.runtime.engine, which did not train"),
+        ({"options": "-I"}, "no Python of the run has imported deepspeed's trainer"),
+        ({"arguments": "idle"}, "found deepspeed.runtime.engine, which did not train"),
+        ({"log": "dllogger"}, "they were printed, and are read with 'log: {format: dlperf}'"),
     ],
-    ids=["isolated", "idle"],
+    ids=["isolated", "idle", "another format"],
 )
 def test_where_no_step_is_printed_the_reason_says_how_far_it_came(
-    suite: Suite, own: Path, options: str, arguments: str, told: str
+    suite: Suite, own: Path, changes: dict[str, Any], told: str
 ) -> None:
-    if options == "-I":
+    if "options" in changes:
         (suite.path / "train.py").write_text("print('nothing of note')\n", encoding="utf-8")
-    declare(suite, own, options=options, arguments=arguments)
+    declare(suite, own, **changes)
     _, results = suite.judge(
         *("-k", "deepspeed and tiny and 1n1g and throughput", "--dlperf-create-baselines"),
         cluster="local",

@@ -32,12 +32,14 @@ def steps_folder(node_folder: str) -> str:
 def why_no_steps(steps: Steps, logs: Sequence[Path]) -> str:
     """Say how far it came where a run shows no step, by what was printed on the way."""
     begin = f"dlperf steps of {steps.value}".encode()
-    for log in logs:
-        for line in _lines_with(log, begin):
-            said = line[line.index(begin) :].decode(errors="replace")
-            if "cannot" in said:
-                return f"launch.steps: {said}"
-            return f"launch.steps: {said}, which did not train until its first step was done"
+    found = [line for log in logs for line in _lines_with(log, begin, b"dlperf step rank=")]
+    if any(begin not in line for line in found):
+        return "launch.steps: they were printed, and are read with 'log: {format: dlperf}'"
+    for line in found:
+        said = line[line.index(begin) :].decode(errors="replace")
+        if "cannot" in said:
+            return f"launch.steps: {said}"
+        return f"launch.steps: {said}, which did not train until its first step was done"
     return (
         f"launch.steps: no Python of the run has imported {steps.value}'s trainer with the folder "
         "that is in front of PYTHONPATH. Is it that trainer? Does 'python -I', '-E' or '-S', a "
@@ -46,9 +48,10 @@ def why_no_steps(steps: Steps, logs: Sequence[Path]) -> str:
     )
 
 
-def _lines_with(log: Path, begin: bytes) -> list[bytes]:
+def _lines_with(log: Path, *texts: bytes) -> list[bytes]:
     try:
         with log.open("rb") as file:
-            return [line for line in file.read(_LOOK_BYTES).splitlines() if begin in line]
+            lines = file.read(_LOOK_BYTES).splitlines()
+            return [line for line in lines if any(text in line for text in texts)]
     except OSError:
         return []
