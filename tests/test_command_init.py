@@ -134,6 +134,25 @@ def test_a_run_that_fails_says_what_it_printed(
 
 
 @pytest.mark.parametrize(
+    ("text", "launcher", "extends"),
+    [
+        ("from transformers import AutoModel, Trainer\n", "torchrun", "huggingface"),
+        ("import torch\nimport deepspeed\n", "deepspeed", "deepspeed"),
+        ("from accelerate import Accelerator\n", "accelerate launch", "accelerate"),
+        ("import torch\n", "torchrun", "torchrun"),
+    ],
+)
+def test_what_a_script_imports_says_who_prints_its_steps(
+    project: Path, text: str, launcher: str, extends: str
+) -> None:
+    (project / "own.py").write_text(text, encoding="utf-8")
+    assert main(["init", "--no-run", "--command", f"{launcher} own.py --batch_size 4"]) == 0
+    system = written(project)
+    assert f"\nextends: {extends}\n" in system.file.read_text(encoding="utf-8")
+    assert {"own.py", "{batch_per_device}"} <= set(arguments(system))
+
+
+@pytest.mark.parametrize(
     ("log", "extends", "case"),
     [
         ("timm_1n2g_b4.log", "timm", "timm-mine-"),
@@ -149,6 +168,13 @@ def test_the_log_of_a_known_trainer_leads_to_its_system(
     text = system.file.read_text(encoding="utf-8")
     assert f"\nextends: {extends}\n" in text
     assert "format" not in text
+
+
+def test_the_log_itself_is_judged_next(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = LOGS / "timm_1n2g_b4.log"
+    assert main(["init", "--log", str(log)]) == 0
+    (case,) = written(project).cases
+    assert f"pytest bench_tests --dlperf-logs {case.id}={log}" in capsys.readouterr().out
 
 
 def test_a_trainer_by_name_gives_its_example(project: Path) -> None:

@@ -86,6 +86,18 @@ def test_a_step_takes_all_that_is_accumulated_for_it() -> None:
     assert command.arguments[1:3] == ["--per_device_train_batch_size", "{batch_per_device/8}"]
 
 
+def test_the_layout_is_that_of_the_case() -> None:
+    command = read_command(
+        "torchrun pretrain.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size=1 "
+        "--micro-batch-size 4"
+    )
+    assert command.ways == {"tp": 2}
+    assert command.arguments[1:] == [
+        *("--tensor-model-parallel-size", "{tp}", "--pipeline-model-parallel-size={pp}"),
+        *("--micro-batch-size", "{batch_per_replica}"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("argument", "precision"),
     [

@@ -22,7 +22,7 @@ from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.numbers import counted, printable
-from pytest_dlperf.survey.drafting import Asked, draft, trains_on_cpus
+from pytest_dlperf.survey.drafting import PRINTED_BY_US, Asked, draft, trains_on_cpus
 from pytest_dlperf.survey.own_command import read_command
 from pytest_dlperf.survey.surroundings import (
     Machine,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.survey.identifying import Identified
     from pytest_dlperf.survey.own_command import OwnCommand
@@ -148,6 +149,7 @@ def run(options: argparse.Namespace) -> int:
     needs_look = base == "torchrun" and log is None and not prints_steps(script, Path.cwd())
     if needs_look and command is not None:
         log = _trial(options, command, machine, plan)
+        base = _base_of_log(log) or base
     asked = Asked(
         base=base,
         command=command,
@@ -157,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
         gpus_of_hosts=min((host.devices or 0 for host in hosts), default=0),
         model=_model(options),
     )
-    _system(asked, plan)
+    _system(asked, log_file, plan)
     if needs_look and log is None and command is not None:
         batch = f"global_batch={command.batch}" if command.batch_is_global else ""
         plan.script = command.script or "the script"
@@ -223,8 +225,9 @@ def _base(
         if name in shipped and name != "torchrun":
             plan.found.append(f"{command.script} trains with {name}")
             return name
-    if log is not None and log.trainer is not None and log.trainer.system in shipped:
-        return log.trainer.system
+    name = _base_of_log(log)
+    if name is not None:
+        return name
     if command is not None:
         return command.launcher if command.launcher in shipped else "torchrun"
     if log is not None:
@@ -239,6 +242,12 @@ def _base(
         "--nproc-per-node 2 train.py'; what it has printed, --log FILE; or who trains, --trainer "
         f"NAME, of {', '.join(shipped)}"
     )
+
+
+def _base_of_log(log: Identified | None) -> str | None:
+    """Return the system that ships for the trainer of a log, if one does."""
+    trainer = log.trainer if log is not None else None
+    return trainer.system if trainer is not None and trainer.system in shipped_systems() else None
 
 
 def _hosts(options: argparse.Namespace, plan: _Plan) -> tuple[Host, ...]:
@@ -287,7 +296,7 @@ def _trial(
 # ----------------------------------------------------------------------------------- writing
 
 
-def _system(asked: Asked, plan: _Plan) -> None:
+def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
     if asked.command is None and asked.log is None:
         text = _example(asked.base, shipped_systems()[asked.base])
         plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
@@ -297,28 +306,39 @@ def _system(asked: Asked, plan: _Plan) -> None:
         plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
     try:
         system = system_of_text(text, (SYSTEMS / "new.yaml").absolute(), BUILTIN_FORMATS)
-        launch = system.launch
+        _ = system.launch  # what it says is checked as well
     except YamlError as error:
         found = "\n".join(f"  {problem.message}" for problem in error.problems)
         raise UsageError(f"no system file comes of it:\n{found}\n{text}") from error
     plan.files[SYSTEMS / f"{system.id}.yaml"] = text
-    where = f"{counted(asked.machine.gpus, 'GPU')} here" if asked.machine.gpus else "no GPU here"
+    if asked.command is not None:
+        _tell_machine(asked, system, plan)
+    elif log_file is not None:
+        plan.unsure.append("launch: its 'arguments', script first, are what launches as well")
+        if asked.base == "torchrun" or asked.base not in PRINTED_BY_US:
+            plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
+
+
+def _tell_machine(asked: Asked, system: System, plan: _Plan) -> None:
+    machine = asked.machine
+    where = f"{counted(machine.gpus, 'GPU')} here" if machine.gpus else "no GPU here"
     if asked.gpus_of_hosts:
         where += f", {asked.gpus_of_hosts} on each host"
     if trains_on_cpus(asked):
-        where = "no GPU here: it trains on CPUs, whose times are noisy"
-    elif asked.machine.has_slurm:
+        where += ": it trains on CPUs, whose times are noisy"
+    elif machine.has_slurm:
         where += "; Slurm"
-        if not asked.machine.in_allocation:
+        if not machine.in_allocation:
             nodes = max(case.topology.nodes for case in system.cases)
             plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
-            if asked.machine.gpus_of_nodes:
-                plan.start.append(f"--gpus-per-node={asked.machine.gpus_of_nodes}")
+            if machine.gpus_of_nodes:
+                plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
     plan.found.append(where)
-    missing = [] if launch is None else [m for m in launch.requires_modules if not is_installed(m)]
-    if missing and asked.command is not None:
+    needed = system.launch.requires_modules if system.launch is not None else ()
+    missing = [module for module in needed if not is_installed(module)]
+    if missing:
         plan.unsure.append(
-            f"{', '.join(missing)} is not in the environment of {sys.executable}; if the training "
+            f"the environment of {sys.executable} lacks {', '.join(missing)}; if the training "
             f"has another Python: --dlperf-set '{system.id}.python=/path/of/python', and "
             "'requires_modules: ~' below launch"
         )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Window
     from pytest_dlperf.model.work import Work
 
-_BARE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_BARE: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_./-]*")
 _WORDS: Final = ("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", "nan", "inf")
 
 

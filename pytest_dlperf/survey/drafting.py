@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.first_system import FirstSystem
+from pytest_dlperf.config.starter import Shipped
 from pytest_dlperf.survey.surroundings import Machine, is_installed
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ BY_LAUNCHER: Final = {"torchrun": PRINTED_BY_US, "accelerate": ("accelerate",)}
 _FEW_STEPS: Final = 200
 _REPEATS: Final = 3
 _CPU_TOLERANCE: Final = 50
+_NOBODY: Final = "nothing says it"
 _GENERIC: Final = ("train", "main", "run", "pretrain", "finetune", "training", "trainer", "src")
 
 
@@ -67,15 +69,17 @@ def draft(asked: Asked) -> FirstSystem:
 def trains_on_cpus(asked: Asked) -> bool:
     """Tell whether a training will use no GPU, as far as it can be known."""
     machine = asked.machine
-    return not (machine.gpus or machine.has_slurm or asked.gpus_of_hosts)
+    has_gpus = machine.gpus or machine.has_slurm or asked.gpus_of_hosts
+    # A log alone may come from anywhere.
+    return asked.command is not None and not has_gpus
 
 
 def _keys(asked: Asked) -> dict[str, Any]:
     log, command = asked.log, asked.command
     keys: dict[str, Any] = {}
-    own_format = log is not None and log.starter is not None and asked.base in PRINTED_BY_US
-    if log is not None and log.starter is not None and own_format:
-        starter = log.starter
+    starter = log.starter if log is not None else None
+    # What is printed by us, or by who is known, needs no format of its own.
+    if starter is not None and asked.base == "torchrun" and not isinstance(starter.format, Shipped):
         if starter.unit != "samples/s":
             keys["unit"] = starter.unit
         if starter.format != "dlperf":
@@ -150,38 +154,43 @@ _PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
 def _case(asked: Asked, unsure: dict[str, str]) -> dict[str, Any]:
     command = asked.command
     starter = asked.log.starter if asked.log is not None else None
-    said = dict(starter.unsure) if starter is not None else {}
     case: dict[str, Any] = {"precision": "fp32"}
     if command is not None and command.precision is not None:
         case["precision"] = command.precision
-    elif starter is not None and "precision" not in said:
+    elif starter is not None and "precision" not in starter.unsure:
         case["precision"] = starter.precision
     else:
-        unsure["precision"] = "nothing says it"
-    if command is not None and command.batch is not None:
-        name = "global_batch" if command.batch_is_global else "batch_per_device"
-        case[name] = command.batch
-        if not command.batch_is_global:
-            unsure[name] = "of one device, or is it that of all? then global_batch"
-    elif starter is not None and "global_batch" not in said:
-        name = "global_batch" if starter.work.is_global else "batch_per_device"
-        case[name] = starter.work.batch
-    else:
-        case["batch_per_device"] = 1
-        unsure["batch_per_device"] = "nothing says it"
-    layout = starter.work.layout if starter is not None else None
-    length = command.sequence_length if command is not None else None
-    length = length or (starter.work.sequence_length if starter is not None else None)
-    if length is not None:
-        case["sequence_length"] = length
-    if layout is not None and layout.ways:
-        case["parallel"] = dict(layout.ways)
-        if "batch_per_device" in case:
-            case["batch_per_replica"] = case.pop("batch_per_device")
+        unsure["precision"] = _NOBODY
+    ways = dict(command.ways) if command is not None else {}
+    ways = ways or (dict(starter.work.layout.ways) if starter is not None else {})
+    case |= _work(asked, unsure, one="batch_per_replica" if ways else "batch_per_device")
+    if ways:
+        case["parallel"] = ways
     case["topologies"] = _topologies(asked, unsure)
     if case["topologies"][0] != "1n1g":
         case["reference"] = case["topologies"][0] if len(case["topologies"]) > 1 else "none"
     return case
+
+
+def _work(asked: Asked, unsure: dict[str, str], *, one: str) -> dict[str, int]:
+    """Say batch and length of a case; ``one`` is what the batch of one replica is called."""
+    command = asked.command
+    starter = asked.log.starter if asked.log is not None else None
+    if command is not None and command.batch is not None:
+        work = {"global_batch" if command.batch_is_global else one: command.batch}
+        if not command.batch_is_global:
+            unsure[one] = "of one device, or is it that of all? then global_batch"
+    elif starter is not None and "global_batch" not in starter.unsure:
+        work = {"global_batch" if starter.work.is_global else one: starter.work.batch}
+    else:
+        work = {one: 1}
+        unsure[one] = _NOBODY
+    length = command.sequence_length if command is not None else None
+    if length is None and starter is not None:
+        length = starter.work.sequence_length
+        if length == 1:
+            unsure["sequence_length"] = _NOBODY
+    return work if length is None else {**work, "sequence_length": length}
 
 
 def _topologies(asked: Asked, unsure: dict[str, str]) -> list[str]:

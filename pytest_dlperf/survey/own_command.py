@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model.errors import UsageError
@@ -73,6 +74,12 @@ _ACCUMULATION: Final = (
     *("gradient_accumulation_steps", "gradient_accumulation", "accumulate_grad_batches"),
     *("grad_accum_steps", "grad_accum", "accumulation_steps"),
 )
+_WAYS: Final[Mapping[str, Sequence[str]]] = {
+    "tp": ("tensor_model_parallel_size", "tensor_parallel_size", "tensor_parallel_degree", "tp"),
+    "pp": ("pipeline_model_parallel_size", "pipeline_parallel_size", "pipeline_parallel_degree"),
+    "cp": ("context_parallel_size", "context_parallel_degree"),
+    "ep": ("expert_model_parallel_size", "expert_parallel_size", "expert_parallel_degree"),
+}
 _PRECISION: Final = ("precision", "dtype", "mixed_precision", "amp_dtype")
 _PRECISIONS: Final = {
     **dict.fromkeys(("bf16", "bfloat16", "bf16-mixed", "bf16-true", "torch.bfloat16"), "bf16"),
@@ -100,6 +107,8 @@ class OwnCommand:
     batch: int | None = None
     batch_is_global: bool = False
     sequence_length: int | None = None
+    ways: dict[str, int] = field(default_factory=dict)
+    """The parallel layout, without ways of one."""
     steps: int | None = None
     precision: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -229,7 +238,11 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
         "batch_per_device": _first(options, _BATCH),
         "sequence_length": _first(options, _LENGTH),
         "steps": _first(options, _STEPS),
+        **{way: _first(options, names) for way, names in _WAYS.items()},
     }
+    devices = prod(
+        int(options[at][2] or 1) for way in ("tp", "pp", "cp") if (at := wanted[way]) is not None
+    )
     if wanted["global_batch"] is not None:
         wanted["batch_per_device"] = None
     found = {at: name for name, at in wanted.items() if at is not None}
@@ -239,8 +252,11 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
         template: str | None
         if index in found and value is not None:
             # A step is one of the optimizer: it takes what is accumulated for it.
-            is_part = parts > 1 and found[index] == "batch_per_device"
-            template = f"{{{found[index]}{f'/{parts}' if is_part else ''}}}"
+            is_batch = found[index] == "batch_per_device"
+            is_part = parts > 1 and is_batch
+            # A replica on several devices has a batch, each of them has none.
+            name_of = "batch_per_replica" if is_batch and devices > 1 else found[index]
+            template = f"{{{name_of}{f'/{parts}' if is_part else ''}}}"
             _note(command, found[index], int(value) * (parts if is_part else 1))
         else:
             template = None if value is None else _literal(value)
@@ -260,6 +276,9 @@ def _note(command: OwnCommand, name: str, value: int) -> None:
         command.sequence_length = value
     elif name == "steps":
         command.steps = value
+    elif name in _WAYS:
+        if value > 1:
+            command.ways[name] = value
     else:
         command.batch, command.batch_is_global = value, name == "global_batch"
 
