@@ -84,8 +84,7 @@ repeats: 1
 tolerance_percent: 15
 launch:
   devices: cpu
-  variables: {checkout: {meaning: this repository, kind: folder}}
-  command: ["{python}", "{checkout}/trainer/train.py", --image-size=33,
+  command: ["{python}", trainer/train.py, --image-size=33,
     "--batch-per-device={batch_per_device}", "--warmup-steps={warmup_steps}",
     "--measured-steps={measured_steps}"]
 cases:
@@ -379,7 +378,7 @@ def test_a_comment_belongs_to_the_workflow_that_it_tells_of() -> None:
     [upload] = [step for step in github_jobs(GITHUB[1])["compare"] if "upload" in step.uses]
     [download] = [step for step in github_jobs(COMMENT)["comment"] if "download" in step.uses]
     assert upload.given["name"] == download.given["name"]
-    assert load(WATCH)["jobs"]["watch"]["steps"][0]["env"]["NIGHTLY"] == GITHUB[0]
+    assert load(WATCH)["jobs"]["watch"]["steps"][0]["env"]["NIGHTLY"] == load(GITHUB[0])["name"]
 
 
 def test_the_slurm_script_is_that_of_the_documentation() -> None:
@@ -447,12 +446,11 @@ class Checkout:
         self.git("commit", "--quiet", "--allow-empty", "--message", why)
         return self.git("rev-parse", "HEAD")
 
-    def name_its_folder(self) -> None:
-        """Have the system file say where the training's code is as that of a repository does."""
+    def start_in_the_checkout(self) -> None:
+        """Have the system file name the training's script as that of a repository does."""
         own = self.path / "bench_tests" / "systems" / "own.yaml"
-        text = own.read_text(encoding="utf-8").replace(f"{self.path}/trainer", "{checkout}/trainer")
-        variables = "launch:\n  variables: {checkout: {meaning: this repository, kind: folder}}"
-        own.write_text(text.replace("launch:", variables), encoding="utf-8")
+        text = own.read_text(encoding="utf-8").replace(f"{self.path}/trainer", "trainer")
+        own.write_text(text, encoding="utf-8")
 
     def commits(self, change: Callable[[], object]) -> tuple[str, str]:
         """Commit what is there, make a change, and commit that too."""
@@ -715,7 +713,7 @@ def test_a_pull_request_that_costs_a_third_of_the_speed_is_red(
 def test_a_pull_request_that_costs_nothing_is_green(
     checkout: Checkout, github: dict[str, str]
 ) -> None:
-    checkout.name_its_folder()
+    checkout.start_in_the_checkout()
     checkout.sides(lambda: None)
 
     codes = checkout.work("github-pull-request.yml", github)
@@ -832,7 +830,7 @@ def test_a_merge_request_is_trained_in_turn_with_its_base(
     checkout: Checkout, kind: str, *, is_red: bool
 ) -> None:
     path = checkout.path
-    checkout.name_its_folder()
+    checkout.start_in_the_checkout()
     base, head = checkout.commits(lambda: checkout.tiny.behave(SLOWER) if is_red else None)
     checkout.fetch_only(head)
     detached = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base}
@@ -866,7 +864,7 @@ def test_on_buildkite_a_system_file_that_slows_training_is_red_by_the_bases_numb
     checkout: Checkout,
 ) -> None:
     path = checkout.path
-    checkout.name_its_folder()
+    checkout.start_in_the_checkout()
     own = path / "bench_tests" / "systems" / "own.yaml"
     text = own.read_text(encoding="utf-8")
     slower = text.replace("environment: {", 'environment: {TINY_SLOWER: "1.5", ')

@@ -93,6 +93,7 @@ def test_an_assignment_is_a_system_a_name_and_a_value(
         ("a-b.pause_s=-1", "pause_s must be a number"),
         ("a-b.pause_s=nan", "pause_s must be a number"),
         ("a-b.python=", "python is empty"),
+        ("a-b.working_directory=here", "working_directory must be an absolute path, not 'here'"),
     ],
 )
 def test_what_cannot_be_set_is_told(text: str, message: str) -> None:
@@ -150,6 +151,15 @@ def test_the_environment_is_put_together_name_by_name_and_arguments_as_a_whole()
     assert (variables.pause_s, variables.python) == (20.0, "/old")
 
 
+def test_a_folder_to_start_in_is_for_systems_that_name_none() -> None:
+    for_all = said("*.working_directory=/base", f"{SYSTEM}.checkout=/x")
+    assert resolved(for_all).working_directory == "/base"
+    own = replace(SPEC, working_directory="{checkout}")
+    assert resolve(own, SYSTEM, [for_all], case=CASE).working_directory is None
+    with pytest.raises(UsageError, match=r"says itself where it starts: \{"):
+        resolve(own, SYSTEM, [said(f"{SYSTEM}.working_directory=/base", f"{SYSTEM}.checkout=/x")])
+
+
 def test_a_missing_variable_is_told_with_its_meaning_and_its_setting() -> None:
     with pytest.raises(CannotMeasureError) as caught:
         resolved(case=WITH_DALI)
@@ -188,7 +198,7 @@ def test_an_unknown_name_is_told_with_the_nearest_but_not_if_it_is_for_all_syste
     assert str(caught.value) == (
         "--dlperf-set paddle-resnet50.chekout: paddle-resnet50 has no variable 'chekout'; did "
         "you mean 'checkout'?; what can be set: checkout, shards, dali, extra_args, env, python, "
-        "pause_s"
+        "working_directory, pause_s"
     )
 
 

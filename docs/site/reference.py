@@ -1,7 +1,7 @@
-"""The reference pages of the site: what the code itself knows of options, keys and systems.
+"""The reference pages of the site: what the code itself knows of commands, keys and systems.
 
-Nothing here is said a second time: meanings are those that ``--help``, the schemas for editors, the
-README's table of verdicts and the system files give.
+Nothing here is said a second time: meanings are those that ``--help``, the schemas for editors and
+the system files give.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.command.main import COMMANDS
-from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.model.builtin_metrics import builtin_metrics
-from pytest_dlperf.model.judgement import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.options import Option
 
 PACKAGE: Final = "pytest_dlperf"
 SCHEMAS: Final = f"{PACKAGE}/config/schemas"
@@ -55,14 +52,12 @@ KEYS: Final = {
 def pages(root: Path) -> dict[str, str]:
     """Write every reference page, by its place on the site."""
     return {
-        "reference/options.md": _options(OPTIONS.values()),
         "reference/commands.md": _commands(),
         **{
             f"reference/{page}.md": _keys(root / SCHEMAS / f"{name}.json", title, text)
             for name, (page, title, text) in KEYS.items()
         },
         "reference/metrics.md": _metrics(root),
-        "reference/verdicts.md": _verdicts(root / "README.md"),
         "reference/systems.md": _systems(sorted((root / SYSTEMS).glob("*.yaml"))),
     }
 
@@ -81,25 +76,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"([*_<|])", r"\\\1", text)
 
 
-# ------------------------------------------------------------------------------------- options
-
-
-def _options(options: Iterable[Option]) -> str:
-    def parts() -> Iterator[str]:
-        yield "# Options"
-        yield (
-            "The command line wins over the environment, the environment over pytest's ini file."
-        )
-        for option in options:
-            yield f"## {option.flag} {option.metavar or ''} {{ #{option.flag.strip('-')} }}"
-            yield f"{option.meaning[0].upper()}{option.meaning[1:]}."
-            if option.ini:
-                variable = (
-                    f", {_code(option.variable)} in the environment" if option.variable else ""
-                )
-                yield f"{_code(option.key)} in the ini file{variable}."
-
-    return "\n\n".join(parts())
+# ------------------------------------------------------------------------------------ commands
 
 
 def _commands() -> str:
@@ -225,30 +202,6 @@ def _metrics(root: Path) -> str:
                 "where it may declare [any other](../metrics.md) that a log prints."
             ),
             _table("Metric", "Unit", "Judged", "Meaning", rows=rows),
-        )
-    )
-
-
-def _verdicts(readme: Path) -> str:
-    text = readme.read_text(encoding="utf-8").replace("](docs/", "](../")
-    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]*\| (.*) \|$", text, re.MULTILINE))
-
-    def passing(verdict: Verdict) -> str:
-        if verdict is Verdict.SKIPPED:
-            return "skipped"
-        always = verdict.passes and verdict is not Verdict.ENVIRONMENT_SHIFT
-        return "green" if always else "green, red if strict" if verdict.passes else "red"
-
-    return "\n\n".join(
-        (
-            "# Verdicts",
-            "What the gate says of a metric of a case; [the gate](../gate.md): how it decides.",
-            _table(
-                "Verdict",
-                "Test",
-                "Meaning",
-                rows=[(_code(each.value), passing(each), rows[each.value]) for each in Verdict],
-            ),
         )
     )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     _Given = tuple[str | tuple[str, ...], YamlValue]
 
-EVERY_SYSTEM_TAKES: Final = ("extra_args", "env", "python", "pause_s")
+EVERY_SYSTEM_TAKES: Final = ("extra_args", "env", "python", "working_directory", "pause_s")
 """What the user can set for any system, beside the system's own variables."""
 
 _ASSIGNMENT = re.compile(
@@ -57,6 +57,8 @@ class Assignment:
             parse_pause(self.text)
         if self.name == "python" and not self.value:
             raise ValueError("python is empty; it is the path or name of an interpreter")
+        if self.name == "working_directory" and not self.text.startswith("/"):
+            raise ValueError(f"working_directory must be an absolute path, not {self.text!r}")
 
     @property
     def text(self) -> str:
@@ -174,6 +176,11 @@ VARS: Final = MapOf(
             "Arguments behind those of the system: a list, or text that is split as by a shell.",
         ),
         Key("python", _one_value("python"), "The trainer's Python."),
+        Key(
+            "working_directory",
+            _one_value("working_directory"),
+            "The folder that a trainer starts in whose system names none.",
+        ),
         Key("pause_s", _one_value("pause_s"), "Seconds between two runs."),
         allowed="a mapping of names to values",
         others=_one_value(),

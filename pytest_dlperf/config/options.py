@@ -154,7 +154,7 @@ class Settings:
         "set",
         "SYSTEM.name=value",
         "what a trainer needs here: a variable such as its checkout, `extra_args`, `env.NAME`, "
-        "`python` or `pause_s`; SYSTEM may be `*`",
+        "`python`, `working_directory` or `pause_s`; SYSTEM may be `*`",
         read=values.assignment,
         many=True,
     )

@@ -28,6 +28,8 @@ class LaunchVariables:
     extra_arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str | None = None
+    working_directory: str | None = None
+    """Of a system that names none."""
     pause_s: float | None = None
 
 
@@ -95,6 +97,7 @@ def resolve(
         raise CannotMeasureError(_missing(spec, case.id if case else system_id, system_id, missing))
     extra = strongest.get(("extra_args", ""))
     python = strongest.get(("python", ""))
+    folder = strongest.get(("working_directory", ""))
     pause = strongest.get(("pause_s", ""))
     return LaunchVariables(
         values=values,
@@ -103,6 +106,7 @@ def resolve(
             key: given.text for (name, key), given in sorted(strongest.items()) if name == "env"
         },
         python=None if python is None else python.text,
+        working_directory=None if folder is None or spec.working_directory else folder.text,
         pause_s=None if pause is None else parse_pause(pause.text),
     )
 
@@ -117,6 +121,8 @@ def _value_problems(spec: LaunchSpec, system_id: str, given: Assignment) -> Iter
     variable = spec.variables.get(given.name)
     if variable and (problem := value_problem(variable, given.text)):
         yield given.problem(f"{problem}; {system_id}.{given.name} is: {variable.meaning}")
+    if (given.name, given.system) == ("working_directory", system_id) and spec.working_directory:
+        yield given.problem(f"{system_id} says itself where it starts: {spec.working_directory}")
 
 
 def _names(spec: LaunchSpec) -> tuple[str, ...]:

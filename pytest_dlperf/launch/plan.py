@@ -141,7 +141,9 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
             if spec.start_on is StartOn.HEAD
             else python_path[rank : rank + 1],
             working_directory=(
-                None if spec.working_directory is None else fill(spec.working_directory, values)
+                variables.working_directory
+                if spec.working_directory is None
+                else fill(spec.working_directory, values)
             ),
             log_file=None if spec.log_file is None else fill(spec.log_file, values),
             log=node_log(log, rank),

@@ -344,7 +344,9 @@ class _Launch:
     @property
     def needed(self) -> Requirements:
         folders = {"scratch in cluster.yaml": self.scratch, **self._paths(VariableKind.FOLDER)}
-        folder = self.spec.working_directory
+        folder, given = self.spec.working_directory, self.variables.working_directory
+        if given is not None:
+            folders["working_directory"] = given
         # Where it depends on the run, the supervisor alone can tell whether it is there.
         if folder is not None and names_in(folder) <= set(self.variables.values):
             working_directory = fill(folder, self.variables.values)
