@@ -810,11 +810,14 @@ def test_all_hosts_are_this_machine() -> None:
 
 def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_path: Path) -> None:
     """Their supervisor and the one that looks after it may both have been killed."""
-    names = [f"pytest-dlperf-{uuid.uuid4().hex}-{number}" for number in range(3)]
-    old, new, taken = (Path("/tmp", name) for name in names)  # noqa: S108 - where they lie
-    for folder in (old, new, taken):
+    names = [f"pytest-dlperf-{uuid.uuid4().hex}-{number}" for number in range(4)]
+    old, new, taken, other = (Path("/tmp", name) for name in names)  # noqa: S108 - where they lie
+    for folder in (old, new, taken, other):
         folder.mkdir()
         (folder / "checkpoint").touch()
+    (old / "host").write_text(os.uname().nodename, encoding="utf-8")
+    # On a disk that several hosts see; its lock may not be seen from here.
+    (other / "host").write_text("another-host", encoding="utf-8")
     lock = os.open(taken, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -827,10 +830,11 @@ def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_p
             assert new.exists()
             patch.setattr(scratch, "__file__", str(ahead))
             assert run(nodes(tmp_path / "second", python(""))).succeeded
-        assert (old.exists(), new.exists(), taken.exists()) == (False, False, True)
+        assert (old.exists(), new.exists()) == (False, False)
+        assert (taken.exists(), other.exists()) == (True, True)
     finally:
         os.close(lock)
-        for folder in (old, new, taken):
+        for folder in (old, new, taken, other):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -13,6 +13,8 @@ import time
 
 _SCRATCH = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
 _STALE_S = 60.0
+_HOST = "host"
+"""File in a run's folder: whose it is, where several hosts see the same disk."""
 
 
 def made_scratch(folder: str, files: "dict[str, str]") -> int:
@@ -28,7 +30,11 @@ def made_scratch(folder: str, files: "dict[str, str]") -> int:
                 _remove_stale(os.path.join(parent, other))  # noqa: PTH118 - as above
     os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # A network's file system may lock no folders. There nobody can take this one for left, either.
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with open(os.path.join(folder, _HOST), "w") as file:  # noqa: PTH118, PTH123 - as above
+        file.write(os.uname().nodename)
     for name in ("scratch", "steps") if files else ("scratch",):
         os.mkdir(os.path.join(folder, name), 0o700)  # noqa: PTH102, PTH118 - as above
     for name, text in files.items():
@@ -46,8 +52,12 @@ def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> N
 
 
 def _remove_stale(folder: str) -> None:
-    """Remove a scratch folder of this user's that nobody has locked."""
+    """Remove a scratch folder of this user's on this host that nobody has locked."""
     with contextlib.suppress(OSError):
+        path = os.path.join(folder, _HOST)  # noqa: PTH118 - as above
+        with contextlib.suppress(FileNotFoundError), open(path) as file:  # noqa: PTH123 - as above
+            if file.read() != os.uname().nodename:
+                return
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             status = os.fstat(lock)
