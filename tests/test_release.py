@@ -82,6 +82,9 @@ def test_a_release_is_prepared_and_its_notes_are_those_of_its_section(tmp_path: 
     assert first.returncode == 0
     assert first.stdout.strip().startswith("The first release.\n\n### Added\n\n- ")
     assert "[Unreleased]: " not in first.stdout
+    links = re.findall(r"\]\(([^)]+)\)", first.stdout)
+    assert f"{HOME}/blob/v9.8.7/docs/gate.md" in links
+    assert all(link.startswith(f"{HOME}/blob/v9.8.7/") for link in links)
 
     assert release("prepare", "9.9.0").returncode == 0
     assert release("notes", "v9.9.0").stdout.strip() == ""
