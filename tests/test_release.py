@@ -129,7 +129,7 @@ def test_a_publication_may_do_nothing_but_publish() -> None:
     }
     assert list(with_identity) == ["publish"]
     publish = with_identity["publish"]
-    assert publish["environment"]["name"] == "pypi"
+    assert publish["environment"] == "pypi"
     assert not any("run" in step or "checkout" in step["uses"] for step in publish["steps"])
     assert publish["needs"] == "ci"
 
