@@ -72,8 +72,8 @@ def own_environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
         "PYTEST_XDIST_WORKER",
     ):
         monkeypatch.delenv(name, raising=False)
-    # Other plugins take a good part of every session; Hypothesis is for the tests around.
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:benchmark")
+    # Other plugins take a good part of every session; these come with what the tests need.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio -p no:benchmark")
     # The lock by which sessions take turns on a machine lies there: tests have one each.
     temporary = pytester.path / "tmp"
     temporary.mkdir()
@@ -101,7 +101,7 @@ def suite(pytester: pytest.Pytester, own_environment: None) -> Suite:
 def with_benchmark(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the sessions of a test load pytest-benchmark, as they do where it is installed."""
     del suite  # it leaves it out, so it comes first
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
 
 
 def _what_does_not_ship(folder: str, names: list[str]) -> set[str]:

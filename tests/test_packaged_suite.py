@@ -40,7 +40,7 @@ TWO = (
 @pytest.fixture
 def systems(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The system files of a project that has nothing else."""
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:benchmark")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio -p no:benchmark")
     folder = pytester.mkdir("bench_tests") / "systems"
     folder.mkdir()
     (folder / "one.yaml").write_text(SYSTEM.format(framework="one", more=LOSS), encoding="utf-8")
