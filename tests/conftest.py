@@ -39,8 +39,12 @@ SYSTEM_FILES = {
 # Fixture -> the marker of the tests that use it, which names the kind of cluster.
 CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network"}
 
+# What takes a good part of every session: the first is for the tests around, the others come with
+# the trainers.
+OTHER_PLUGINS = "-p no:hypothesispytest -p no:anyio -p no:typeguard"
+
 # What the extra of the same name installs.
-TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "transformers")
+TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "torchtitan", "transformers")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,8 +76,7 @@ def own_environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
         "PYTEST_XDIST_WORKER",
     ):
         monkeypatch.delenv(name, raising=False)
-    # Other plugins take a good part of every session; these come with what the tests need.
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio -p no:benchmark")
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"{OTHER_PLUGINS} -p no:benchmark")
     # The lock by which sessions take turns on a machine lies there: tests have one each.
     temporary = pytester.path / "tmp"
     temporary.mkdir()
@@ -101,7 +104,7 @@ def suite(pytester: pytest.Pytester, own_environment: None) -> Suite:
 def with_benchmark(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the sessions of a test load pytest-benchmark, as they do where it is installed."""
     del suite  # it leaves it out, so it comes first
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
+    monkeypatch.setenv("PYTEST_ADDOPTS", OTHER_PLUGINS)
 
 
 def _what_does_not_ship(folder: str, names: list[str]) -> set[str]:

@@ -33,6 +33,22 @@ LOOPS: Final = (
         system="deepspeed",
         arguments=("--steps={steps}", "--batch={batch_per_device}"),
     ),
+    Training(
+        system="lightning",
+        arguments=(
+            *("--steps={steps}", "--batch={batch_per_device}"),
+            *("--devices={devices_per_node}", "--nodes={nodes}"),
+        ),
+    ),
+    Training(
+        system="jax",
+        arguments=("--steps={steps}", "--batch={batch_per_device}"),
+        environment=(
+            ("JAX_PLATFORMS", "cpu"),
+            # A node has one process.
+            ("XLA_FLAGS", "--xla_force_host_platform_device_count={devices_per_node}"),
+        ),
+    ),
 )
 
 

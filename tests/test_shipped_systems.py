@@ -86,6 +86,7 @@ def test_a_user_s_file_needs_ten_lines(name: str, tmp_path: Path) -> None:
 
 MEMORY: Final = {
     "litgpt": None,
+    "maxtext": MEMORY_GIB,
     "megatron": MEMORY_GIB,
     "megatron_bridge": MEMORY_GIB,
     "mlperf": None,
@@ -121,6 +122,11 @@ class Real:
 BF16: Final = "precision: bf16, sequence_length: 4096, reference: none, topologies: [1n8g]"
 FP32: Final = "precision: fp32, reference: none"
 REAL: Final = {
+    "maxtext": Real(  # trained by one process with two CPU devices, on synthetic data
+        log="maxtext_1n2g.log",
+        case=f"{FP32}, batch_per_device: 8, sequence_length: 128, topologies: [1n2g]", warmup=10,
+        measured=10, work=16 * 128, took=4.300,
+    ),
     "megatron": Real(  # NVIDIA/Megatron-LM issue 756
         log="megatron_1n8g.log", case=f"{BF16}, global_batch: 128", warmup=2, measured=1,
         work=128 * 4096, took=5.4106, memory=54250.98583984375 / 1024,
@@ -159,6 +165,11 @@ REAL: Final = {
     "timm": Real(  # trained on two CPU processes; 4 steps took 4 x 0.573 s, 24 steps 24 x 0.730 s
         log="timm_1n2g_b4.log", case=f"{FP32}, batch_per_device: 4, topologies: [1n2g]", warmup=4,
         measured=20, work=8, took=24 * 0.730 - 4 * 0.573,
+    ),
+    "torchtitan": Real(  # two CPU processes that share a model: a step takes the tokens of one
+        log="torchtitan_1n2g_tp2.log",
+        case=f"{FP32}, global_batch: 2, sequence_length: 128, parallel: {{tp: 2}}, "
+        "topologies: [1n2g]", warmup=4, measured=16, work=2 * 128, took=65.556 - 42.000,
     ),
     "torchvision": Real(  # fangwei123456/Spike-Element-Wise-ResNet issue 10
         log="torchvision_1n8g.log", case=f"{FP32}, batch_per_device: 32, topologies: [1n8g]",

@@ -308,6 +308,27 @@ def paddle(arguments: list[str]) -> Iterator[str]:
         )
 
 
+def maxtext(arguments: list[str]) -> Iterator[str]:
+    """Every process prints; JAX finds the devices of its own node."""
+    said, environment = keys(arguments), os.environ
+    if not environment["JAX_COORDINATOR_IP"] or not environment["JAX_COORDINATOR_PORT"].isdigit():
+        raise SystemExit("the nodes do not know where to meet")
+    devices = len(environment["CUDA_VISIBLE_DEVICES"].split(","))
+    node = Node(int(environment["NNODES"]), int(environment["NODE_RANK"]), devices)
+    batch, length = float(said["per_device_batch_size"]), int(said["max_target_length"])
+    for name in ("dtype", "max_target_length"):
+        yield f"Config param {name}: {said[name]}"
+    yield f"Config param global_batch_size_to_train_on: {batch * node.world:.0f}"
+    yield f"Num_devices: {node.world}, shape (1, 1, {node.world}, 1)"
+    yield f"Total estimated memory size: {MEMORY_GIB:.1f} GB, estimated output size: 4.4 GB"
+    for step, took in enumerate(TIMES[: int(said["steps"])]):
+        yield (
+            f"completed step: {step}, seconds: {took:.3f}, TFLOP/s/device: 135.158, "
+            f"Tokens/s/device: {batch * length / took:.3f}, total_weights: 196608, "
+            f"loss: {loss(step):.3f}, lm_loss: {loss(step):.3f}, perplexity: 834.988"
+        )
+
+
 def mlperf(node: Node, arguments: list[str]) -> Iterator[str]:
     """As some benchmarks do, the last rank prints."""
     given = flags(arguments, "--global_batch_size", "--seq_length")
@@ -403,6 +424,8 @@ def printed(arguments: list[str]) -> Iterator[str]:
     """What the trainer prints on this node that such a command starts."""
     if arguments[0].endswith("/main.py"):
         return pytorch_imagenet(arguments)
+    if arguments[:2] == ["-m", "maxtext.trainers.pre_train.train"]:
+        return maxtext(arguments[2:])
     if arguments[:2] == ["-m", "paddleformers.cli.cli"]:
         return paddleformers(arguments[2:])
     if arguments[:2] == ["-m", "paddle.distributed.launch"]:
