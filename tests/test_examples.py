@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from clusters.processes import wait_until
 from trainers import SYSTEM, TinySystem
 
 if TYPE_CHECKING:
@@ -935,3 +936,19 @@ def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout: Checkout, slurm
     checkout.tiny.behave(SLOWER)
     with pytest.raises(RuntimeError, match="ended with 1"):
         slurm.batch(script)
+
+
+def test_a_job_that_slurm_requeues_begins_anew(checkout: Checkout, slurm: Slurm) -> None:
+    checkout.accept()
+    checkout.install()
+    checkout.tiny.behave("0.01 wait")
+    job = slurm.submit((EXAMPLES / "slurm-nightly.sh").read_text(encoding="utf-8"))
+    wait_until(checkout.tiny.starts, what="the first training", limit_s=30)
+
+    slurm.requeue(job)
+    (checkout.path / "trainer" / "go").touch()
+    slurm.end_of(job)
+
+    runs = checkout.path / "runs"
+    assert {file.name for file in runs.glob("*.json")} == {f"{job}-1.json"}
+    assert {folder.name for folder in runs.iterdir() if folder.is_dir()} == {f"{job}-0", f"{job}-1"}

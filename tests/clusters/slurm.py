@@ -184,24 +184,42 @@ class Slurm:
         Raises:
             RuntimeError: It did not end with 0; with what it has printed.
         """
-        output = self.folder / f"batch-{secrets.token_hex(4)}.log"
-        file = output.with_suffix(".sh")
+        return self.end_of(self.submit(script, *arguments, nodes=nodes), limit_s=limit_s)
+
+    def submit(self, script: str, *arguments: str, nodes: int = 4) -> str:
+        """Submit a script by sbatch; the job's id."""
+        file = self.folder / f"batch-{secrets.token_hex(4)}.sh"
         file.write_text(script)
         given = [f"--nodes={nodes}", f"--gpus-per-node={GPUS_PER_NODE}", "--exclusive"]
-        options = ["--parsable", f"--output={output}", *given, *arguments]
-        job = self.run("sbatch", *options, str(file)).strip()
+        options = ["--parsable", f"--output={self.folder}/batch-%j.log", *given, *arguments]
+        return self.run("sbatch", *options, str(file)).strip()
+
+    def requeue(self, job: str) -> None:
+        """Begin a job anew, at once: as it stands, Slurm waits two minutes first."""
+        self.run("scontrol", "requeue", job)
+        wait_until(lambda: self._state(job) == "PENDING", what=f"job {job} to wait", limit_s=30)
+        self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+    def end_of(self, job: str, *, limit_s: float = 60) -> str:
+        """Wait for a job's end, and give what it has printed; raises what ``batch`` does."""
         # sbatch --wait would look every ten seconds only.
         wait_until(lambda: self._exit_code(job) is not None, what=f"job {job}", limit_s=limit_s)
+        output = self.folder / f"batch-{job}.log"
         printed = output.read_text() if output.exists() else ""
         if code := self._exit_code(job):
             raise RuntimeError(f"job {job} ended with {code}:\n{printed}")
         return printed
 
+    def _told(self, job: str) -> dict[str, str]:
+        words = self.run("scontrol", "show", "job", job).split()
+        return dict(word.partition("=")[::2] for word in words)
+
+    def _state(self, job: str) -> str:
+        return self._told(job)["JobState"]
+
     def _exit_code(self, job: str) -> int | None:
         """What a batch job has ended with; ``None`` while it waits or runs."""
-        told = dict(
-            word.partition("=")[::2] for word in self.run("scontrol", "show", "job", job).split()
-        )
+        told = self._told(job)
         if told["JobState"] in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
             return None
         code, _, number = told["ExitCode"].partition(":")
