@@ -99,7 +99,7 @@ def test_a_script_that_prints_its_steps_is_not_asked_to(
     assert "StepLog" not in capsys.readouterr().out
 
 
-@pytest.mark.training
+@pytest.mark.end_to_end
 def test_a_script_that_nobody_knows_is_run_once_and_then_measured(
     pytester: pytest.Pytester, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -135,6 +135,7 @@ def test_system_files_elsewhere_are_run_where_they_are_named(
     given = ("--dlperf-systems", "perf/nightly")
     assert collected(pytester, "perf", *given) == ids
     assert collected(pytester, "bench_tests", *given) == ids
+    assert collected(pytester, "bench_tests", "perf", *given) == ids
     pytester.makeini("[pytest]\ndlperf_systems = perf/nightly\n")
     assert collected(pytester, "perf") == ids
     assert collected(pytester, "bench_tests") == ()
@@ -186,6 +187,7 @@ def test_a_folder_of_the_same_name_with_other_yaml_is_left_alone(
     result.stdout.no_fnmatch_line("*dlperf:*")
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
 def test_they_measure_and_judge(suite: Suite, workers: list[str]) -> None:
     TinySystem(suite, topologies=("1n1g", "1n2g"))

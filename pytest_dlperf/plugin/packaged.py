@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -21,11 +22,11 @@ from pytest_dlperf.plugin.start import suite_folders, systems_directories, tests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
     from types import ModuleType
 
 _LOOKS_LIKE_ONE: Final = re.compile(rb"^(?:framework|extends|cases|launch) *:", re.MULTILINE)
 _LOOKED_AT: Final = 1 << 16
+_TAKEN: Final = pytest.StashKey[Path]()
 
 
 class SystemFile(pytest.Module):
@@ -60,6 +61,8 @@ class SystemFile(pytest.Module):
 def files_of_folder(folder: pytest.Directory) -> list[SystemFile]:
     """Return the system files of the suite that a folder stands for."""
     config = folder.config
+    if config.stash.setdefault(_TAKEN, folder.path) != folder.path:
+        return []  # of several folders that were named, the first one has them
     directories = systems_directories(config)
     more = config.hook.pytest_dlperf_system_files(config=config)
     files = [*_of_ours(system_files(directories)), *(file for files in more for file in files)]
