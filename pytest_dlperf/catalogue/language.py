@@ -23,18 +23,6 @@ LANGUAGE_TRAINERS: Final = (
             ),
         ),
         system="torchtitan",
-        starter={
-            "record": r"\[titan\] (?P<timestamp>[0-9-]+ [0-9:,]+) - root - INFO - "
-            "step: +(?P<step>[0-9]+) ",
-            "facts": {
-                "global_batch": "global batch size ([0-9]+)",
-                "sequence_length": "sequence length ([0-9]+)",
-                "tp": r"parallelism: .*\btp=([0-9]+)",
-                "pp": r"parallelism: .*\bpp=([0-9]+)",
-                "cp": r"parallelism: .*\bcp=([0-9]+)",
-                "ep": r"parallelism: .*\bep=([0-9]+)",
-            },
-        },
         advice="the first step compiles: keep it in the warm-up",
     ),
     Trainer(
@@ -151,10 +139,6 @@ LANGUAGE_TRAINERS: Final = (
             ),
         ),
         system="maxtext",
-        starter={
-            "record": "completed step: (?P<step>[0-9]+), seconds: (?P<seconds>[0-9.]+), ",
-            "first_step": 0,
-        },
         advice="its first steps return before the devices have done them: keep ten in the warm-up",
     ),
     Trainer(
