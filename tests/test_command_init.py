@@ -139,6 +139,8 @@ def test_a_run_that_fails_says_what_it_printed(
         ("from transformers import AutoModel, Trainer\n", "torchrun", "huggingface"),
         ("import torch\nimport deepspeed\n", "deepspeed", "deepspeed"),
         ("from accelerate import Accelerator\n", "accelerate launch", "accelerate"),
+        ("import lightning as L\n", "python", "lightning"),
+        ("import jax\n", "python", "jax"),
         ("import torch\n", "torchrun", "torchrun"),
     ],
 )
@@ -150,6 +152,31 @@ def test_what_a_script_imports_says_who_prints_its_steps(
     system = written(project)
     assert f"\nextends: {extends}\n" in system.file.read_text(encoding="utf-8")
     assert {"own.py", "{batch_per_device}"} <= set(arguments(system))
+
+
+def test_of_a_program_that_is_known_only_the_rest_is_said(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --bf16 "
+        "--global-batch-size 64 --seq-length 4096 --train-iters 100 --num-layers 32"
+    )
+    assert main(["init", "--command", command]) == 0
+    system = written(project)
+    assert [case.id for case in system.cases] == ["megatron-mine-bf16-gb64-s4096-tp2-1n8g"]
+    assert "arguments: [--num-layers, '32']" in system.file.read_text(encoding="utf-8")
+    assert arguments(system).count("--global-batch-size={global_batch}") == 1
+    assert "megatron-mine.checkout=" in capsys.readouterr().out
+
+
+def test_a_script_that_starts_its_own_processes_is_told_how_many(project: Path) -> None:
+    (project / "own.py").write_text("import lightning as L\n", encoding="utf-8")
+    assert main(["init", "--command", "python own.py --devices 2 --num_nodes=1"]) == 0
+    system = written(project)
+    assert [str(case.topology) for case in system.cases] == ["1n2g"]
+    given = arguments(system)
+    assert given[given.index("--devices") + 1] == "{devices_per_node}"
+    assert "--num_nodes={nodes}" in given
 
 
 @pytest.mark.parametrize(

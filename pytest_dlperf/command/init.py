@@ -22,12 +22,19 @@ from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.numbers import counted, printable
-from pytest_dlperf.survey.drafting import PRINTED_BY_US, Asked, draft, trains_on_cpus
+from pytest_dlperf.survey.drafting import (
+    BY_THREE_LINES,
+    PRINTED_BY_US,
+    Asked,
+    draft,
+    trains_on_cpus,
+)
 from pytest_dlperf.survey.own_command import read_command
 from pytest_dlperf.survey.surroundings import (
     Machine,
     commands_below,
     is_installed,
+    is_program_of,
     look_at_machine,
     prints_steps,
     system_of_script,
@@ -146,7 +153,7 @@ def run(options: argparse.Namespace) -> int:
     base = _base(options, command, log, plan)
     hosts = _hosts(options, plan)
     script = command.script if command is not None else None
-    needs_look = base == "torchrun" and log is None and not prints_steps(script, Path.cwd())
+    needs_look = base in BY_THREE_LINES and log is None and not prints_steps(script, Path.cwd())
     if needs_look and command is not None:
         log = _trial(options, command, machine, plan)
         base = _base_of_log(log) or base
@@ -158,6 +165,7 @@ def run(options: argparse.Namespace) -> int:
         nodes=max(1, len(hosts)),
         gpus_of_hosts=min((host.devices or 0 for host in hosts), default=0),
         model=_model(options),
+        is_program=is_program_of(base, script),
     )
     _system(asked, log_file, plan)
     if needs_look and log is None and command is not None:
@@ -335,6 +343,9 @@ def _tell_machine(asked: Asked, system: System, plan: _Plan) -> None:
                 plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
     plan.found.append(where)
     needed = system.launch.requires_modules if system.launch is not None else ()
+    for name, variable in system.launch.variables.items() if system.launch is not None else ():
+        if variable.default is None:
+            plan.unsure.append(f"set --dlperf-set {system.id}.{name}=…: {variable.meaning}")
     missing = [module for module in needed if not is_installed(module)]
     if missing:
         plan.unsure.append(

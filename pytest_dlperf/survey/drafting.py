@@ -22,13 +22,30 @@ if TYPE_CHECKING:
 
 PRINTED_BY_US: Final = ("torchrun", "huggingface", "lightning", "accelerate", "deepspeed")
 """Systems of any script: what it prints is added, and its arguments are its own."""
-BY_LAUNCHER: Final = {"torchrun": PRINTED_BY_US, "accelerate": ("accelerate",)}
-"""Which of these start a script as a launcher does."""
+_BY_LAUNCHER: Final[Mapping[str, tuple[str, ...]]] = {
+    "torchrun": PRINTED_BY_US,
+    "deepspeed": PRINTED_BY_US,
+    "accelerate": ("accelerate",),
+    "python": (*PRINTED_BY_US[1:], "jax"),
+}
+"""Which of these start a script themselves that a launcher has started, or none."""
+BY_THREE_LINES: Final = ("torchrun", "jax")
+"""Systems of scripts that print their steps by some lines in them, or in their own way."""
 _FEW_STEPS: Final = 200
 _REPEATS: Final = 3
 _CPU_TOLERANCE: Final = 50
 _NOBODY: Final = "nothing says it"
-_GENERIC: Final = ("train", "main", "run", "pretrain", "finetune", "training", "trainer", "src")
+_GENERIC: Final = (
+    *("torchtitan", "pretrain_gpt", "litgpt", "nemo_automodel", "maxtext", "paddle"),
+    "train",
+    "main",
+    "run",
+    "pretrain",
+    "finetune",
+    "training",
+    "trainer",
+    "src",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +56,8 @@ class Asked:
     """The system that ships, which it extends."""
     command: OwnCommand | None
     log: Identified | None
+    is_program: bool = False
+    """Whether the command starts the program of that system, which says most of it itself."""
     machine: Machine
     nodes: int = 1
     """Of the hosts that were named."""
@@ -70,8 +89,8 @@ def trains_on_cpus(asked: Asked) -> bool:
     """Tell whether a training will use no GPU, as far as it can be known."""
     machine = asked.machine
     has_gpus = machine.gpus or machine.has_slurm or asked.gpus_of_hosts
-    # A log alone may come from anywhere.
-    return asked.command is not None and not has_gpus
+    # A log alone may come from anywhere, and those programs train on GPUs.
+    return asked.command is not None and not has_gpus and not asked.is_program
 
 
 def _keys(asked: Asked) -> dict[str, Any]:
@@ -79,7 +98,8 @@ def _keys(asked: Asked) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     starter = log.starter if log is not None else None
     # What is printed by us, or by who is known, needs no format of its own.
-    if starter is not None and asked.base == "torchrun" and not isinstance(starter.format, Shipped):
+    is_own = starter is not None and not isinstance(starter.format, Shipped)
+    if starter is not None and is_own and asked.base in BY_THREE_LINES:
         if starter.unit != "samples/s":
             keys["unit"] = starter.unit
         if starter.format != "dlperf":
@@ -105,7 +125,7 @@ def _keys(asked: Asked) -> dict[str, Any]:
     keys["repeats"] = _REPEATS
     if trains_on_cpus(asked):
         keys["tolerance_percent"] = _CPU_TOLERANCE
-        if "metrics" not in keys and asked.base in PRINTED_BY_US:
+        if "metrics" not in keys and asked.base in (*PRINTED_BY_US, "jax"):
             keys["metrics"] = {"peak_memory": {"tolerance_percent": 15}}
     return keys
 
@@ -117,10 +137,12 @@ def _launch(asked: Asked) -> dict[str, Any]:
     launch: dict[str, Any] = {}
     if trains_on_cpus(asked):
         launch["devices"] = "cpu"
-    if asked.base in BY_LAUNCHER.get(command.launcher, ()) or (
-        command.launcher == "deepspeed" and asked.base in PRINTED_BY_US
-    ):
+    if asked.base in _BY_LAUNCHER.get(command.launcher, ()):
         launch["arguments"] = command.arguments
+    elif asked.is_program and command.others:
+        launch["arguments"] = command.others
+    elif asked.is_program:
+        pass
     else:
         launch["command"] = [*_PROGRAMS.get(command.launcher, ()), *command.arguments]
         if command.launcher in ("", "python"):
@@ -197,6 +219,8 @@ def _topologies(asked: Asked, unsure: dict[str, str]) -> list[str]:
     command, machine = asked.command, asked.machine
     log = asked.log.starter.topology if asked.log is not None and asked.log.starter else None
     devices = command.devices_per_node if command is not None else None
+    if asked.base == "jax":
+        devices = None  # one process has all of a node
     if devices is None and command is None and log is not None:
         if "topologies" in asked.log.starter.unsure:  # type: ignore[union-attr] # not None, see above
             unsure["topologies"] = "the log does not say how many nodes and devices there were"

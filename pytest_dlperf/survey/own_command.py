@@ -80,6 +80,11 @@ _WAYS: Final[Mapping[str, Sequence[str]]] = {
     "cp": ("context_parallel_size", "context_parallel_degree"),
     "ep": ("expert_model_parallel_size", "expert_parallel_size", "expert_parallel_degree"),
 }
+_HERE: Final[Mapping[str, Sequence[str]]] = {
+    "devices_per_node": ("devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus"),
+    "nodes": ("num_nodes", "nnodes"),
+}
+"""What a script may be told of nodes, whose launcher says it as well or not at all."""
 _PRECISION: Final = ("precision", "dtype", "mixed_precision", "amp_dtype")
 _PRECISIONS: Final = {
     **dict.fromkeys(("bf16", "bfloat16", "bf16-mixed", "bf16-true", "torch.bfloat16"), "bf16"),
@@ -104,6 +109,8 @@ class OwnCommand:
     script: str | None = None
     """The file or module that trains."""
     arguments: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Those of the script that no case says: what a system that ships does not set itself."""
     batch: int | None = None
     batch_is_global: bool = False
     sequence_length: int | None = None
@@ -223,8 +230,6 @@ def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
 def _script(words: list[str], command: OwnCommand) -> list[str]:
     if not words:
         raise UsageError(f"--command: {command.text!r} names no script")
-    if command.launcher == "python":
-        command.devices_per_node = 1
     command.script = words[0]
     command.arguments.append(_literal(words[0]))
     return words[1:]
@@ -239,6 +244,7 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
         "sequence_length": _first(options, _LENGTH),
         "steps": _first(options, _STEPS),
         **{way: _first(options, names) for way, names in _WAYS.items()},
+        **_told_of_nodes(options, command),
     }
     devices = prod(
         int(options[at][2] or 1) for way in ("tp", "pp", "cp") if (at := wanted[way]) is not None
@@ -263,12 +269,25 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
         flag = name in _PRECISIONS and value is None
         said = value if name in _PRECISION else name if flag else None
         command.precision = _PRECISIONS.get(said or "", command.precision)
-        if template is None:
-            command.arguments.append(_literal(before))
-        elif before.endswith("="):
-            command.arguments.append(_literal(before) + template)
-        else:
-            command.arguments += [_literal(before), template]
+        words_of = [_literal(before)] if template is None else [_literal(before), template]
+        if template is not None and before.endswith("="):
+            words_of = [_literal(before) + template]
+        command.arguments += words_of
+        if index not in found and not flag and name not in _PRECISION:
+            command.others += words_of
+
+
+def _told_of_nodes(
+    options: Sequence[tuple[str, str, str | None]], command: OwnCommand
+) -> dict[str, int | None]:
+    """Find what a script is told of its nodes; without a launcher that is all that is known."""
+    found = {name: _first(options, names) for name, names in _HERE.items()}
+    counts = {name: int(options[at][2] or 1) for name, at in found.items() if at is not None}
+    if command.launcher == "python":
+        command.devices_per_node = counts.get("devices_per_node", 1)
+        command.nodes = counts.get("nodes", 1)
+    known = {"devices_per_node": command.devices_per_node, "nodes": command.nodes}
+    return {name: at for name, at in found.items() if counts.get(name) == known[name]}
 
 
 def _note(command: OwnCommand, name: str, value: int) -> None:
@@ -279,7 +298,7 @@ def _note(command: OwnCommand, name: str, value: int) -> None:
     elif name in _WAYS:
         if value > 1:
             command.ways[name] = value
-    else:
+    elif name not in _HERE:
         command.batch, command.batch_is_global = value, name == "global_batch"
 
 

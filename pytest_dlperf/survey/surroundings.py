@@ -123,6 +123,13 @@ def system_of_script(script: str | None, folder: Path) -> str | None:
     return _system_of_text(text) if text is not None else None
 
 
+def is_program_of(system: str, script: str | None) -> bool:
+    """Tell whether a script is the program of a system that ships, by its name."""
+    return script is not None and any(
+        part in script and system == name for part, name in _PROGRAMS.items()
+    )
+
+
 def prints_steps(script: str | None, folder: Path) -> bool:
     """Tell whether a script has the package print its steps already."""
     text = _source(script, folder) if script is not None else None
