@@ -303,6 +303,17 @@ def test_the_readme_has_each_command_once(name: str) -> None:
     assert ".venv/bin/pytest" in block[1]
 
 
+def test_the_system_file_of_the_readme_is_whole(tmp_path: Path) -> None:
+    """With the metrics that it shows beside it."""
+    shown = re.findall(r"^```yaml\n(.*?)^```$", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    file = tmp_path / "own.yaml"
+    file.write_text("".join(shown), encoding="utf-8")
+    (system,) = load_systems([file], BUILTIN_FORMATS).values()
+    assert [str(case) for case in system.cases] == [
+        f"torchtitan-llama3_8b-bf16-gb64-s8192-{topology}" for topology in ("1n8g", "4n8g")
+    ]
+
+
 def prose(document: Path) -> str:
     """A document without its blocks of code."""
     text = document.read_text(encoding="utf-8")
