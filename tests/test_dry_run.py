@@ -168,7 +168,7 @@ def test_with_hosts_a_case_is_measured_before_its_other_metrics_are_asked_for(
         *(
             f"test_metric[{case}-{topology}-{metric}]"
             for topology in ("2n1g", "1n1g", "1n2g")
-            for metric in ("peak_memory", "loss")
+            for metric in ("loss", "peak_memory")
         ),
         *(f"test_speedup[{case}-{topology}]" for topology in ("2n1g", "1n2g")),
     ]
