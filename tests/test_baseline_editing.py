@@ -416,6 +416,7 @@ def own_lines(text: str, name: str) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
 )
@@ -515,6 +516,7 @@ def test_changes_at_once_are_the_changes_one_by_one(
     assert file.read_bytes() == at_once or "accept both" in {kind for kind, _ in steps}
 
 
+@pytest.mark.slow
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
 )

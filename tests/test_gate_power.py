@@ -62,6 +62,7 @@ class Turned:
         return self.rule.decide(turned, is_last=is_last)
 
 
+@pytest.mark.slow
 def test_every_target_holds(gate_power: ModuleType) -> None:
     cells = {target.cell for target in gate_power.TARGETS}
     outcomes = {cell: gate_power.nights(cell, TRIALS, "test") for cell in cells}
@@ -134,6 +135,7 @@ def test_only_the_pinned_number_sees_what_crept_away(gate_power: ModuleType) -> 
     assert alarms(0.06) > 0.95
 
 
+@pytest.mark.slow
 def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT, "--trials", "20", "--processes", "1"],

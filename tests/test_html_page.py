@@ -367,6 +367,7 @@ def test_a_template_may_not_write_what_is_not_there() -> None:
         render("page.html.j2")
 
 
+@pytest.mark.slow
 def test_stays_small_with_a_year_of_nights(plenty: Results) -> None:
     histories = year_of_nights(plenty)
     assert len(plenty.cases) == 115

@@ -99,6 +99,7 @@ def test_a_trainer_that_dies_after_its_window_has_been_measured(suite: Suite) ->
     assert "exit code 9 on node 0" in run["reason"]
 
 
+@pytest.mark.slow
 def test_a_trainer_that_hangs_is_ended_and_told(suite: Suite) -> None:
     tiny = TinySystem(suite, time_limit_s=2)
     tiny.behave("0.01 hang-at-6")
@@ -190,6 +191,7 @@ def test_the_exact_command_is_kept_beside_the_log(suite: Suite) -> None:
     assert [node["exit_code"] for node in record["nodes"]] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_does_not_mix_two_runs(suite: Suite) -> None:
     """The next worker measures again, and what the dead one left is kept apart."""
     tiny = TinySystem(suite)

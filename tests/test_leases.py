@@ -597,6 +597,7 @@ def crowd(folder: Path, log: Path, names: str, times: int, seed: int) -> subproc
     )
 
 
+@pytest.mark.slow
 def test_no_device_is_leased_twice_among_eight_processes(folder: Path, tmp_path: Path) -> None:
     logs = [tmp_path / f"{number}.log" for number in range(8)]
     # Every other one stands for a session that knows fewer of the hosts.
@@ -615,6 +616,7 @@ def test_no_device_is_leased_twice_among_eight_processes(folder: Path, tmp_path:
     assert leftovers(folder) == set()
 
 
+@pytest.mark.slow
 def test_no_device_is_leased_twice_while_processes_are_killed_at_random(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_trainer_that_writes_json_lines_is_measured(suite: Suite, file: str) -
     assert len(case["runs"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.end_to_end
 def test_the_file_of_a_rank_is_measured_again_in_the_next_run(suite: Suite) -> None:
     system(

@@ -124,6 +124,7 @@ def pieces(content: bytes, data: st.DataObject) -> Iterator[bytes]:
         begin = cut
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(
     log=logs,

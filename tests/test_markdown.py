@@ -501,6 +501,7 @@ def test_a_page_without_room_for_its_head_is_empty() -> None:
     assert markdown_page(make.session(*large_session()), max_bytes=200) == ""
 
 
+@pytest.mark.slow
 def test_ten_thousand_cases_have_a_page(tmp_path: Path) -> None:
     cases = [
         make.measured_case(f"paddle-resnet50-fp32-b{n}-{t}", 350.0)

@@ -231,6 +231,7 @@ def test_steps_that_the_last_node_prints_are_read_from_its_file(suite: Suite, fi
     assert f"{TWO}=slurm-1-0.out,FILE" in run["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.end_to_end
 def test_a_thousand_runs_are_not_a_thousand_lines(suite: Suite) -> None:
     suite.system_file(SYSTEM)

@@ -112,6 +112,7 @@ def test_a_slow_reader_gets_all_of_it(tmp_path: Path) -> None:
     assert log.stat().st_size == known(log) == 3_000_001
 
 
+@pytest.mark.slow
 def test_a_reader_that_stands_still_keeps_no_run_from_its_time_limit(tmp_path: Path) -> None:
     log = tmp_path / "run_1.log"
     code = "while True: print('x' * 65536)"

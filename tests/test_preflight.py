@@ -232,6 +232,7 @@ class Slow(Launcher):
         return ["sh", "-c", f'sleep {self._seconds[host.name]}; exec "$@"', "sh", *program]
 
 
+@pytest.mark.slow
 def test_all_hosts_have_the_same_time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """To wait for one of them gives no other more time."""
     monkeypatch.setattr(preflight, "LIMIT_S", 3.0)

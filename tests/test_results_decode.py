@@ -303,6 +303,7 @@ def sessions(draw: st.DrawFn) -> Results:
     )
 
 
+@pytest.mark.slow
 @given(results=sessions())
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60

@@ -245,6 +245,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *inner] if path else inner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200
