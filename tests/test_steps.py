@@ -123,6 +123,21 @@ def test_a_rank_knows_its_place_by_what_its_launcher_sets(
     assert end == f"dlperf end {rank}"
 
 
+def test_of_several_in_a_process_the_first_prints(tmp_path: Path) -> None:
+    code = (
+        "from steps import StepLog\n"
+        "first, second = StepLog(), StepLog()\n"
+        "for k in range(2):\n"
+        "    first.step(k)\n"
+        "    second.step(k)\n"
+        "second.end()\n"
+        "first.end()\n"
+    )
+    _, *steps, end = python(code, tmp_path)
+    assert [match and match[2] for match in map(STEP.fullmatch, steps)] == ["1", "2"]
+    assert end == "dlperf end rank=0"
+
+
 def test_the_package_makes_its_names_when_they_are_asked_for() -> None:
     code = (
         "import sys, pytest_dlperf.trainers as trainers\n"

@@ -83,6 +83,7 @@ class StepLog:
         self.rank = 0
         self.count = 0
         """Steps by now."""
+        self._prints = True
         self._synchronize = synchronize or os.environ.get(SYNCHRONIZE, "0") not in ("", "0")
         self._wait: Callable[[], object] | None = None
         self._memory_mb: Callable[[], float] = _resident_mb
@@ -125,20 +126,22 @@ class StepLog:
             step, _, value = self._later.popleft()
             line += self._value(step, value.item())
         self._tokens, self._loss = 0, None
-        write(line)
+        write(line if self._prints else "")
 
     def value(self, step: int, loss: float) -> None:
         """Print the loss of a step that was printed before."""
-        write(self._value(step, loss))
+        write(self._value(step, loss) if self._prints else "")
 
     def end(self) -> None:
         """Say that there are no more steps; losses that are still computed are waited for."""
         lines = "".join(self._value(step, loss.item()) for step, _, loss in self._later)
         self._later.clear()
-        write(f"{lines}dlperf end rank={self.rank}\n")
+        write(f"{lines}dlperf end rank={self.rank}\n" if self._prints else "")
 
     def _first(self) -> str:
         """Find out what is known by now; give the line that says it."""
+        # The first in a process: a script may add what was added from outside, or train once more.
+        self._prints = sys.__dict__.setdefault("dlperf_steps", self) is self
         facts = _place()
         facts.update((name, value) for name, value in self.facts.items() if value is not None)
         self.rank = facts.pop("rank", 0)
