@@ -23,17 +23,9 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import (
-    followed,
-    launchers,
-    ports,
-    relay,
-    scratch,
-    supervisor,
-    supervisor_client,
-)
+from pytest_dlperf.launch import launchers, processes, scratch, supervisor_client
 from pytest_dlperf.launch import run as run_module
-from pytest_dlperf.launch.channel import supervisor_source
+from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
@@ -144,7 +136,7 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(python(SLEEP), env={**os.environ, supervisor.MARKER: "another-run"})
+    process = subprocess.Popen(python(SLEEP), env={**os.environ, processes.MARKER: "another-run"})
     yield process
     process.kill()
     process.wait()
@@ -329,7 +321,7 @@ while marked:
     time.sleep(0.02)
     try:
         process = pathlib.Path({str(folder)!r}, "hidden.pid").read_text()
-        marked = b"{supervisor.MARKER}" in pathlib.Path("/proc", process, "environ").read_bytes()
+        marked = b"{processes.MARKER}" in pathlib.Path("/proc", process, "environ").read_bytes()
     except FileNotFoundError:
         pass
 print("hidden")
@@ -384,7 +376,7 @@ def test_a_supervisor_that_is_stopped_is_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor_client, "TERMINATION_GRACE_S", 0.2)
-    monkeypatch.setattr(supervisor, "KILL_LIMIT_S", 0.5)
+    monkeypatch.setattr(processes, "KILL_LIMIT_S", 0.5)
     code = f"""
 import os, pathlib, signal, time
 pathlib.Path({str(folder)!r}, "agent.pid").write_text(str(os.getpid()))
@@ -400,7 +392,7 @@ time.sleep(600)
 def test_the_supervisor_runs_on_an_old_python() -> None:
     sources = [
         supervisor_source().decode("ascii"),
-        *(inspect.getsource(module) for module in (followed, ports, relay, scratch)),
+        *(inspect.getsource(module) for module in SENT_ALONG),
     ]
     trees = [ast.parse(source, feature_version=(3, 6)) for source in sources]
     imported = {
@@ -414,7 +406,7 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         "contextlib ctypes enum errno fcntl glob json os re select signal socket stat struct "
         "subprocess sys termios time types typing"
     )
-    sent_along = {module.__name__ for module in (followed, ports, relay, scratch)}
+    sent_along = {module.__name__ for module in SENT_ALONG}
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} - sent_along == set(known_to_3_6.split())
 
@@ -423,12 +415,12 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
 def test_where_processes_cannot_be_listed_the_agents_are_ended_still(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blind = folder / "supervisor.py"
-    source = Path(supervisor.__file__).read_text(encoding="utf-8")
+    blind = folder / "processes.py"
+    source = Path(processes.__file__).read_text(encoding="utf-8")
     assert '"/proc"' in source
     blind.write_text(source.replace('"/proc"', '"/no-such-folder"'), encoding="utf-8")
-    monkeypatch.setattr(supervisor, "__file__", str(blind))
-    monkeypatch.setattr(supervisor, "_PROC", "/no-such-folder")
+    monkeypatch.setattr(processes, "__file__", str(blind))
+    monkeypatch.setattr(processes, "_PROC", "/no-such-folder")
     outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "alone")), time_limit_s=3)
     assert outcome.exit_codes == (-signal.SIGKILL,)
     assert not is_running(int((folder / "alone.pid").read_text()))
@@ -586,9 +578,9 @@ def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(
 
 
 def test_every_run_has_a_marker_of_its_own(tmp_path: Path) -> None:
-    first = environment_of_a_run(tmp_path)[supervisor.MARKER]
+    first = environment_of_a_run(tmp_path)[processes.MARKER]
     assert first
-    assert environment_of_a_run(tmp_path)[supervisor.MARKER] != first
+    assert environment_of_a_run(tmp_path)[processes.MARKER] != first
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch import supervisor, supervisor_client
+from pytest_dlperf.launch import processes, supervisor, supervisor_client
 from pytest_dlperf.launch.channel import supervisor_source
 from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.plan import node_folder
@@ -149,7 +149,7 @@ class Gang:
         finally:
             for client in self.clients:
                 client.kill()
-            self.listen(supervisor.KILL_LIMIT_S, until=self._all_ended, patient=True)
+            self.listen(processes.KILL_LIMIT_S, until=self._all_ended, patient=True)
             self._over.set()
             if self._launcher.remote:
                 self._pulse.join()
@@ -280,5 +280,5 @@ class Gang:
 def _not_swept(host: str, reason: str) -> str:
     return (
         f"host {host}: its supervisor is gone, and nobody could look for what it has left "
-        f"({reason}); end what has {supervisor.MARKER} in its environment there"
+        f"({reason}); end what has {processes.MARKER} in its environment there"
     )

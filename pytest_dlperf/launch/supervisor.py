@@ -15,8 +15,8 @@ were ignored when it started stay so. Reports are JSON objects, one on each line
 What the program prints goes through a pipe to the supervisor's standard error, and reports say when
 it came.
 
-It is sent to the node that it runs on, with the two modules it needs, and imports the standard
-library else. It has to run on Python 3.6, so that the Python of a cluster's node is enough.
+It is sent to the node that it runs on, with the modules of ours that it needs, and imports the
+standard library else. It has to run on Python 3.6, so that a cluster's own Python is enough.
 """
 
 import contextlib
@@ -34,45 +34,22 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.launch.ports import held_port, held_range
+from pytest_dlperf.launch.processes import KILL_LIMIT_S, POLL_S, descendants, kill_marked
 from pytest_dlperf.launch.relay import Relay
 from pytest_dlperf.launch.scratch import made_scratch, put_in_front, remove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-MARKER = "DLPERF_RUN_ID"
-"""Environment variable that is handed down to every process below a supervisor. Its value begins
-with the run's number and the node's rank, each with a dot behind it."""
-KILL_LIMIT_S = 5.0
-"""Killed processes may take so long to be gone; one that is stuck in the kernel takes long."""
 HEARTBEAT_INTERVAL_S = 1.0
 """Interval between signs of life of each side, where a network lies between them."""
 
-_PROC = "/proc"
-_POLL_S = 0.01
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 _DRAIN_LIMIT_S = 2.0
 """Whoever reads the output may take so long to have what was printed before an end."""
-
-
-def kill_marked(prefix: str) -> "list[int]":
-    """Kill all processes of this machine whose marker begins so, and say which ones are left.
-
-    Repeats, since a process may have been started by one that was killed after it was looked for.
-    """
-    deadline = time.monotonic() + KILL_LIMIT_S
-    entry = f"{MARKER}={prefix}".encode()
-    while True:
-        found = list(_marked(entry))
-        if not found or time.monotonic() > deadline:
-            return found
-        for process in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
-        time.sleep(_POLL_S)
 
 
 class Stage(enum.IntEnum):
@@ -119,7 +96,7 @@ class Supervisor:
         if self._program is not None:
             self._end()
         # Its own descendants first: what they are doing for other nodes ends with them.
-        left = set(_descendants(os.getpid())) if self._has_children else set()
+        left = set(descendants(os.getpid())) if self._has_children else set()
         if self._sweep is not None:
             left.update(kill_marked(self._sweep))
         self._unlock()
@@ -148,7 +125,7 @@ class Supervisor:
         while self._has_children and time.monotonic() < deadline:
             self._signal_program(signal.SIGKILL)
             self._signal_descendants(signal.SIGKILL)
-            self._wait(lambda: not self._has_children, time.monotonic() + _POLL_S)
+            self._wait(lambda: not self._has_children, time.monotonic() + POLL_S)
 
     def _advance(self, stage: Stage) -> None:
         self._stage = max(self._stage, stage)
@@ -373,7 +350,7 @@ class Supervisor:
                 os.killpg(self._program.pid, number)
 
     def _signal_descendants(self, number: int) -> None:
-        for process in _descendants(os.getpid()):
+        for process in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, number)
 
@@ -399,46 +376,6 @@ def _report(**message: object) -> None:
     # Whoever was to read it may be gone. What a login shell has printed may go on in this line.
     with contextlib.suppress(OSError):
         os.write(1, b"\n" + json.dumps(message).encode("ascii") + b"\n")
-
-
-def _descendants(process: int) -> "list[int]":
-    """List all processes below this one; none where the system does not say."""
-    children = {}  # type: dict[int, list[int]]
-    for number, stat in _read_all("stat"):
-        # The program's name, in parentheses, may hold anything, parentheses too.
-        parent = int(stat.rpartition(b")")[2].split()[1])
-        children.setdefault(parent, []).append(number)
-    found = []  # type: list[int]
-    new = children.get(process, [])
-    while new:
-        found += new
-        new = [below for number in new for below in children.get(number, [])]
-    return found
-
-
-def _marked(start: bytes) -> "Iterator[int]":
-    """Find processes with an entry in their environment that begins so."""
-    for number, environment in _read_all("environ"):
-        if number != os.getpid() and any(
-            entry.startswith(start) for entry in environment.split(b"\0")
-        ):
-            yield number
-
-
-def _read_all(name: str) -> "Iterator[tuple[int, bytes]]":
-    """Read one file of each process of the machine, where that is allowed."""
-    try:
-        numbers = [name for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - as below
-    except OSError:
-        return
-    for number in numbers:
-        # The process may be gone by now, or be another user's.
-        with contextlib.suppress(OSError):
-            # To import pathlib takes as long as all of this.
-            with open(f"{_PROC}/{number}/{name}", "rb") as file:  # noqa: PTH123 - as said
-                content = file.read()
-            if content:
-                yield int(number), content
 
 
 def _as_bytes(text: str) -> bytes:

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.launch import channel, supervisor
+from pytest_dlperf.launch import channel, processes
 from pytest_dlperf.launch.channel import Channel
 from pytest_dlperf.launch.inherited import foreign_names
 from pytest_dlperf.launch.launchers import lock_name, played_address
@@ -194,7 +194,7 @@ class SupervisorClient:
         environment = {
             "PYTHONUNBUFFERED": "1",
             **command.environment,
-            supervisor.MARKER: self.marker,
+            processes.MARKER: self.marker,
         }
         order = _order(
             "start",
