@@ -80,7 +80,7 @@ framework: pytorch
 model: resnet18
 unit: images/s
 log: {name: r18, format: dlperf}
-window: {warmup_steps: 1, measured_steps: 5}
+window: {warmup_steps: 1, measured_steps: 4}
 repeats: 1
 tolerance_percent: 15
 launch:
@@ -510,7 +510,7 @@ class Checkout:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
 
     @property
