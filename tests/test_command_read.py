@@ -133,7 +133,7 @@ def test_a_known_log_is_recognised_and_has_a_system_file(
     assert steps in {None, found.steps.last}
     assert found.starter is not None
     # What is written is what was read by.
-    again = system_of_text(found.starter.text(), Path("own.yaml"), BUILTIN_FORMATS)
+    again = system_of_text(found.starter.file().text(), Path("own.yaml"), BUILTIN_FORMATS)
     assert again.cases == found.system.cases
     assert HeadOfLog(LOGS / name).steps(again.log_format) == found.steps
 
@@ -153,7 +153,7 @@ def test_a_log_of_a_trainer_with_a_shipped_system_needs_no_expression(
     found = identified(LOGS / log)
     assert found is not None
     assert found.starter is not None
-    text = found.starter.text()
+    text = found.starter.file().text()
     assert f"\nextends: {base}\nmodel: model" in text
     assert "record" not in text
     assert found.case.id == case

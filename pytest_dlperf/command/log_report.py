@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.catalogue.trainers import TRAINERS
-from pytest_dlperf.config.starter import Shipped, written
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.neighbours import caveats
 from pytest_dlperf.logs.throughput import LogReading, LogState
@@ -19,6 +18,7 @@ from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.survey.alike import named_numbers
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
+from pytest_dlperf.survey.first_system import Shipped, written
 from pytest_dlperf.survey.found_expressions import lines_of
 from pytest_dlperf.survey.identifying import (
     Identified,

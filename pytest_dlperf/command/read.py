@@ -134,4 +134,4 @@ def _write(file: Path, found: Identified | None) -> None:
         raise UsageError("--write: nothing was found that a system file could say")
     if found.starter is None:
         raise UsageError(f"--write: {found.system.id} reads such logs already: {found.system.file}")
-    write_report("--write", file, found.starter.text())
+    write_report("--write", file, found.starter.file().text())

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.first_system import FirstSystem
-from pytest_dlperf.config.starter import Shipped
+from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.survey.first_system import FirstSystem, Shipped, window_keys
 from pytest_dlperf.survey.surroundings import Machine, is_installed
 
 if TYPE_CHECKING:
@@ -70,16 +70,22 @@ def draft(asked: Asked) -> FirstSystem:
     """Draft a system file."""
     unsure: dict[str, str] = {}
     command, log = asked.command, asked.log
-    keys = _keys(asked)
     model = asked.model or _model_of(command)
     if asked.model is None:
         unsure["model"] = "what ids call it, as in llama3_8b"
+    source = command.text if command is not None else log.kind if log is not None else ""
+    launch = _launch(asked)
     return FirstSystem(
-        source=command.text if command is not None else f"{log.kind}" if log is not None else "",
-        extends=asked.base,
-        model=model,
-        keys=keys,
-        launch=_launch(asked) if command is not None else {},
+        comments=[
+            f"Made by 'pytest-dlperf init' from {source}.",
+            f"It says what differs from what 'pytest-dlperf systems {asked.base}' shows.",
+        ],
+        keys={
+            "extends": asked.base,
+            "model": model,
+            **_keys(asked),
+            **({"launch": launch} if launch else {}),
+        },
         case=_case(asked, unsure),
         unsure=unsure,
     )
@@ -115,13 +121,9 @@ def _keys(asked: Asked) -> dict[str, Any]:
     steps = command.steps if command is not None else None
     if steps is not None and 5 <= steps <= _FEW_STEPS:  # noqa: PLR2004 - of fewer nothing is left
         warmup = math.ceil(steps / 5)
-        keys["window"] = {"warmup_steps": warmup, "measured_steps": steps - warmup}
+        keys["window"] = window_keys(Window(warmup_steps=warmup, measured_steps=steps - warmup))
     elif steps is None and log is not None and log.starter is not None:
-        window = log.starter.window
-        keys["window"] = {
-            "warmup_steps": window.warmup_steps,
-            "measured_steps": window.measured_steps,
-        }
+        keys["window"] = window_keys(log.starter.window)
     keys["repeats"] = _REPEATS
     if trains_on_cpus(asked):
         keys["tolerance_percent"] = _CPU_TOLERANCE

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.config.extending import shipped_systems
-from pytest_dlperf.config.starter import Form, Shipped, Starter
 from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.facts import CASE_FACTS
@@ -20,6 +19,7 @@ from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.timing import RateScope, Timing
 from pytest_dlperf.model.work import Work
 from pytest_dlperf.survey.case import case_of, known_of
+from pytest_dlperf.survey.first_system import Form, Shipped, Starter
 from pytest_dlperf.survey.found_expressions import metric_records, said_facts
 from pytest_dlperf.survey.guessing import guess, guess_of_table
 
@@ -317,7 +317,7 @@ def _starter(
 
 def _system(starter: Starter, formats: Mapping[str, LogFormat]) -> System | None:
     try:
-        return system_of_text(starter.text(), Path(f"{starter.framework}.yaml"), formats)
+        return system_of_text(starter.file().text(), Path(f"{starter.framework}.yaml"), formats)
     except YamlError:
         return None
 
