@@ -6,14 +6,13 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import dedent
 from typing import TYPE_CHECKING, Final
 
 import pytest
 from judged_logs import judged
 from trainers_of_today import ARRIVAL_S, MEMORY_GIB
 
-from pytest_dlperf.config.extending import shipped_systems
+from pytest_dlperf.config.extending import explained, shipped_systems
 from pytest_dlperf.config.launch_spec import VariableKind
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -31,32 +30,21 @@ STAND_IN: Final = Path(__file__).parent / "trainers_of_today.py"
 SHIPPED: Final = shipped_systems()
 
 
-def comment(name: str) -> str:
-    """What a shipped file says of itself: the comment at its top."""
-    text = SHIPPED[name].read_text(encoding="utf-8")
-    return re.sub("(?m)^# ?", "", text[: re.search("(?m)^[^#]", text).start()])  # type: ignore[union-attr]
-
-
-def example(name: str) -> str:
-    """The file of a user that extends it, as its comment shows it."""
-    return dedent("".join(re.findall(r"(?m)^ {2}.*\n", comment(name))))
-
-
 def system(name: str, tmp_path: Path) -> System:
     """The system of its example."""
     file = tmp_path / f"{name}.yaml"
-    file.write_text(example(name), encoding="utf-8")
+    file.write_text(explained(name)[1], encoding="utf-8")
     [found] = load_systems([file], BUILTIN_FORMATS).values()
     return found
 
 
 def section(name: str) -> Iterator[str]:
     """What the page of the systems says of one, made of its comment."""
-    prose = comment(name).partition("\n  ")[0].strip()
+    prose, example = explained(name)
     yield f"## {name}\n"
     for paragraph in re.split(r"\n(?=Set: |Mind: )|\n\n", prose):
         yield re.sub("^(Set|Mind):", r"**\1:**", paragraph) + "\n"
-    yield f"```yaml\n{example(name)}```\n"
+    yield f"```yaml\n{example}```\n"
 
 
 def page() -> str:
@@ -79,7 +67,7 @@ def test_each_system_has_a_row_of_what_was_tried() -> None:
 def test_a_user_s_file_needs_ten_lines(name: str, tmp_path: Path) -> None:
     """It says what trains, and for one node and for four how."""
     found = system(name, tmp_path)
-    assert example(name).startswith(f"extends: {name}\nmodel: ")
+    assert explained(name)[1].startswith(f"extends: {name}\nmodel: ")
     assert {"1n8g", "4n8g"} <= {str(case.topology) for case in found.cases}
     assert found.launch is not None
 
@@ -186,7 +174,7 @@ def examples(suite: Suite, names: Iterable[str]) -> list[str]:
     systems = suite.path / "systems"
     systems.mkdir()
     for name in names:
-        (systems / f"{name}.yaml").write_text(example(name) + SHORT, encoding="utf-8")
+        (systems / f"{name}.yaml").write_text(explained(name)[1] + SHORT, encoding="utf-8")
     stand_in = suite.path / "python"
     # What is started with -c asks for its version.
     stand_in.write_text(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.command.looking import look_at_log, run_once
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
-from pytest_dlperf.config.extending import shipped_systems
+from pytest_dlperf.config.extending import explained, shipped_systems
 from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
@@ -306,7 +306,10 @@ def _trial(
 
 def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
     if asked.command is None and asked.log is None:
-        text = _example(asked.base, shipped_systems()[asked.base])
+        says = (
+            f"# The example of 'pytest-dlperf systems {asked.base}', which says what has to be set."
+        )
+        text = f"{says}\n{explained(asked.base)[1]}"
         plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
     else:
         drafted = draft(asked)
@@ -353,21 +356,6 @@ def _tell_machine(asked: Asked, system: System, plan: _Plan) -> None:
             f"has another Python: --dlperf-set '{system.id}.python=/path/of/python', and "
             "'requires_modules: ~' below launch"
         )
-
-
-def _example(name: str, file: Path) -> str:
-    """Take the example of a system that ships from the comment at its top."""
-    comments: list[str] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        comments.append(line[1:])
-    at = next(number for number, line in enumerate(comments) if line.strip() == f"extends: {name}")
-    indent = len(comments[at]) - len(comments[at].lstrip())
-    body = "\n".join(line[indent:] for line in comments[at:])
-    return (
-        f"# The example of 'pytest-dlperf systems {name}', which says what has to be set.\n{body}\n"
-    )
 
 
 def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style
-from pytest_dlperf.config.extending import shipped_systems
+from pytest_dlperf.config.extending import explained, shipped_systems
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,16 +36,11 @@ def run(options: argparse.Namespace) -> int:
         return FINE
     style = Style(sys.stdout)
     widest = max(map(len, systems))
-    for name, file in systems.items():
-        print(f"{style(f'{name:<{widest}}', 'bold')}  {summary(file)}")  # noqa: T201
+    for name in systems:
+        print(f"{style(f'{name:<{widest}}', 'bold')}  {summary(name)}")  # noqa: T201
     return FINE
 
 
-def summary(file: Path) -> str:
+def summary(name: str) -> str:
     """Return what a system that ships is for: the first sentence of its comment."""
-    comments = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#") or not line[1:].strip():
-            break
-        comments.append(line[1:].strip())
-    return " ".join(comments).partition(". ")[0].rstrip(".")
+    return " ".join(explained(name)[0].split()).partition(". ")[0]

@@ -6,8 +6,10 @@ names it. It may extend a further one.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from os.path import normpath
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.files.shapes import Text
@@ -25,6 +27,14 @@ BASE: Final = Text("a system that ships, or a file of one")
 def shipped_systems() -> dict[str, Path]:
     """Find the system files that ship with the package, by name."""
     return {file.stem: file for file in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def explained(name: str) -> tuple[str, str]:
+    """Take the comment of a system that ships: what it says, and the file of a user as its end."""
+    lines = shipped_systems()[name].read_text(encoding="utf-8").splitlines()
+    comment = (line[1:].removeprefix(" ") for line in takewhile(lambda one: one[:1] == "#", lines))
+    prose, _, example = "\n".join(comment).partition("\n\n  ")
+    return prose, dedent(f"  {example}\n")
 
 
 def extended(root: YamlValue) -> YamlValue | None:
