@@ -75,8 +75,11 @@ def test_a_torchrun_command_becomes_a_suite(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "train.py").write_text("import torch\nprint('nothing')\n", encoding="utf-8")
+    (project / ".git").mkdir()
     command = "torchrun --nproc-per-node 2 train.py --batch 32 --steps 60 --bf16"
     assert main(["init", "--no-run", "--command", command]) == 0
+    ignored = (project / "baselines/.gitignore").read_text(encoding="utf-8").splitlines()
+    assert {"/local/", "/*/.lock"} <= set(ignored)
     system = written(project)
     assert [case.id for case in system.cases] == ["pytorch-mine-bf16-b32-1n2g"]
     assert (system.window.warmup_steps, system.window.measured_steps) == (12, 48)
@@ -202,6 +205,41 @@ def test_the_log_itself_is_judged_next(project: Path, capsys: pytest.CaptureFixt
     assert main(["init", "--log", str(log)]) == 0
     (case,) = written(project).cases
     assert f"pytest bench_tests --dlperf-logs {case.id}={log}" in capsys.readouterr().out
+
+
+MEGATRON = """\
+using world size: 16, data-parallel size: 4, context-parallel size: 1, \
+tensor-model-parallel size: 2, pipeline-model-parallel size: 2
+  params_dtype .................................... torch.bfloat16
+  seq_length ...................................... 4096
+"""
+
+
+def test_what_the_log_says_of_its_run_becomes_the_case(
+    pytester: pytest.Pytester, project: Path
+) -> None:
+    """What is written is judged green at once, also where the log lacks a metric of the system."""
+    lines = [
+        f" [2026-08-11 10:00:{step:02}.000000] iteration {step:8}/     500 | consumed samples: "
+        f"{step * 128:12} | elapsed time per iteration (ms): 1000.0 | throughput per GPU "
+        "(TFLOP/s/GPU): 231.9 | learning rate: 4.0E-07 | global batch size:   128 | lm loss: "
+        f"{9 - step / 10:.6E} | loss scale: 1.0 | grad norm: 6.8 |\n"
+        for step in range(1, 51)
+    ]
+    log = project / "slurm-4711.out"
+    log.write_text(MEGATRON + "".join(lines), encoding="utf-8")
+    assert main(["init", "--model", "llama", "--log", str(log)]) == 0
+    (case,) = written(project).cases
+    assert case.id == "megatron-llama-bf16-gb128-s4096-tp2_pp2-2n8g"
+    text = (project / "bench_tests/systems/megatron-llama.yaml").read_text(encoding="utf-8")
+    assert "precision: bf16  # ? the log agrees with bf16, fp8" in text
+    assert "topologies: ['2n8g']  # ? the log says 16 devices" in text
+    assert "metrics: {peak_memory: ~}  # ? the log shows no peak_memory" in text
+    judged = pytester.run(
+        *(sys.executable, "-m", "pytest", "-p", "no:benchmark", f"--rootdir={project}"),
+        *(project / "bench_tests", f"--dlperf-logs={case.id}={log}", "--dlperf-create-baselines"),
+    )
+    judged.assert_outcomes(passed=2)
 
 
 def test_a_trainer_by_name_gives_its_example(project: Path) -> None:

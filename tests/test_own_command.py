@@ -83,6 +83,7 @@ def test_a_step_takes_all_that_is_accumulated_for_it() -> None:
         "torchrun t.py --per_device_train_batch_size 4 --gradient_accumulation_steps=8"
     )
     assert command.batch == 32
+    assert command.batch_is_of_device
     assert command.arguments[1:3] == ["--per_device_train_batch_size", "{batch_per_device/8}"]
 
 

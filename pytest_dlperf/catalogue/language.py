@@ -37,7 +37,7 @@ LANGUAGE_TRAINERS: Final = (
             ),
         ),
         system="megatron",
-        advice="the last rank prints: on several nodes write 'node: last' below 'log'",
+        advice="the last rank prints: of several nodes the last one's log shows the steps",
     ),
     Trainer(
         name="Megatron by DeepSpeed",

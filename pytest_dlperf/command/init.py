@@ -51,6 +51,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.survey.own_command import OwnCommand
 
 SYSTEMS: Final = Path("bench_tests/systems")
+_IGNORED: Final = """\
+# This machine's own numbers, and locks.
+/local/
+/*/.lock
+"""
 _TRIAL_LIMIT_S: Final = 120
 _WORKFLOWS: Final = {
     "github": {
@@ -149,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
     plan = _Plan()
     machine = look_at_machine()
     command = _command(options, plan)
-    log = None if log_file is None else _log(log_file, plan)
+    log, lacking = (None, ()) if log_file is None else _log(log_file, plan)
     base = _base(options, command, log, plan)
     hosts = _hosts(options, plan)
     script = command.script if command is not None else None
@@ -166,6 +171,7 @@ def run(options: argparse.Namespace) -> int:
         gpus_of_hosts=min((host.devices or 0 for host in hosts), default=0),
         model=_model(options),
         is_program=is_program_of(base, script),
+        lacking=lacking if base == _base_of_log(log) else (),
     )
     _system(asked, log_file, plan)
     if needs_look and log is None and command is not None:
@@ -206,15 +212,16 @@ def _command(options: argparse.Namespace, plan: _Plan) -> OwnCommand | None:
     return command
 
 
-def _log(file: Path, plan: _Plan) -> Identified | None:
-    found = look_at_log(file)
-    if found is None:
+def _log(file: Path, plan: _Plan) -> tuple[Identified, tuple[str, ...]]:
+    looked = look_at_log(file)
+    if looked is None:
         raise UsageError(
             f"--log: no line of {printable(str(file))} shows a step; 'pytest-dlperf read' says "
             "what was tried. Leave it out, and the script is given lines that print its steps"
         )
+    found, _ = looked
     plan.found.append(f"{printable(str(file))} is {found.kind}; {_steps(found)}")
-    return found
+    return looked
 
 
 def _steps(found: Identified) -> str:
@@ -360,12 +367,12 @@ def _tell_machine(asked: Asked, system: System, plan: _Plan) -> None:
 
 def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:
     """Write what a cluster needs, where the numbers are not those of this machine alone."""
+    if Path(".git").exists():
+        plan.files[Path("baselines/.gitignore")] = _IGNORED
     name = options.cluster
     if name is None and (options.ci is not None or asked.nodes > 1):
         name = asked.machine.cluster or "my-cluster"
     if name is None:
-        if Path(".git").exists():
-            plan.files[Path("baselines/.gitignore")] = "# this machine's own numbers\n/local/\n"
         return
     plan.files[Path("baselines") / name / "cluster.yaml"] = (
         f"estimator: steady\ndescription: {name}\n"

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.catalogue.trainers import TRAINERS
+from pytest_dlperf.command.looking import measure
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.neighbours import caveats
-from pytest_dlperf.logs.throughput import LogReading, LogState
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
+from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.timing import Covers, Kind, RateScope, Timing
 from pytest_dlperf.reports.numbers import amount, counted, cut, named, printable
@@ -186,26 +186,7 @@ class LogReport:
             yield from self._rows("", f"{_window_text(shorter)}: {_throughput_text(run, found)}")
 
     def _measured(self, head: HeadOfLog, found: Identified) -> Run:
-        system = found.system
-        log_format = system.log_format
-        is_made_up = self.wanted.case is None and not found.cases
-        if is_made_up:
-            # The case is made up of what the log says: nothing to hold against it.
-            log_format = replace(log_format, facts=(), devices=None)
-        reading = LogReading(
-            head.path,
-            number=1,
-            case=found.case,
-            log_format=log_format,
-            window=system.window,
-            estimator=Estimator.STEADY,
-            unit=system.unit,
-            metrics=system.metrics,
-            declared=system.declared,
-        )
-        reading.advance(head.read)
-        is_enough = head.is_whole or reading.state is LogState.COMPLETE
-        return reading.finish(None if is_enough else head.read)
+        return measure(head, found, is_made_up=self.wanted.case is None and not found.cases)
 
     def _next(self, head: HeadOfLog, found: Identified) -> Iterator[str]:
         shown = shlex.quote(os.fspath(head.path))

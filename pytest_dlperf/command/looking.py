@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.locks import make_folder
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.errors import DlperfError, UsageError
+from pytest_dlperf.model.measurement import Estimator, RunStatus
+from pytest_dlperf.model.metric import Source
 from pytest_dlperf.reports.numbers import printable
 from pytest_dlperf.survey.case import Wanted
 from pytest_dlperf.survey.drafting import as_typed
+from pytest_dlperf.survey.first_system import Shipped
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import identify
 
 if TYPE_CHECKING:
+    from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.survey.identifying import Identified
     from pytest_dlperf.survey.own_command import OwnCommand
 
@@ -39,18 +43,58 @@ class Tried:
     last_lines: str
 
 
-def look_at_log(file: Path) -> Identified | None:
-    """Find out what a log is; ``None`` where no line shows a step.
+def look_at_log(file: Path) -> tuple[Identified, tuple[str, ...]] | None:
+    """Find out what a log is, and which metrics of its system it lacks.
+
+    ``None`` where no line shows a step.
 
     Raises:
         UsageError: It cannot be read.
     """
     try:
-        return identify(HeadOfLog(file), {}, BUILTIN_FORMATS, Wanted())
+        head = HeadOfLog(file)
+        found = identify(head, {}, BUILTIN_FORMATS, Wanted())
+        return None if found is None else (found, _lacking(head, found))
     except NoLogError as error:
         raise UsageError(f"{printable(str(file))}: {error}") from error
     except OSError as error:
         raise UsageError(f"{printable(str(file))}: {error.strerror or error}") from error
+
+
+def measure(head: HeadOfLog, found: Identified, *, is_made_up: bool) -> Run:
+    """Measure a log, whose case may be made up of what it says."""
+    # Only logs that show steps cost these imports.
+    from pytest_dlperf.logs.throughput import LogReading, LogState
+
+    system = found.system
+    log_format = system.log_format
+    if is_made_up:  # nothing to hold against it
+        log_format = replace(log_format, facts=(), devices=None)
+    reading = LogReading(
+        head.path,
+        number=1,
+        case=found.case,
+        log_format=log_format,
+        window=system.window,
+        estimator=Estimator.STEADY,
+        unit=system.unit,
+        metrics=system.metrics,
+        declared=system.declared,
+    )
+    reading.advance(head.read)
+    is_enough = head.is_whole or reading.state is LogState.COMPLETE
+    return reading.finish(None if is_enough else head.read)
+
+
+def _lacking(head: HeadOfLog, found: Identified) -> tuple[str, ...]:
+    """Name what the system that ships would measure, and this log does not show."""
+    if found.starter is None or not isinstance(found.starter.format, Shipped):
+        return ()
+    run = measure(head, found, is_made_up=True)
+    if run.status is not RunStatus.OK:
+        return ()
+    ours = [metric.name for metric in found.system.metrics if metric.source is Source.LOG]
+    return tuple(name for name in ours if name not in run.metrics)
 
 
 def run_once(command: OwnCommand, *, limit_s: float) -> Tried:

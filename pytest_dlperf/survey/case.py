@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.survey.head import FoundFact, StepsOfLog
 
 
+_USUAL_DEVICES: Final = 8
+"""Devices of a node, where there are more than these and nothing says how many."""
 _PRECISIONS: Final = ("fp32", "amp", "fp16", "bf16", "fp8", "tf32")
 
 
@@ -144,6 +146,9 @@ def _topology(
         return Topology(1, max(printers or 1, layout))
     if printers is not None and world % printers == 0:
         return Topology(world // printers, printers)
+    if world > _USUAL_DEVICES and world % _USUAL_DEVICES == 0:
+        doubts["topologies"] = f"the log says {world} devices, not of how many nodes"
+        return Topology(world // _USUAL_DEVICES, _USUAL_DEVICES)
     return Topology(1, world)
 
 

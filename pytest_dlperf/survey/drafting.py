@@ -64,12 +64,18 @@ class Asked:
     gpus_of_hosts: int = 0
     """Of each of them, where they were named with a number."""
     model: str | None = None
+    lacking: tuple[str, ...] = ()
+    """Metrics of the base that the log does not show."""
 
 
 def draft(asked: Asked) -> FirstSystem:
     """Draft a system file."""
     unsure: dict[str, str] = {}
     command, log = asked.command, asked.log
+    keys = _keys(asked)
+    if asked.lacking:
+        keys["metrics"] = keys.get("metrics", {}) | dict.fromkeys(asked.lacking)
+        unsure["metrics"] = f"the log shows no {', no '.join(asked.lacking)}"
     model = asked.model or _model_of(command)
     if asked.model is None:
         unsure["model"] = "what ids call it, as in llama3_8b"
@@ -83,7 +89,7 @@ def draft(asked: Asked) -> FirstSystem:
         keys={
             "extends": asked.base,
             "model": model,
-            **_keys(asked),
+            **keys,
             **({"launch": launch} if launch else {}),
         },
         case=_case(asked, unsure),
@@ -181,8 +187,11 @@ def _case(asked: Asked, unsure: dict[str, str]) -> dict[str, Any]:
     case: dict[str, Any] = {"precision": "fp32"}
     if command is not None and command.precision is not None:
         case["precision"] = command.precision
-    elif starter is not None and "precision" not in starter.unsure:
+    elif starter is not None:
+        # Where the log agrees with several, it is one of them.
         case["precision"] = starter.precision
+        if "precision" in starter.unsure:
+            unsure["precision"] = starter.unsure["precision"]
     else:
         unsure["precision"] = _NOBODY
     ways = dict(command.ways) if command is not None else {}
@@ -202,7 +211,7 @@ def _work(asked: Asked, unsure: dict[str, str], *, one: str) -> dict[str, int]:
     starter = asked.log.starter if asked.log is not None else None
     if command is not None and command.batch is not None:
         work = {"global_batch" if command.batch_is_global else one: command.batch}
-        if not command.batch_is_global:
+        if not command.batch_is_global and not command.batch_is_of_device:
             unsure[one] = "of one device, or is it that of all? then global_batch"
     elif starter is not None and "global_batch" not in starter.unsure:
         work = {"global_batch" if starter.work.is_global else one: starter.work.batch}
@@ -224,8 +233,9 @@ def _topologies(asked: Asked, unsure: dict[str, str]) -> list[str]:
     if asked.base == "jax":
         devices = None  # one process has all of a node
     if devices is None and command is None and log is not None:
-        if "topologies" in asked.log.starter.unsure:  # type: ignore[union-attr] # not None, see above
-            unsure["topologies"] = "the log does not say how many nodes and devices there were"
+        doubts = asked.log.starter.unsure  # type: ignore[union-attr] # not None, see above
+        if "topologies" in doubts:
+            unsure["topologies"] = doubts["topologies"]
         return [str(log)]
     if devices is None:
         devices = asked.gpus_of_hosts or machine.gpus or machine.gpus_of_nodes or 1

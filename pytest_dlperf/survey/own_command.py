@@ -113,6 +113,8 @@ class OwnCommand:
     """Those of the script that no case says: what a system that ships does not set itself."""
     batch: int | None = None
     batch_is_global: bool = False
+    batch_is_of_device: bool = False
+    """Whether its argument's name says so."""
     sequence_length: int | None = None
     ways: dict[str, int] = field(default_factory=dict)
     """The parallel layout, without ways of one."""
@@ -264,6 +266,7 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
             name_of = "batch_per_replica" if is_batch and devices > 1 else found[index]
             template = f"{{{name_of}{f'/{parts}' if is_part else ''}}}"
             _note(command, found[index], int(value) * (parts if is_part else 1))
+            command.batch_is_of_device |= is_batch and ("device" in name or "gpu" in name)
         else:
             template = None if value is None else _literal(value)
         flag = name in _PRECISIONS and value is None
