@@ -49,7 +49,7 @@ class FirstSystem:
         line = indent + self._entry(key, value)
         is_long = len(line) > _WIDTH
         if isinstance(value, dict) and value and (is_long or (key in _BLOCKS and not indent)):
-            yield f"{indent}{key}:"
+            yield f"{indent}{key}:{self._remark(key)}"
             for name, inner in value.items():
                 yield from self._nested(name, inner, f"{indent}  ")
         elif isinstance(value, list) and is_long:
@@ -59,8 +59,11 @@ class FirstSystem:
             yield line
 
     def _entry(self, key: str, value: Any) -> str:
+        return f"{key}: {written(value)}{self._remark(key)}"
+
+    def _remark(self, key: str) -> str:
         remark = self.unsure.get(key)
-        return f"{key}: {written(value)}" + (f"  # ? {remark}" if remark else "")
+        return f"  # ? {remark}" if remark else ""
 
 
 def written(value: Any) -> str:
