@@ -23,7 +23,7 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import launchers, processes, scratch, supervisor_client
+from pytest_dlperf.launch import launchers, node_folder, processes, supervisor_client
 from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
 from pytest_dlperf.launch.hosts import Host
@@ -814,13 +814,13 @@ def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_p
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # The kernel alone sets when a folder was last changed: the supervisor's clock runs ahead.
-        source = Path(scratch.__file__).read_text(encoding="utf-8")
-        ahead = tmp_path / "scratch.py"
+        source = Path(node_folder.__file__).read_text(encoding="utf-8")
+        ahead = tmp_path / "node_folder.py"
         ahead.write_text(source.replace("_STALE_S = 60.0", "_STALE_S = -1.0"), encoding="utf-8")
         with pytest.MonkeyPatch.context() as patch:
             assert run(nodes(tmp_path / "first", python(""))).succeeded
             assert new.exists()
-            patch.setattr(scratch, "__file__", str(ahead))
+            patch.setattr(node_folder, "__file__", str(ahead))
             assert run(nodes(tmp_path / "second", python(""))).succeeded
         assert (old.exists(), new.exists()) == (False, False)
         assert (taken.exists(), other.exists()) == (True, True)

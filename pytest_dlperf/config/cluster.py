@@ -132,7 +132,7 @@ CLUSTER_KEYS: Final = (
     Key(
         "scratch",
         Text("the absolute path of a folder", pattern="^/"),
-        "The folder on every node in which runs have their scratch folders; default: /tmp.",
+        "The folder on every node in which runs make their own; default: /tmp.",
     ),
     Key("machine", MACHINE, MACHINE_HELP),
     Key(

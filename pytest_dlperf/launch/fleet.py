@@ -160,7 +160,7 @@ class Fleet:
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
         """Return the nodes that a case would go to if all hosts were fit and free.
 
-        ``scratch`` is the folder in which runs make their scratch folders.
+        ``scratch`` is the folder on each host in which runs make their own.
         """
         wanted = case.topology.nodes
         hosts = _large_enough(self._hosts(), case)

@@ -204,7 +204,7 @@ class Gang:
             held = (machine, played_address(client.place.host))
             client.prepare(
                 sweep=self._marked(client),
-                scratch=self.folder(rank),
+                folder=self.folder(rank),
                 files=self._files,
                 # Nodes that are one machine share its row.
                 row=(self.first_port, 0 if held in machines else self._row),

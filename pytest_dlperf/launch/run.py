@@ -41,7 +41,7 @@ class RunOrder:
     ``plan`` says what each node runs, node 0 first, once addresses and ports are known. With
     ``head_only`` it says so of node 0 alone, whose program starts the others' itself.
     ``time_limit_s`` counts from the start of the programs. ``scratch`` is the folder on each host
-    in which scratch folders are made.
+    in which runs make their own.
     """
 
     places: tuple[Place, ...]

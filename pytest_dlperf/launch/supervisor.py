@@ -33,10 +33,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from pytest_dlperf.launch.node_folder import made_folder, put_in_front, remove
 from pytest_dlperf.launch.ports import held_port, held_range
 from pytest_dlperf.launch.processes import KILL_LIMIT_S, POLL_S, descendants, kill_marked
 from pytest_dlperf.launch.relay import Relay
-from pytest_dlperf.launch.scratch import made_scratch, put_in_front, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,8 +77,8 @@ class Supervisor:
         self._untold_end = None  # type: tuple[int, float] | None
         self._grace_s = 0.0
         self._sweep = None  # type: str | None
-        self._scratch = None  # type: str | None
-        self._scratch_lock = None  # type: int | None
+        self._folder = None  # type: str | None
+        self._folder_lock = None  # type: int | None
         self._held = []  # type: list[socket.socket]
         self._wake_up, wake_up = os.pipe()
         os.set_blocking(wake_up, False)
@@ -226,11 +226,11 @@ class Supervisor:
                 self._advance(Stage.KILLING)
 
     def _prepare(self, order: "dict[str, Any]") -> None:
-        """Get the node ready: lock its devices, hold a port and a row, make the scratch folder.
+        """Get the node ready: lock its devices, hold a port and a row, make the run's folder.
 
         ``device_locks`` are held against other runs; ``run_lock`` shows a machine of two names,
         which would wait for itself. In the end processes whose marker begins with ``sweep`` are
-        killed, and the scratch folder is removed; ``taken_over`` is that of a supervisor now gone.
+        killed, and ``node_folder`` is removed; ``taken_over`` is that of a supervisor now gone.
         """
         try:
             if order["run_lock"] is not None and not self._lock(order["run_lock"]):
@@ -247,10 +247,10 @@ class Supervisor:
                 return
             holder = held_port(ipv6=order["ipv6"])
             self._held += [*row, holder]
-            scratch = os.fsdecode(_as_bytes(order["scratch"]))
+            folder = os.fsdecode(_as_bytes(order["node_folder"]))
             if not order["taken_over"]:
-                self._scratch_lock = made_scratch(scratch, order["files"])
-            self._scratch = scratch
+                self._folder_lock = made_folder(folder, order["files"])
+            self._folder = folder
         except OSError as error:
             _report(cannot_prepare=str(error))
             return
@@ -258,14 +258,14 @@ class Supervisor:
         _report(prepared=True, port=holder.getsockname()[1])
 
     def _release(self) -> None:
-        if self._scratch is not None:
-            kept = remove(self._scratch)
+        if self._folder is not None:
+            kept = remove(self._folder)
             if kept is not None:
                 _report(kept=kept)
-            self._scratch = None
-        if self._scratch_lock is not None:
-            os.close(self._scratch_lock)
-            self._scratch_lock = None
+            self._folder = None
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+            self._folder_lock = None
         self._unlock()
 
     def _unlock(self) -> None:

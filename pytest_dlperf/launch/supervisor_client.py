@@ -55,7 +55,7 @@ class NodeState(Enum):
     BUSY = "another run has locked a device of the host"
     ROW_TAKEN = "a port of the row that the run asks for is not free"
     UNUSABLE = "the host cannot be prepared"
-    PREPARED = "devices are locked, ports are held, the scratch folder is there"
+    PREPARED = "devices are locked, ports are held, the run's folder is there"
     NOT_STARTED = "the program cannot be started"
     RUNNING = "the program runs"
     EXITED = "the program has ended, what it has started may live"
@@ -102,7 +102,7 @@ class SupervisorClient:
         """The number of the program's process, once it was started."""
         self.exit_code: int | None = None
         self.kept: str | None = None
-        """What of the scratch folder could not be removed, and why."""
+        """What of the run's folder could not be removed, and why."""
         self._command: NodeCommand | None = None
         self._problem: str | None = None
         self._left: list[int] = []
@@ -161,7 +161,7 @@ class SupervisorClient:
     # ------------------------------------------------------------------ orders
 
     def prepare(
-        self, *, sweep: str, scratch: str, files: Mapping[str, str], row: tuple[int, int]
+        self, *, sweep: str, folder: str, files: Mapping[str, str], row: tuple[int, int]
     ) -> None:
         """Have the devices locked, ports held and the run's folder made, with these files.
 
@@ -174,7 +174,7 @@ class SupervisorClient:
             run_lock=lock_name(scope, f"run-{run_id}") if devices else None,
             device_locks=[lock_name(scope, device) for device in devices],
             sweep=sweep,
-            scratch=_as_text(scratch),
+            node_folder=_as_text(folder),
             files=dict(files),
             row=(*row, played_address(self.place.host)),
             taken_over=False,
@@ -335,14 +335,14 @@ class SupervisorClient:
         return f"host {self.place.host.name}"
 
 
-def sweep_orders(sweep: str, scratch: str) -> bytes:
-    """Give the orders to end what a lost supervisor has left: marked processes, scratch folder."""
+def sweep_orders(sweep: str, folder: str) -> bytes:
+    """Give the orders to end what a lost supervisor has left: processes, and the run's folder."""
     return _order(
         "prepare",
         run_lock=None,
         device_locks=[],
         sweep=sweep,
-        scratch=_as_text(scratch),
+        node_folder=_as_text(folder),
         files={},
         row=(0, 0, ""),
         taken_over=True,

@@ -1,4 +1,4 @@
-"""The folder of a run on a host: made, locked, filled, and removed with all that is in it.
+"""A run's own folder on a node: made, locked, filled, and removed with all that is in it.
 
 It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
 on Python 3.6.
@@ -11,13 +11,13 @@ import re
 import subprocess
 import time
 
-_SCRATCH = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
+_NAME = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
 _STALE_S = 60.0
 _HOST = "host"
 """File in a run's folder: whose it is, where several hosts see the same disk."""
 
 
-def made_scratch(folder: str, files: "dict[str, str]") -> int:
+def made_folder(folder: str, files: "dict[str, str]") -> int:
     """Make a run's folder on this host, locked while this process lives, which the lock is of.
 
     In it are an empty folder ``scratch``, and these files, where there are any, in ``steps``. What
@@ -26,7 +26,7 @@ def made_scratch(folder: str, files: "dict[str, str]") -> int:
     parent, name = os.path.split(folder)
     with contextlib.suppress(OSError):
         for other in os.listdir(parent):  # noqa: PTH208 - importing pathlib takes long
-            if _SCRATCH.match(other) and other != name:
+            if _NAME.match(other) and other != name:
                 _remove_stale(os.path.join(parent, other))  # noqa: PTH118 - as above
     os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -52,7 +52,7 @@ def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> N
 
 
 def _remove_stale(folder: str) -> None:
-    """Remove a scratch folder of this user's on this host that nobody has locked."""
+    """Remove a run's folder of this user's on this host that nobody has locked."""
     with contextlib.suppress(OSError):
         path = os.path.join(folder, _HOST)  # noqa: PTH118 - as above
         with contextlib.suppress(FileNotFoundError), open(path) as file:  # noqa: PTH123 - as above
