@@ -191,7 +191,7 @@ def _case(asked: Asked, unsure: dict[str, str]) -> dict[str, Any]:
         # Where the log agrees with several, it is one of them.
         case["precision"] = starter.precision
         if "precision" in starter.unsure:
-            unsure["precision"] = starter.unsure["precision"]
+            unsure["precision"] = starter.unsure["precision"] if command is None else _NOBODY
     else:
         unsure["precision"] = _NOBODY
     ways = dict(command.ways) if command is not None else {}
