@@ -104,6 +104,10 @@ class StepLog:
         if loss is not None:
             self._loss = loss if self._loss is None else self._loss + loss
 
+    def on_backward(self, _result: object, loss: Any, *_: Any, **__: Any) -> None:
+        """Take the loss that ``backward`` was called with; that of the last micro batch counts."""
+        self._loss = loss.detach() if hasattr(loss, "detach") else loss
+
     def step(self, loss: Any = None, tokens: int | None = None) -> None:
         """Say that a step of the optimizer has ended.
 
@@ -262,10 +266,6 @@ def after(owner: Any, name: str, call: Callable[..., object]) -> None:
     setattr(owner, name, wrapped)
 
 
-def _detached(loss: Any) -> Any:
-    return loss.detach() if hasattr(loss, "detach") else loss
-
-
 # --------------------------------------------------------------------------- trainers of others
 
 
@@ -395,20 +395,16 @@ class AccelerateSteps:
         if batch is not None:
             facts.setdefault("global_batch", batch * accelerator.gradient_accumulation_steps)
         facts.setdefault("precision", accelerator.mixed_precision)
-        self._log = StepLog(synchronize=synchronize, **facts)
-        self._loss: Any = None
-
-        def on_backward(_result: object, loss: Any, *_: Any, **__: Any) -> None:
-            self._loss = _detached(loss)
+        log = StepLog(synchronize=synchronize, **facts)
 
         def on_step(*_: Any, **__: Any) -> None:
             if state.sync_gradients:
-                self._log.step(loss=self._loss)
+                log.step()
 
-        after(accelerator, "backward", on_backward)
+        after(accelerator, "backward", log.on_backward)
         # There is no public way to them.
         after(accelerator._optimizers[0], "step", on_step)  # noqa: SLF001
-        self.end = self._log.end
+        self.end = log.end
 
 
 class DeepSpeedSteps:
@@ -419,24 +415,20 @@ class DeepSpeedSteps:
         facts.setdefault("global_batch", engine.train_batch_size())
         half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else None
         facts.setdefault("precision", half or "fp32")
-        self._log = StepLog(synchronize=synchronize, **facts)
-        self._loss: Any = None
+        log = StepLog(synchronize=synchronize, **facts)
         self._last = engine.global_steps
-
-        def on_backward(_result: object, loss: Any, *_: Any, **__: Any) -> None:
-            self._loss = _detached(loss)
 
         def on_step(loss: Any, *_: Any, **__: Any) -> None:
             # Of a pipeline, train_batch makes the step, and returns the loss.
             if engine.global_steps != self._last:
                 self._last = engine.global_steps
-                self._log.step(self._loss if loss is None else loss)
+                log.step(loss)
 
-        after(engine, "backward", on_backward)
+        after(engine, "backward", log.on_backward)
         after(engine, "step", on_step)
         if hasattr(engine, "train_batch"):
             after(engine, "train_batch", on_step)
-        self.end = self._log.end
+        self.end = log.end
 
 
 _MADE = {"HuggingFaceSteps": _huggingface, "LightningSteps": _lightning}
