@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 THIS_MACHINE = Host(name="localhost", address=ADDRESS, devices=None)
 
 
-def places(*logs: Path, devices: int = 1) -> tuple[Place, ...]:
-    """Nodes that are all on this machine, which need not be theirs alone."""
+def places(*logs: Path, devices: int = 1, hosts: Sequence[Host] = ()) -> tuple[Place, ...]:
+    """Nodes that need no host for themselves; without ``hosts`` all are on this machine."""
     return tuple(
         Place(
-            host=THIS_MACHINE,
+            host=host,
             device_ids=tuple(range(devices)),
             locked_devices=(),
             lock_scope="",
             log=log,
         )
-        for log in logs
+        for log, host in zip(logs, hosts or [THIS_MACHINE] * len(logs), strict=True)
     )
 
 

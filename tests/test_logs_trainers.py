@@ -172,7 +172,7 @@ OTHER_LINES = {
         "lr=[0.001], mom=[(0.9, 0.999)]"
     ),
 }
-"""Lines that a starter takes, where they are not those that tell the trainer."""
+"""Lines that such a format takes, where they are not those that tell the trainer."""
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -184,25 +184,25 @@ def test_a_trainer_is_known_by_its_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_starter_reads_the_line(name: str) -> None:
-    starter = next(each.starter for each in TRAINERS if each.name == name)
-    if "record" in starter:
+def test_a_trainer_s_own_format_reads_the_line(name: str) -> None:
+    own_format = next(each.own_format for each in TRAINERS if each.name == name)
+    if "record" in own_format:
         line = OTHER_LINES.get(name, LINES[name])
-        found = compiled(starter["record"]).search(line.encode())
+        found = compiled(own_format["record"]).search(line.encode())
         assert found is not None
-        if "step" not in starter:
+        if "step" not in own_format:
             assert found["step"] is not None
             assert re.search(rf"\b{found['step'].decode()}\b", line)
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_starter_is_not_refused(tmp_path: Path, name: str) -> None:
-    starter = next(each.starter for each in TRAINERS if each.name == name)
-    if not starter:
+def test_a_trainer_s_own_format_is_not_refused(tmp_path: Path, name: str) -> None:
+    own_format = next(each.own_format for each in TRAINERS if each.name == name)
+    if not own_format:
         return
     arguments = {"step": ("step_every", 1), "steps_in": ("steps_in_samples", True)}
     declared: dict[str, object] = dict(
-        arguments.get(key, (key, value)) for key, value in starter.items()
+        arguments.get(key, (key, value)) for key, value in own_format.items()
     )
     line = OTHER_LINES.get(name, LINES[name])
     reason = refusal(tmp_path, line, declared, "f-m-bf16-b8-s128-1n2g")
@@ -438,13 +438,13 @@ def test_colours_hide_nothing(tmp_path: Path) -> None:
     assert "of one device" in reason
 
 
-def test_the_names_and_starters_of_the_catalogue() -> None:
+def test_the_names_and_formats_of_the_catalogue() -> None:
     names = [trainer.name for trainer in TRAINERS]
     assert len(set(names)) == len(names)
     for trainer in TRAINERS:
         assert (
             trainer.format
-            or trainer.starter
+            or trainer.own_format
             or trainer.system
             or trainer.advice
             or "dllogger" in trainer.name

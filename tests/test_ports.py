@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from clusters.ports import worker_number
 from clusters.processes import wait_until
-from launches import THIS_MACHINE
+from launches import THIS_MACHINE, places
 
 from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.variables import LaunchVariables
@@ -20,7 +20,6 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import plan_run, run_dir
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
-from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
@@ -78,16 +77,7 @@ class Run(threading.Thread):
         case = Case.from_id(f"pytorch-resnet18-fp32-b8-{len(hosts)}n{DEVICES}g")
         words = (address, "{first_port}", "{devices_per_node}", str(self._go))
         self._order = RunOrder(
-            places=tuple(
-                Place(
-                    host=host,
-                    device_ids=tuple(range(DEVICES)),
-                    locked_devices=(),
-                    lock_scope="",
-                    log=one,
-                )
-                for host, one in zip(hosts, self._logs, strict=True)
-            ),
+            places=places(*self._logs, devices=DEVICES, hosts=hosts),
             plan=lambda nodes: plan_run(
                 LaunchSpec(command=(sys.executable, "-c", TRAINER, *words)),
                 case=case,

@@ -73,7 +73,7 @@ _PADDLE: Final = (
         name="PaddleCV's later print format (batch_cost, ips)",
         literals=(b"batch_cost ",),
         pattern=rb"Pass N, train batch N\] " + TEXT + rb"batch_cost ",
-        starter={
+        own_format={
             "record": r"Pass (?P<epoch>[0-9]+), train batch (?P<step>[0-9]+)\] .*batch_cost "
             "(?P<seconds>[0-9.]+) sec",
             "first_step": 0,
@@ -83,7 +83,7 @@ _PADDLE: Final = (
         name="PaddleCV of 2019 (trainbatch)",
         literals=(b", trainbatch ",),
         pattern=rb"Pass N, trainbatch [0-9]",
-        starter={
+        own_format={
             "record": r"Pass (?P<epoch>[0-9]+), trainbatch (?P<step>[0-9]+), .*time "
             "(?P<seconds>[0-9.]+) sec",
             "first_step": 0,
@@ -93,7 +93,7 @@ _PADDLE: Final = (
         name="PLSC 2.x",
         literals=(b" imgs/sec",),
         pattern=rb"Training: [0-9]{4}-" + TEXT + rb"throughput: [0-9.]{1,20} imgs/sec",
-        starter={
+        own_format={
             "record": "Training: (?P<timestamp>[0-9-]+ [0-9:,]+) - loss "
             ".* step: (?P<step>[0-9]+), ",
         },
@@ -122,7 +122,7 @@ _PADDLE: Final = (
                 single_node_is_fine=True,
             ),
         ),
-        starter={
+        own_format={
             "record": "progress: .* step: (?P<step>[0-9]+), .* speed: "
             "(?P<steps_per_second>[0-9.]+) steps/s",
         },
@@ -134,13 +134,15 @@ _NVIDIA: Final = (
         name="NVIDIA's PyTorch BERT (Training Iteration)",
         literals=(b" Training Iteration: ",),
         pattern=rb"Training Epoch: N Training Iteration: [0-9]",
-        starter={"record": _DLL + "Training Epoch: [0-9]+ Training Iteration: (?P<step>[0-9]+) "},
+        own_format={
+            "record": _DLL + "Training Epoch: [0-9]+ Training Iteration: (?P<step>[0-9]+) "
+        },
     ),
     Trainer(
         name="NVIDIA's TensorFlow ResNet-50",
         literals=(b"imgs_per_sec : ", b"total_ips : "),
         pattern=rb"DLL [0-9]{4}-[^\n\r\0]{0,60} - \(N, N\) (?:imgs_per_sec|total_ips) : ",
-        starter={"record": _DLL + r"\([0-9]+, (?P<step>[0-9]+)\) "},
+        own_format={"record": _DLL + r"\([0-9]+, (?P<step>[0-9]+)\) "},
         advice="its first 20 steps are not printed",
     ),
     Trainer(
@@ -148,14 +150,14 @@ _NVIDIA: Final = (
         literals=(b"throughput_train : ",),
         pattern=rb"throughput_train : ",
         numbers=(_rate(rb"throughput_train : " + VALUE, RateScope.GLOBAL),),
-        starter={"record": _DLL + "Iteration: (?P<step>[0-9]+) .*throughput_train : "},
+        own_format={"record": _DLL + "Iteration: (?P<step>[0-9]+) .*throughput_train : "},
     ),
     Trainer(
         name="NVIDIA's MXNet ResNet-50 (dllogger)",
         literals=(b" train.ips : ",),
         pattern=rb"DLL [0-9]{4}-[^\n\r\0]{0,300} train\.ips : ",
         numbers=(_rate(rb" train\.ips : " + VALUE, RateScope.GLOBAL),),
-        starter={
+        own_format={
             "record": r"Epoch: (?P<epoch>[0-9]+) Iteration: (?P<step>[0-9]+) .* train\.ips : "
             "(?P<samples_per_second>[0-9.]+) ",
             "first_step": 0,
@@ -168,7 +170,7 @@ _NVIDIA: Final = (
         literals=(b"\tSpeed: ",),
         pattern=rb"Epoch\[N\] Batch \[N-N\]\tSpeed: [^\n\r\0\t]{0,60}\tLR:",
         numbers=(_rate(rb"\tSpeed: " + VALUE, RateScope.GLOBAL),),
-        starter={
+        own_format={
             "record": r"Epoch\[(?P<epoch>[0-9]+)\] Batch \[[0-9]+-(?P<step>[0-9]+)\]\tSpeed: "
             "(?P<samples_per_second>[0-9.]+) samples/sec",
             "first_step": 0,
@@ -191,7 +193,7 @@ _MXNET: Final = (
                 readings=(*_speed(RateScope.NODE), *_speed(RateScope.RANK)),
             ),
         ),
-        starter={
+        own_format={
             "record": r"Epoch\[(?P<epoch>[0-9]+)\] Batch \[[0-9]+-(?P<step>[0-9]+)\]\tSpeed: "
             "(?P<samples_per_second>[0-9.]+) samples/sec",
             "first_step": 0,
@@ -203,7 +205,7 @@ _MXNET: Final = (
         literals=(b"\tSpeed: ",),
         pattern=rb"Epoch\[N\] ?Batch ?\[N\]\tSpeed: ",
         numbers=(_rate(rb"\tSpeed: " + VALUE, RateScope.GLOBAL),),
-        starter={
+        own_format={
             "record": r"Epoch\[(?P<epoch>[0-9]+)\] ?Batch ?\[(?P<step>[0-9]+)\]\tSpeed: "
             "(?P<samples_per_second>[0-9.]+) samples/sec",
             "first_step": 0,
@@ -217,7 +219,7 @@ _MXNET: Final = (
             _rate(rb"Rank:" + VALUE + rb" it/sec", RateScope.RANK),
             _rate(rb"Total:" + VALUE + rb" it/sec", RateScope.GLOBAL),
         ),
-        starter={
+        own_format={
             "record": "Iter:(?P<step>[0-9]+) Rank:.* it/sec Total:(?P<samples_per_second>[0-9.]+) ",
         },
     ),
@@ -239,7 +241,7 @@ _MXNET: Final = (
                 one_step_is_fine=True,
             ),
         ),
-        starter={
+        own_format={
             "record": r"\[step (?P<step>[0-9]+)\]\tmlm_loss=.* latency="
             "(?P<milliseconds>[0-9.]+) ms",
             "covers": "since_last",
@@ -262,7 +264,7 @@ _FURTHER: Final = (
             ),
             _rate(rb" seconds, " + VALUE + rb" examples/second", RateScope.GLOBAL),
         ),
-        starter={
+        own_format={
             "record": "TimeHistory: [0-9.]+ seconds, (?P<samples_per_second>[0-9.]+) "
             "examples/second between steps [0-9]+ and (?P<step>[0-9]+)",
         },
@@ -282,7 +284,7 @@ _FURTHER: Final = (
                 instead="'per step time' as milliseconds",
             ),
         ),
-        starter={
+        own_format={
             "record": "per step time: (?P<milliseconds>[0-9.]+) ms",
             "step": "count",
         },
@@ -299,7 +301,7 @@ _FURTHER: Final = (
             _rate(rb"top_k: [0-9.]{1,12}, samples/s: " + VALUE, RateScope.GLOBAL),
             _rate(rb"nsp_loss: [0-9.]{1,12}, throughput: " + VALUE, RateScope.GLOBAL),
         ),
-        starter={
+        own_format={
             "record": r"(?:iter|step:) (?P<step>[0-9]+), .*(?:samples/s|throughput): "
             "(?P<samples_per_second>[0-9.]+)",
         },
@@ -315,7 +317,7 @@ _FURTHER: Final = (
                 instead="the time stamp in front of the line",
             ),
         ),
-        starter={
+        own_format={
             "record": r"\[(?P<timestamp>[0-9:]+)\]\[INFO\]\[R(?:AN)?K0\].*Iter: "
             r"(?P<step>[0-9]+) Time\(",
         },

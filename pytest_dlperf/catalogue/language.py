@@ -43,7 +43,7 @@ LANGUAGE_TRAINERS: Final = (
         name="Megatron by DeepSpeed",
         literals=(b" | elapsed time per iteration (ms)",),
         pattern=rb"iteration {1,12}N/ {1,12}N \| elapsed time per iteration \(ms\)",
-        starter={
+        own_format={
             "record": r"iteration +(?P<step>[0-9]+)/ +[0-9]+ \| elapsed time per iteration "
             r"\(ms\): (?P<milliseconds>[0-9.]+) ",
             "covers": "since_last",
@@ -54,7 +54,7 @@ LANGUAGE_TRAINERS: Final = (
         literals=(b"Step Time : ",),
         pattern=rb"Step Time : [0-9.]{1,12}s GPU utilization: ",
         system="megatron_bridge",
-        starter={"record": "Step Time : (?P<seconds>[0-9.]+)s ", "step": "count"},
+        own_format={"record": "Step Time : (?P<seconds>[0-9.]+)s ", "step": "count"},
         advice="the last rank prints the same with the step's number",
     ),
     Trainer(
@@ -100,7 +100,7 @@ LANGUAGE_TRAINERS: Final = (
                 instead="the time stamp of the line 'step=…, skipped=…' in front of it",
             ),
         ),
-        starter={
+        own_format={
             "record": r"^\[(?P<timestamp>[0-9-]+ [0-9:,]+)\] \[INFO\] \[logging\.py:[0-9]+:"
             r"log_dist\] \[Rank 0\] step=(?P<step>[0-9]+), skipped=",
         },
@@ -110,7 +110,7 @@ LANGUAGE_TRAINERS: Final = (
         name="DeepSpeed's pipeline engine",
         literals=(b" iter time (s): ",),
         pattern=rb"steps: N loss: [^\n\r\0]{0,60} iter time \(s\): [0-9.]{1,20} samples/sec: ",
-        starter={
+        own_format={
             "record": r"steps: (?P<step>[0-9]+) loss: .* iter time \(s\): (?P<seconds>[0-9.]+) ",
             "covers": "since_last",
         },
@@ -164,7 +164,7 @@ LANGUAGE_TRAINERS: Final = (
                 instead="train_time as elapsed_seconds or elapsed_milliseconds",
             ),
         ),
-        starter={
+        own_format={
             "record": "step:(?P<step>[0-9]+)/[0-9]+ .*train_time:"
             "(?P<elapsed_milliseconds>[0-9.]+)ms ",
         },
@@ -194,7 +194,7 @@ LANGUAGE_TRAINERS: Final = (
         name="OLMo-core",
         literals=(b"[step=",),
         pattern=rb"\[step=N(?:/N)?,epoch=N",
-        starter={"record": r"\[step=(?P<step>[0-9]+)[/,]"},
+        own_format={"record": r"\[step=(?P<step>[0-9]+)[/,]"},
         advice="a record takes several lines: measured is when the first of them arrives",
     ),
     Trainer(

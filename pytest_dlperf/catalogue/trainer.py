@@ -66,7 +66,7 @@ class Trainer:
     numbers: tuple[Number, ...] = ()
     system: str = ""
     """The system that ships for it; it reads these lines, or has the trainer print others."""
-    starter: Mapping[str, Any] = field(default_factory=dict)
+    own_format: Mapping[str, Any] = field(default_factory=dict)
     """What to write as ``log.format`` of a system, where none ships that reads these lines."""
     advice: str = ""
     """What else to know before its numbers are believed."""

@@ -45,7 +45,7 @@ _OTHERS: Final = (
                 readings=(Reading(Timing.ELAPSED_SECONDS),),
             ),
         ),
-        starter={
+        own_format={
             "record": "'num_input_tokens_seen': [0-9]+, 'train_runtime': "
             "'?(?P<elapsed_seconds>[0-9.]+)",
             "step": "count",
@@ -119,7 +119,7 @@ _OTHERS: Final = (
         name="OpenMMLab's MMEngine",
         literals=(b"Epoch(train)",),
         pattern=rb"Epoch\(train\) {1,4}\[ {0,9}N\]\[ {0,9}N/N\]",
-        starter={
+        own_format={
             "record": r"Epoch\(train\) +\[ *(?P<epoch>[0-9]+)\]\[ *(?P<step>[0-9]+)/.* time: "
             r"(?P<seconds>[0-9.]+) ",
             "covers": "since_last",
@@ -146,7 +146,7 @@ _OTHERS: Final = (
                 readings=(Reading(Timing.SAMPLES_PER_SECOND, _SINCE_START, RateScope.GLOBAL),),
             ),
         ),
-        starter={
+        own_format={
             "record": r"iteration: (?P<step>[0-9]+)/[0-9]+ .* time: (?P<seconds>[0-9.]+) s/iter",
             "covers": "since_start",
         },
@@ -163,7 +163,7 @@ _OTHERS: Final = (
                 readings=(Reading(Timing.SECONDS, _SINCE_START),),
             ),
         ),
-        starter={
+        own_format={
             "record": r"d2\.utils\.events.* iter: (?P<step>[0-9]+) .* last_time: "
             r"(?P<seconds>[0-9.]+) ",
         },
@@ -172,7 +172,7 @@ _OTHERS: Final = (
         name="TensorFlow's Model Garden (orbit)",
         literals=(b"| steps/sec: ",),
         pattern=rb"train \| step: {1,12}N \| steps/sec: ",
-        starter={
+        own_format={
             "record": r"train \| step: +(?P<step>[0-9]+) \| steps/sec: +"
             r"(?P<steps_per_second>[0-9.]+) ",
         },
@@ -217,7 +217,7 @@ _OTHERS: Final = (
         name="NVIDIA's dllogger as JSON (DLLL)",
         literals=(b"DLLL {",),
         pattern=rb"DLLL \{",
-        starter={
+        own_format={
             "record": r'DLLL \{"timestamp": "(?P<timestamp>[0-9.]+)".*"type": "LOG", "step": '
             r"\[(?:[0-9]+, )?(?P<step>[0-9]+)\]",
         },
@@ -254,7 +254,7 @@ _LAST: Final = (
                 instead=r"the bar's elapsed time, '/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<'",
             ),
         ),
-        starter={
+        own_format={
             "record": r"(?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<",
         },
         advice="its time is in whole seconds: measure many steps, or print a line per step",

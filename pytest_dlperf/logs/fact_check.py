@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.expressions import Expression, texts_of
 from pytest_dlperf.logs.lines import Lines
+from pytest_dlperf.logs.neighbours import recognise
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Iterator
 
     from pytest_dlperf.formats.facts import Fact
@@ -102,6 +104,28 @@ class FactCheck:
                     f"this is a log of {name}, not one of format {self._format.name}",
                     offset=region.offset + found[0],
                 )
+
+    def without_steps(self, file: io.FileIO, *, is_empty: bool) -> BrokenContractError:
+        """Say why a log may hold no step: the best of what it says of itself."""
+        if is_empty:
+            return BrokenContractError("the log is empty")
+        if self.neighbour is not None:
+            return self.neighbour
+        neighbour = recognise(file, self._format)
+        record = self._format.record
+        if neighbour is not None and isinstance(record, re.Pattern):
+            name = self._format.name
+            return BrokenContractError(f"this is {neighbour}, not one of format {name}")
+        if neighbour is None and self.contradiction is not None:
+            return self.contradiction
+        if not isinstance(record, re.Pattern):
+            # A declared format may be meant for just this trainer.
+            named = "" if neighbour is None else f"this is {neighbour}, and "
+            return BrokenContractError(
+                f"{named}no line of the log matches the record's pattern "
+                f"'{record.pattern}'; 'pytest-dlperf read FILE' says what is in it"
+            )
+        return BrokenContractError(f"the log holds no step of format {self._format.name}")
 
     @property
     def contradiction(self) -> BrokenContractError | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
@@ -14,7 +13,7 @@ from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.logs.behind import check_behind, check_one_run
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
-from pytest_dlperf.logs.neighbours import TimeCheck, recognise
+from pytest_dlperf.logs.neighbours import TimeCheck
 from pytest_dlperf.logs.numbering import first_step
 from pytest_dlperf.logs.ranked import RankedSteps
 from pytest_dlperf.logs.reader import BUFFER_SIZE, LogFile, RegionReader, line_number
@@ -304,7 +303,7 @@ class LogReading:
         piece.begin()
         self._witness.check_presence()
         if self._in_header:
-            raise _no_steps(file, self.log_format, self.facts, empty=not reader.position)
+            raise self.facts.without_steps(file, is_empty=not reader.position)
         check_behind(file, self.facts)
         ends = self._collector.ends.values()
         if self._collector.complete:
@@ -412,29 +411,6 @@ def _collector(
     from pytest_dlperf.logs.published import PublishedLines
 
     return PublishedLines(log_format, log_format.published, window, case)
-
-
-def _no_steps(
-    file: io.FileIO, log_format: LogFormat, facts: FactCheck, *, empty: bool
-) -> BrokenContractError:
-    if empty:
-        return BrokenContractError("the log is empty")
-    if facts.neighbour is not None:
-        return facts.neighbour
-    neighbour = recognise(file, log_format)
-    record = log_format.record
-    if neighbour is not None and isinstance(record, re.Pattern):
-        return BrokenContractError(f"this is {neighbour}, not one of format {log_format.name}")
-    if neighbour is None and facts.contradiction is not None:
-        return facts.contradiction
-    if not isinstance(record, re.Pattern):
-        # A declared format may be meant for just this trainer.
-        named = "" if neighbour is None else f"this is {neighbour}, and "
-        return BrokenContractError(
-            f"{named}no line of the log matches the record's pattern "
-            f"'{record.pattern}'; 'pytest-dlperf read FILE' says what is in it"
-        )
-    return BrokenContractError(f"the log holds no step of format {log_format.name}")
 
 
 def _reason(file: io.FileIO, error: BrokenContractError) -> str:

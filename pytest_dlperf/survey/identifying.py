@@ -104,8 +104,8 @@ def _forms_of(trainer: Trainer | None) -> Iterator[Form]:
     """Yield what may read a known trainer's log: a system that ships, or a format."""
     if trainer is not None and trainer.system in shipped_systems():
         yield Shipped(trainer.system)
-    if trainer is not None and trainer.starter:
-        yield trainer.starter
+    if trainer is not None and trainer.own_format:
+        yield trainer.own_format
 
 
 def formats_of_guess(guessed: Guess) -> Iterator[dict[str, Any]]:
