@@ -93,6 +93,15 @@ def test_a_torchrun_command_becomes_a_suite(
     assert main(["check"]) == 0
 
 
+def test_a_script_is_to_say_the_batch_that_its_command_does_not(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a case with a guessed batch would be green."""
+    (project / "train.py").write_text("import torch\n", encoding="utf-8")
+    assert main(["init", "--no-run", "--command", "torchrun train.py --seed 1"]) == 0
+    assert "log = StepLog(batch_per_device=BATCH)" in capsys.readouterr().out
+
+
 def test_a_script_that_prints_its_steps_is_not_asked_to(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

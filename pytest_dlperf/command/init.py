@@ -176,6 +176,9 @@ def run(options: argparse.Namespace) -> int:
     _system(asked, log_file, plan)
     if needs_look and log is None and command is not None:
         batch = f"global_batch={command.batch}" if command.batch_is_global else ""
+        if command.batch is None:
+            batch = "batch_per_device=BATCH"
+            plan.unsure.append("BATCH, below: the samples of one device, as the script calls them")
         plan.script = command.script or "the script"
         plan.lines = [line.format(facts=batch) for line in _LINES]
     _cluster(options, asked, plan)

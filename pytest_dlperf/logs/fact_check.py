@@ -125,7 +125,10 @@ class FactCheck:
                 f"{named}no line of the log matches the record's pattern "
                 f"'{record.pattern}'; 'pytest-dlperf read FILE' says what is in it"
             )
-        return BrokenContractError(f"the log holds no step of format {self._format.name}")
+        return BrokenContractError(
+            f"the log holds no step of format {self._format.name}; "
+            "'pytest-dlperf read FILE' says what is in it"
+        )
 
     @property
     def contradiction(self) -> BrokenContractError | None:
