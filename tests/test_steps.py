@@ -138,6 +138,70 @@ def test_of_several_in_a_process_the_first_prints(tmp_path: Path) -> None:
     assert end == "dlperf end rank=0"
 
 
+# What Accelerate keeps of a loop: the loader that is gone over, and whether this step is a step.
+ACCUMULATED: Final = """\
+from types import SimpleNamespace
+from steps import AccelerateSteps
+class Optimizer:
+    def step(self):
+        pass
+class Accelerator:
+    num_processes, mixed_precision, gradient_accumulation_steps = 1, "no", {told}
+    def __init__(self):
+        loader = SimpleNamespace(total_batch_size=8)
+        self.gradient_state = SimpleNamespace(sync_gradients=True, active_dataloader=loader)
+        self._optimizers = [Optimizer()]
+    def backward(self, loss):
+        pass
+accelerator = Accelerator()
+(optimizer,) = accelerator._optimizers
+log = AccelerateSteps(accelerator)
+optimizer.step.__func__  # as schedulers of torch do
+for count in {counts}:
+    for _ in range(count):
+        accelerator.backward(1.0)
+    optimizer.step()
+log.end()
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "counts", "batches"),
+    [
+        (1, [1, 1, 1], ["8"]),
+        (4, [4, 4, 4], ["32"]),
+        (4, [1, 1, 1], ["8"]),
+        (1, [4, 4, 4], []),
+        (4, [4, 1, 4], ["32", "8"]),
+        (1, [1, 2, 1], ["8"]),
+    ],
+    ids=["plain", "accumulates", "does not", "by itself", "an epoch ends", "a second loss"],
+)
+def test_a_batch_is_what_a_step_has_taken(
+    tmp_path: Path, told: int, counts: list[int], batches: list[str]
+) -> None:
+    """A batch that was only configured would be a throughput that nobody had."""
+    lines = python(ACCUMULATED.format(told=told, counts=counts), tmp_path)
+    assert re.findall(r"dlperf run .*global_batch=(\d+)", "\n".join(lines)) == batches
+
+
+def test_a_step_of_a_smaller_batch_says_so_in_front(tmp_path: Path) -> None:
+    code = (
+        "from types import SimpleNamespace\n"
+        "from steps import StepLog\n"
+        "log = StepLog(global_batch=16)\n"
+        "for sizes in (4, 4), (4, 2), (4, 4):\n"
+        "    for size in sizes:\n"
+        "        log.take({'input_ids': SimpleNamespace(shape=(size, 32))})\n"
+        "    log.step()\n"
+    )
+    head, *lines = python(code, tmp_path)
+    assert "global_batch=16" in head
+    assert lines.pop(1) == "dlperf run rank=0 global_batch=12"
+    tokens = [match and match[3] for match in map(STEP.fullmatch, lines)]
+    assert tokens == ["256", "192", "256"]
+
+
 def test_the_package_makes_its_names_when_they_are_asked_for() -> None:
     code = (
         "import sys, pytest_dlperf.trainers as trainers\n"

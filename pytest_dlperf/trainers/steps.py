@@ -9,8 +9,9 @@ and one at its end, all whole lines::
     dlperf step rank=0 step=12 time=3.456789 tokens=1024 loss=6.9078 peak_memory_mb=512.3
     dlperf end rank=0
 
-Steps are those of the optimizer, counted from 1. ``time`` is in seconds since the log was made, on
-the process's own monotonic clock. ``tokens`` are those of this rank in this step, padding included.
+Steps are those of the optimizer, counted from 1. One of another batch than the first, as at the end
+of an epoch, has a line ``dlperf run rank=0 global_batch=6`` in front. ``time`` is in seconds, from
+a monotonic clock of the process. ``tokens`` are those of this rank in this step, padding included.
 ``peak_memory_mb`` is the most that tensors had allocated on this process's accelerator, and on a
 CPU the largest resident size of the process (10^6 bytes).
 
@@ -20,8 +21,7 @@ far ahead; single steps look shorter or longer. With ``synchronize``, or
 ``DLPERF_STEPS_SYNCHRONIZE=1`` in the environment, each step waits for the device: that costs speed.
 A loss that is still computed is printed later, as ``dlperf value rank=0 step=12 loss=6.9078``.
 
-``sitecustomize.py`` adds the same to a trainer without a change of its script. Both files run on
-Python 3.7 and later.
+``sitecustomize.py`` adds it to a trainer from outside. Both files run on Python 3.7 and later.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import os
 import sys
 import time
 from collections import deque
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,17 +54,10 @@ _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", "SLURM_STEP_NUM_NODES"),
 )
 _PRECISIONS = {
-    "float64": "fp64",
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "64-true": "fp64",
-    "32-true": "fp32",
-    "16-true": "fp16",
-    "16-mixed": "fp16",
-    "bf16-true": "bf16",
-    "bf16-mixed": "bf16",
-    "no": "fp32",
+    "fp64": ("float64", "64-true"),
+    "fp32": ("float32", "32-true", "no"),
+    "fp16": ("float16", "16-true", "16-mixed"),
+    "bf16": ("bfloat16", "bf16-true", "bf16-mixed"),
 }
 """How trainers call precisions that cases have a word for."""
 
@@ -81,22 +75,24 @@ class StepLog:
         """
         self.facts = facts
         self.rank = 0
-        self.count = 0
-        """Steps by now."""
+        self.count = 0  # steps by now
         self._prints = True
         self._synchronize = synchronize or os.environ.get(SYNCHRONIZE, "0") not in ("", "0")
         self._wait: Callable[[], object] | None = None
         self._memory_mb: Callable[[], float] = _resident_mb
-        self._tokens = 0
+        self._tokens = self._samples = self._work = 0
+        self.batches = 0  # micro batches of the next step
         self._loss: Any = None
         self._later: deque[tuple[int, Callable[[], bool], Any]] = deque()
         self._began = time.perf_counter()
 
     def take(self, batch: Any = None, loss: Any = None) -> None:
         """Take a micro batch of the next step, or its part of the step's loss."""
+        self.batches += 1
         try:
             shape = batch["input_ids"].shape  # no value is read
             self._tokens += shape[0] * shape[1]
+            self._samples += shape[0]
             if not self.count:
                 self.facts.setdefault("sequence_length", shape[1])
         except (AttributeError, IndexError, KeyError, TypeError):
@@ -107,6 +103,7 @@ class StepLog:
     def on_backward(self, _result: object, loss: Any, *_: Any, **__: Any) -> None:
         """Take the loss that ``backward`` was called with; that of the last micro batch counts."""
         self._loss = loss.detach() if hasattr(loss, "detach") else loss
+        self.batches += 1
 
     def step(self, loss: Any = None, tokens: int | None = None) -> None:
         """Say that a step of the optimizer has ended.
@@ -114,7 +111,7 @@ class StepLog:
         ``loss`` is a number, or a tensor of one; ``tokens`` are this rank's in this step.
         """
         self.count += 1
-        head = self._first() if self.count == 1 else ""
+        head = self._first() if self.count == 1 else self._other_work()
         if self._synchronize and self._wait is not None:
             self._wait()
         number = self._number(self._loss if loss is None else loss)
@@ -129,7 +126,7 @@ class StepLog:
         while self._later and self._later[0][1]():
             step, _, value = self._later.popleft()
             line += self._value(step, value.item())
-        self._tokens, self._loss = 0, None
+        self._tokens, self._samples, self.batches, self._loss = 0, 0, 0, None
         write(line if self._prints else "")
 
     def value(self, step: int, loss: float) -> None:
@@ -144,6 +141,7 @@ class StepLog:
 
     def _first(self) -> str:
         """Find out what is known by now; give the line that says it."""
+        self._work = self._samples or self.batches
         # The first in a process: a script may add what was added from outside, or train once more.
         self._prints = sys.__dict__.setdefault("dlperf_steps", self) is self
         facts = _place()
@@ -151,10 +149,18 @@ class StepLog:
         self.rank = facts.pop("rank", 0)
         precision = str(facts.get("precision", "")).replace("torch.", "")
         if precision:
-            facts["precision"] = _PRECISIONS.get(precision, precision)
+            words = [word for word, theirs in _PRECISIONS.items() if precision in theirs]
+            facts["precision"] = words[0] if words else precision
         self._memory_mb, self._wait = _device()
         said = "".join(f" {name}={value}" for name, value in facts.items())
         return f"dlperf run rank={self.rank}{said}\n"
+
+    def _other_work(self) -> str:
+        """Say the batch of a step that differs from the first one's, as the last of an epoch."""
+        work, batch = self._samples or self.batches, self.facts.get("global_batch")
+        if batch is None or work == self._work or not self._work:
+            return ""
+        return f"dlperf run rank={self.rank} global_batch={round(batch * work / self._work)}\n"
 
     def _number(self, loss: Any) -> float | None:
         """Give the loss as a number, unless it would have to be waited for."""
@@ -247,23 +253,23 @@ def _place() -> dict[str, Any]:
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         known = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
-        if known["world_size"] != place["world_size"]:
-            return known
-        place.update(known)
+        place = {**place, **known} if known["world_size"] == place["world_size"] else known
     return place
 
 
 def after(owner: Any, name: str, call: Callable[..., object]) -> None:
     """Have a function called with the result and the arguments of each call of a method."""
     original = getattr(owner, name)
+    is_method = getattr(original, "__self__", None) is owner  # as torch's schedulers expect
 
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        args = args[is_method:]
         result = original(*args, **kwargs)
         call(result, *args, **kwargs)
         return result
 
-    setattr(owner, name, wrapped)
+    setattr(owner, name, MethodType(wrapped, owner) if is_method else wrapped)
 
 
 # --------------------------------------------------------------------------- trainers of others
@@ -345,7 +351,7 @@ def _lightning() -> type:
         def __init__(self, *, synchronize: bool = False, **facts: Any) -> None:
             """Be ready for the training; ``facts`` are what ``StepLog`` takes."""
             self._log = StepLog(synchronize=synchronize, **facts)
-            self._last = 0
+            self._last = self._batch = 0
 
         def on_train_start(self, trainer: Any, *_: Any) -> None:
             """Find out what is known of the run."""
@@ -359,17 +365,16 @@ def _lightning() -> type:
             batch = getattr(trainer.train_dataloader, "batch_size", None)
             if isinstance(batch, int):
                 sampling = getattr(trainer.strategy, "distributed_sampler_kwargs", None) or {}
-                batch *= trainer.accumulate_grad_batches * sampling.get("num_replicas", 1)
-                facts["global_batch"] = batch
+                self._batch = batch * sampling.get("num_replicas", 1)
             self._log.facts = {**facts, **self._log.facts}
 
-        def on_train_batch_end(
-            self, trainer: Any, _module: Any, outputs: Any, batch: Any, *_: Any, **__: Any
-        ) -> None:
+        def on_train_batch_end(self, trainer: Any, _: Any, outputs: Any, *batch: Any) -> None:
             """Print a step if there was one; the loss is that of its last batch."""
-            self._log.take(batch)
+            self._log.take(batch[0])
             if trainer.global_step != self._last:
                 self._last = trainer.global_step
+                if self._batch:  # how many are accumulated, callbacks may change
+                    self._log.facts.setdefault("global_batch", self._batch * self._log.batches)
                 loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
                 self._log.step(loss)
 
@@ -390,20 +395,20 @@ class AccelerateSteps:
         """Print from now on; ``facts`` are what ``StepLog`` takes."""
         state = accelerator.gradient_state
         facts.setdefault("world_size", accelerator.num_processes)
-        loaders = getattr(accelerator, "_dataloaders", ())
-        batch = getattr(loaders[0], "total_batch_size", None) if loaders else None
-        if batch is not None:
-            facts.setdefault("global_batch", batch * accelerator.gradient_accumulation_steps)
         facts.setdefault("precision", accelerator.mixed_precision)
         log = StepLog(synchronize=synchronize, **facts)
 
         def on_step(*_: Any, **__: Any) -> None:
             if state.sync_gradients:
+                count, told = log.batches, accelerator.gradient_accumulation_steps
+                batch = getattr(state.active_dataloader, "total_batch_size", None)
+                if batch and count in (1, told):
+                    log.facts.setdefault("global_batch", batch * count)
+                log.batches = min(count, told)  # some steps may have more losses than others
                 log.step()
 
         after(accelerator, "backward", log.on_backward)
-        # There is no public way to them.
-        after(accelerator._optimizers[0], "step", on_step)  # noqa: SLF001
+        after(accelerator._optimizers[0], "step", on_step)  # noqa: SLF001 - no public way to them
         self.end = log.end
 
 
@@ -413,8 +418,8 @@ class DeepSpeedSteps:
     def __init__(self, engine: Any, *, synchronize: bool = False, **facts: Any) -> None:
         """Print from now on; ``facts`` are what ``StepLog`` takes."""
         facts.setdefault("global_batch", engine.train_batch_size())
-        half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else None
-        facts.setdefault("precision", half or "fp32")
+        half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
+        facts.setdefault("precision", half)
         log = StepLog(synchronize=synchronize, **facts)
         self._last = engine.global_steps
 
@@ -422,6 +427,7 @@ class DeepSpeedSteps:
             # Of a pipeline, train_batch makes the step, and returns the loss.
             if engine.global_steps != self._last:
                 self._last = engine.global_steps
+                log.batches = 0  # the engine itself holds to its batch
                 log.step(loss)
 
         after(engine, "backward", log.on_backward)

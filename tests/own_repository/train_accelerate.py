@@ -33,11 +33,14 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     loader = torch.utils.data.DataLoader(Counting(), batch_size=given.batch, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    # It takes apart the optimizer's step, whoever has put something around it.
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)
     for step, tokens in enumerate(loader, 1):
         scores = model(tokens[:, :-1])
         loss = nn.functional.cross_entropy(scores.transpose(1, 2), tokens[:, 1:])
         accelerator.backward(loss)
         optimizer.step()
+        schedule.step()
         optimizer.zero_grad()
         if step == given.steps:
             break
