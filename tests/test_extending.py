@@ -150,6 +150,21 @@ def test_a_key_stands_once(tmp_path: Path) -> None:
     assert mistake.startswith("systems/own.yaml:13: $.extends: the key stands twice")
 
 
+def test_a_key_that_is_no_word_is_told(tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, f"{OWN}? [a, b]\n: c\n")
+    assert mistake.startswith("systems/own.yaml:13: $: found a list")
+    (mistake,) = mistakes(tmp_path, base=f"{BASE}? {{a: b}}\n: c\n")
+    assert mistake.startswith("base.yaml:")
+    assert "found a mapping" in mistake
+
+
+@pytest.mark.parametrize(("base", "found"), [("- a\n", "a list"), ("some text\n", "some text")])
+def test_a_base_of_another_kind_is_told(tmp_path: Path, base: str, found: str) -> None:
+    (mistake,) = mistakes(tmp_path, base=base)
+    assert mistake.startswith("base.yaml:1: $: found ")
+    assert found in mistake
+
+
 @pytest.mark.parametrize(
     ("extends", "expected"),
     [

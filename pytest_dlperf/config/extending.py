@@ -51,6 +51,9 @@ def extended(root: YamlValue) -> YamlValue | None:
             return None
         seen.append(file.resolve())
         layers.append(place.parse(file))
+        if layers[-1].kind != "mapping":
+            layers[-1].fault_found("a mapping, as every system file is one")
+            return None
     whole = layers.pop()
     while layers:
         whole = layers.pop().based_on(whole)

@@ -246,15 +246,20 @@ def _keep_origin(node: Any, file: Path) -> None:
 def _merged(own: Any, base: Any) -> Any:
     if own.id != "mapping" or base.id != "mapping":
         return own
-    said = {key.value: value for key, value in own.value}
-    inherited = {key.value: value for key, value in base.value}
-    pairs = [(key, value) for key, value in base.value if key.value not in said]
+    said = {_word(key) for key, _ in own.value}
+    inherited = {_word(key): value for key, value in base.value}
+    pairs = [(key, value) for key, value in base.value if _word(key) not in said]
     for key, value in own.value:
-        if key.value not in inherited:
+        if _word(key) not in inherited:
             pairs.append((key, value))
         elif value.tag != f"{_TAG}null":
-            pairs.append((key, _merged(value, inherited[key.value])))
+            pairs.append((key, _merged(value, inherited[_word(key)])))
     return _mapping(own, pairs)
+
+
+def _word(key: Any) -> object:
+    """Return the word that a key is, or what stands there: a mistake, which is told later."""
+    return key.value if key.id == "scalar" else key
 
 
 def _mapping(like: Any, pairs: list[tuple[Any, Any]]) -> Any:
