@@ -181,6 +181,43 @@ def test_of_a_program_that_is_known_only_the_rest_is_said(
     assert "megatron-mine.checkout=" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("program", "case", "left_out"),
+    [
+        ("torchtitan.train --lr 1", "torchtitan-mine-fp32-b1-s8192-1n8g", None),
+        (
+            "litgpt pretrain pythia-1b --lr 1",
+            "litgpt-mine-fp32-b1-s2048-1n8g",
+            "pretrain pythia-1b",
+        ),
+    ],
+)
+def test_a_program_whose_command_says_no_length_gets_that_of_an_example(
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    program: str,
+    case: str,
+    left_out: str | None,
+) -> None:
+    assert main(["init", "--command", f"torchrun --nproc-per-node 8 -m {program}"]) == 0
+    system = written(project)
+    assert [each.id for each in system.cases] == [case]
+    text = system.file.read_text(encoding="utf-8")
+    assert "arguments: [--lr, '1']" in text
+    assert "sequence_length" in text.partition("# ? nothing says it; it is that of an example")[0]
+    said = capsys.readouterr().out
+    assert (f"{left_out!r} of the command is left out" in said) == (left_out is not None)
+
+
+def test_paddle_s_launcher_is_replaced_and_the_script_stays(project: Path) -> None:
+    (project / "own.py").write_text("import paddle\n", encoding="utf-8")
+    command = "python -m paddle.distributed.launch --gpus=0,1 own.py --batch-size 8"
+    assert main(["init", "--command", command]) == 0
+    system = written(project)
+    assert [case.id for case in system.cases] == ["paddle-own-fp32-b8-1n2g"]
+    assert arguments(system)[-4:-1] == ("own.py", "--batch-size", "{batch_per_device}")
+
+
 def test_a_script_that_starts_its_own_processes_is_told_how_many(project: Path) -> None:
     (project / "own.py").write_text("import lightning as L\n", encoding="utf-8")
     assert main(["init", "--command", "python own.py --devices 2 --num_nodes=1"]) == 0

@@ -49,6 +49,13 @@ from pytest_dlperf.survey.own_command import read_command
             ["--mixed_precision", "bf16", "train.py"],
         ),
         ("deepspeed --num_gpus 4 train.py --z '{\"a\": 1}'", "deepspeed", 1, 4, None),
+        (
+            "python -m paddle.distributed.launch --devices 0,1 --log_dir=out train.py --batch 8",
+            "paddle",
+            1,
+            2,
+            ["train.py", "--batch", "{batch_per_device}"],
+        ),
         ("python train.py data.batch_size=4", "python", 1, 1, None),
         ("bash train.sh 4", "", 1, None, ["bash", "train.sh", "4"]),
     ],

@@ -332,6 +332,11 @@ def _system(asked: Asked, log_file: Path | None, plan: _Plan) -> None:
         found = "\n".join(f"  {problem.message}" for problem in error.problems)
         raise UsageError(f"no system file comes of it:\n{found}\n{text}") from error
     plan.files[SYSTEMS / f"{system.id}.yaml"] = text
+    if asked.command is not None and asked.is_program and asked.command.positional:
+        plan.unsure.append(
+            f"{' '.join(asked.command.positional)!r} of the command is left out: the system says "
+            f"such arguments itself, see 'pytest-dlperf systems {asked.base}'"
+        )
     if asked.command is not None:
         _tell_machine(asked, system, plan)
     elif log_file is not None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.config.extending import explained
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.survey.first_system import FirstSystem, Shipped, window_keys
-from pytest_dlperf.survey.surroundings import Machine, is_installed
+from pytest_dlperf.survey.surroundings import PROGRAMS, Machine, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,7 @@ _BY_LAUNCHER: Final[Mapping[str, tuple[str, ...]]] = {
     "torchrun": PRINTED_BY_US,
     "deepspeed": PRINTED_BY_US,
     "accelerate": ("accelerate",),
+    "paddle": ("paddle",),
     "python": (*PRINTED_BY_US[1:], "jax"),
 }
 """Which of these start a script themselves that a launcher has started, or none."""
@@ -36,7 +38,7 @@ _REPEATS: Final = 3
 _CPU_TOLERANCE: Final = 50
 _NOBODY: Final = "nothing says it"
 _GENERIC: Final = (
-    *("torchtitan", "pretrain_gpt", "litgpt", "nemo_automodel", "maxtext", "paddle"),
+    *PROGRAMS,
     "train",
     "main",
     "run",
@@ -76,7 +78,7 @@ def draft(asked: Asked) -> FirstSystem:
     if asked.lacking:
         keys["metrics"] = keys.get("metrics", {}) | dict.fromkeys(asked.lacking)
         unsure["metrics"] = f"the log shows no {', no '.join(asked.lacking)}"
-    model = asked.model or _model_of(command)
+    model = asked.model or _model_of(None if asked.is_program else command)
     if asked.model is None:
         unsure["model"] = "what ids call it, as in llama3_8b"
     source = command.text if command is not None else log.kind if log is not None else ""
@@ -152,7 +154,7 @@ def _launch(asked: Asked) -> dict[str, Any]:
     elif asked.is_program:
         pass
     else:
-        launch["command"] = [*_PROGRAMS.get(command.launcher, ()), *command.arguments]
+        launch["command"] = [*_STARTS.get(command.launcher, ()), *command.arguments]
         if command.launcher in ("", "python"):
             launch["requires_modules"] = None
     if command.environment:
@@ -160,7 +162,7 @@ def _launch(asked: Asked) -> dict[str, Any]:
     return launch
 
 
-_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+_STARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "python": ("{python}",),
     "torchrun": (
         *("{python}", "-m", "torch.distributed.run", "--nnodes={nodes}"),
@@ -176,6 +178,10 @@ _PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
         *("{python}", "-m", "deepspeed.launcher.runner", "--no_ssh", "--num_nodes={nodes}"),
         *("--node_rank={node_rank}", "--num_gpus={devices_per_node}"),
         *("--master_addr={master_address}", "--master_port={master_port}"),
+    ),
+    "paddle": (
+        *("{python}", "-m", "paddle.distributed.launch", "--nnodes={nodes}", "--rank={node_rank}"),
+        *("--nproc_per_node={devices_per_node}", "--master={master_endpoint}"),
     ),
 }
 """How a launcher starts a script on each node of a run."""
@@ -223,6 +229,12 @@ def _work(asked: Asked, unsure: dict[str, str], *, one: str) -> dict[str, int]:
         length = starter.work.sequence_length
         if length == 1:
             unsure["sequence_length"] = _NOBODY
+    if length is None and asked.base not in (*PRINTED_BY_US, "jax"):
+        # What such a program trains on needs one, and a session would not begin without.
+        example = re.search(r"\bsequence_length: ([0-9]+)", explained(asked.base)[1])
+        if example is not None:
+            length = int(example[1])
+            unsure["sequence_length"] = f"{_NOBODY}; it is that of an example"
     return work if length is None else {**work, "sequence_length": length}
 
 

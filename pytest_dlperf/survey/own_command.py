@@ -18,6 +18,7 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _ACCELERATE: Final = ("accelerate", "accelerate.commands.launch")
 _DEEPSPEED: Final = ("deepspeed", "deepspeed.launcher.runner")
+_PADDLE: Final = ("paddle.distributed.launch",)
 
 # What a plan says of nodes, by launcher; the number is that of the values behind the option.
 _PLACED: Final[Mapping[str, Mapping[str, int]]] = {
@@ -37,6 +38,10 @@ _PLACED: Final[Mapping[str, Mapping[str, int]]] = {
         **dict.fromkeys(("node_rank", "master_addr", "master_port", "ssh_port"), 1),
         **dict.fromkeys(("no_ssh", "force_multi"), 0),
     },
+    "paddle": dict.fromkeys(
+        ("nnodes", "nproc_per_node", "rank", "master", "host", "ips", "devices", "gpus", "log_dir"),
+        1,
+    ),
 }
 _FLAGS: Final = {
     "torchrun": ("m", "module", "no_python"),
@@ -51,10 +56,20 @@ _FLAGS: Final = {
         "debug",
     ),
     "deepspeed": ("m", "module", "no_python", "no_local_rank"),
+    "paddle": (),
 }
 """Options of a launcher without a value: what stands behind another one may be the script."""
-_PER_NODE: Final = {"torchrun": "nproc_per_node", "deepspeed": "num_gpus"}
-_NODES: Final = {"torchrun": "nnodes", "accelerate": "num_machines", "deepspeed": "num_nodes"}
+_PER_NODE: Final = {
+    "torchrun": "nproc_per_node",
+    "deepspeed": "num_gpus",
+    "paddle": "nproc_per_node",
+}
+_NODES: Final = {
+    "torchrun": "nnodes",
+    "accelerate": "num_machines",
+    "deepspeed": "num_nodes",
+    "paddle": "nnodes",
+}
 
 _GLOBAL_BATCH: Final = ("global_batch", "global_batch_size", "total_batch_size")
 _BATCH: Final = (
@@ -101,7 +116,7 @@ class OwnCommand:
 
     text: str
     launcher: str = ""
-    """``torchrun``, ``accelerate``, ``deepspeed``, ``python`` or, for any other, empty."""
+    """``torchrun``, ``accelerate``, ``deepspeed``, ``paddle``, ``python`` or, for others, empty."""
     environment: dict[str, str] = field(default_factory=dict)
     nodes: int = 1
     devices_per_node: int | None = None
@@ -110,7 +125,9 @@ class OwnCommand:
     """The file or module that trains."""
     arguments: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
-    """Those of the script that no case says: what a system that ships does not set itself."""
+    """Options of the script that no case says: what a system that ships does not set itself."""
+    positional: list[str] = field(default_factory=list)
+    """Its arguments without a name."""
     batch: int | None = None
     batch_is_global: bool = False
     batch_is_of_device: bool = False
@@ -175,7 +192,7 @@ def _launcher(words: list[str], command: OwnCommand) -> list[str]:
             rest.pop(0)
         if rest[:1] == ["-m"] and len(rest) > 1:
             program, behind = rest[1], rest[2:]
-            if program not in (*_TORCHRUN, *_ACCELERATE, *_DEEPSPEED):
+            if program not in (*_TORCHRUN, *_ACCELERATE, *_DEEPSPEED, *_PADDLE):
                 command.script = program
                 command.arguments = ["-m", _literal(program)]
                 return behind
@@ -189,6 +206,8 @@ def _launcher(words: list[str], command: OwnCommand) -> list[str]:
         rest = rest[1:] if rest[:1] == ["launch"] else rest
     elif program in _DEEPSPEED:
         command.launcher = "deepspeed"
+    elif program in _PADDLE:
+        command.launcher = "paddle"
     else:
         command.launcher = ""
         command.script = words[0]
@@ -224,6 +243,8 @@ def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
         per_node = str(int(world) // command.nodes) if world.isdigit() else ""
     else:
         default = "1" if command.launcher == "torchrun" else ""
+        listed = said.get("devices", said.get("gpus", ""))  # of Paddle, by number
+        default = str(len(listed.split(","))) if listed else default
         per_node = said.get(_PER_NODE[command.launcher], default)
     command.devices_per_node = int(per_node) if per_node.isdigit() and int(per_node) else None
     return words
@@ -276,7 +297,9 @@ def _read_own(words: Sequence[str], command: OwnCommand) -> None:
         if template is not None and before.endswith("="):
             words_of = [_literal(before) + template]
         command.arguments += words_of
-        if index not in found and not flag and name not in _PRECISION:
+        if not name:
+            command.positional += words_of
+        elif index not in found and not flag and name not in _PRECISION:
             command.others += words_of
 
 

@@ -36,14 +36,14 @@ _IMPORTS: Final[Mapping[str, str]] = {
     "torchrun": r"^\s*(?:import|from) torch\b",
 }
 """How scripts tell by which system they are read: the first that fits."""
-_PROGRAMS: Final[Mapping[str, str]] = {
+PROGRAMS: Final[Mapping[str, str]] = {
     "torchtitan": "torchtitan",
     "pretrain_gpt": "megatron",
     "litgpt": "litgpt",
     "nemo_automodel": "nemo_automodel",
     "maxtext": "maxtext",
-    "paddle.distributed.launch": "paddle",
 }
+"""The programs of systems that ship, by a part of their names."""
 _STEPS_ARE_PRINTED: Final = re.compile(r"StepLog|dlperf step rank=")
 
 
@@ -116,7 +116,7 @@ def system_of_script(script: str | None, folder: Path) -> str | None:
     """Say which system that ships reads what a script prints, by its name and its imports."""
     if script is None:
         return None
-    for part, system in _PROGRAMS.items():
+    for part, system in PROGRAMS.items():
         if part in script:
             return system
     text = _source(script, folder)
@@ -126,7 +126,7 @@ def system_of_script(script: str | None, folder: Path) -> str | None:
 def is_program_of(system: str, script: str | None) -> bool:
     """Tell whether a script is the program of a system that ships, by its name."""
     return script is not None and any(
-        part in script and system == name for part, name in _PROGRAMS.items()
+        part in script and system == name for part, name in PROGRAMS.items()
     )
 
 
