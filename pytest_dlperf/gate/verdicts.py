@@ -37,6 +37,10 @@ _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 _ALL_PERCENT: Final = 100.0
 """Where less is worse nobody loses more: a loss of so much is none that could be found."""
 
+_QUIETER: Final = (
+    "measure when the machines are quiet, or say under 'tolerance_percent' in the system file what "
+    "is usual here"
+)
 _MIN_RUNS_TO_TELL: Final = 3
 """Fewer runs do not say how far runs usually lie apart."""
 
@@ -248,13 +252,15 @@ def accept(
         return judgement
     tolerance_percent = question.tolerance_percent
     runs = question.case.measurement.samples(question.base.name).values
-    problem = scatter_problem(runs, tolerance_percent=tolerance_percent)
+    problem = scatter = scatter_problem(runs, tolerance_percent=tolerance_percent)
     if reference in (*_WORSE, Verdict.INCONCLUSIVE):
         problem = f"its reference is {reference.value}"
     if problem is None and asked.reason is None and _worsens(judgement, question.baseline):
         problem = "a worse number needs --dlperf-reason 'TEXT'"
     if problem is not None:
         told = f"not accepted: {problem}"
+        if problem is scatter:
+            told += f"; {_QUIETER}"
         reason = f"{judgement.reason}; {told}" if judgement.reason else told
         return replace(judgement, reason=reason, refused=problem)
     if judgement.verdict is Verdict.NO_BASELINE:
