@@ -212,7 +212,8 @@ def test_a_program_whose_command_says_no_length_gets_that_of_an_example(
 def test_paddle_s_launcher_is_replaced_and_the_script_stays(project: Path) -> None:
     (project / "own.py").write_text("import paddle\n", encoding="utf-8")
     command = "python -m paddle.distributed.launch --gpus=0,1 own.py --batch-size 8"
-    assert main(["init", "--command", command]) == 0
+    (project / "run.sh").write_text(f"{command}\n", encoding="utf-8")
+    assert main(["init"]) == 0
     system = written(project)
     assert [case.id for case in system.cases] == ["paddle-own-fp32-b8-1n2g"]
     assert arguments(system)[-4:-1] == ("own.py", "--batch-size", "{batch_per_device}")

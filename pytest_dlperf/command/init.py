@@ -255,10 +255,10 @@ def _base(
         plan.found.append(f"{name}: {why}")
         return name
     raise UsageError(
-        "nothing here says what trains: no command of torchrun, accelerate or deepspeed in scripts "
-        "and documents, and no known trainer. Say how you start the training, --command 'torchrun "
-        "--nproc-per-node 2 train.py'; what it has printed, --log FILE; or who trains, --trainer "
-        f"NAME, of {', '.join(shipped)}"
+        "nothing here says what trains: no command of torchrun, accelerate, deepspeed or Paddle in "
+        "scripts and documents, and no known trainer. Say how you start the training, --command "
+        "'torchrun --nproc-per-node 2 train.py'; what it has printed, --log FILE; or who trains, "
+        f"--trainer NAME, of {', '.join(shipped)}"
     )
 
 

@@ -21,7 +21,8 @@ _PASSED_BY: Final = frozenset({"node_modules", "site-packages", "build", "dist",
 _SCRIPTS: Final = (".sh", ".bash", ".sbatch", ".slurm", ".md", ".rst", ".txt", ".toml", ".mk")
 _STARTS: Final = re.compile(
     r"^[\s$>`#-]*((?:[A-Z][A-Z0-9_]*=\S+ +)*(?:srun [^\n]*?)?"
-    r"(?:torchrun|python3? -m torch\.distributed\.run|accelerate launch|deepspeed) [^\n`]*)",
+    r"(?:torchrun|python3? -m (?:torch\.distributed\.run|paddle\.distributed\.launch)"
+    r"|accelerate launch|deepspeed) [^\n`]*)",
     re.MULTILINE,
 )
 _QUERY_LIMIT_S: Final = 10.0
