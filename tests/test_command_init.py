@@ -98,7 +98,8 @@ def test_a_script_is_to_say_the_batch_that_its_command_does_not(
 ) -> None:
     """Else a case with a guessed batch would be green."""
     (project / "train.py").write_text("import torch\n", encoding="utf-8")
-    assert main(["init", "--no-run", "--command", "torchrun train.py --seed 1"]) == 0
+    assert main(["init", "--no-run", "--command", "torchrun train.py --seq-length 128"]) == 0
+    assert written(project).unit == "tokens/s"
     assert "log = StepLog(batch_per_device=BATCH)" in capsys.readouterr().out
 
 

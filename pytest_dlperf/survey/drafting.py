@@ -126,6 +126,9 @@ def _keys(asked: Asked) -> dict[str, Any]:
                 "loss": None if loss is None else {**loss, "node": "first"},
                 **others,
             }
+    is_of_tokens = command is not None and command.sequence_length is not None
+    if is_of_tokens and asked.base in (*PRINTED_BY_US, "jax"):
+        keys["unit"] = "tokens/s"
     steps = command.steps if command is not None else None
     if steps is not None and 5 <= steps <= _FEW_STEPS:  # noqa: PLR2004 - of fewer nothing is left
         warmup = math.ceil(steps / 5)
