@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -343,6 +344,16 @@ def test_hosts_and_a_ci_bring_a_cluster_and_a_job(
     out = capsys.readouterr().out
     assert "--dlperf-cluster h100 --dlperf-hosts 'gpu[01-04]:8'" in out
     assert main(["check"]) == 0
+
+
+@pytest.mark.parametrize("name", ["../office", "", "a: b"])
+def test_a_cluster_is_called_as_a_folder_can_be(
+    project: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    with contextlib.suppress(SystemExit):
+        assert main(["init", "--trainer", "timm", "--cluster", name]) != 0
+    assert "--cluster" in capsys.readouterr().err
+    assert not any(project.rglob("*.yaml"))
 
 
 def test_four_hosts_over_ssh_train_with_what_was_written(

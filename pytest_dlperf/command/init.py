@@ -378,6 +378,8 @@ def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:
     if Path(".git").exists():
         plan.files[Path("baselines/.gitignore")] = _IGNORED
     name = options.cluster
+    if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
+        raise UsageError(f"--cluster: {name!r} is not a name; write letters, digits, '_', '.', '-'")
     if name is None and (options.ci is not None or asked.nodes > 1):
         name = asked.machine.cluster or "my-cluster"
     if name is None:
