@@ -48,6 +48,9 @@ OUTER: Final = (
 SETTINGS: Final = (
     *("OMP_NUM_THREADS", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "RANKINGS"),
     *("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR", "HOROVOD_TIMELINE", "HYDRA_FULL_ERROR"),
+    # In a container mpirun starts nothing for root without these.
+    *("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"),
+    *("PADDLE_HOME", "PADDLE_PDX_CACHE_HOME"),
     *("OMPI_MCA_btl_tcp_if_include", "PMIX_MCA_gds", "FLAGS_cudnn_exhaustive_search"),
     *("TF_XLA_FLAGS", "TPU_WORKER_ID", "MASTER_PASSWORD"),
 )

@@ -33,14 +33,14 @@ _FOREIGN: Final = (
     "PET_.*",
     # TensorFlow, Paddle, JAX, Horovod
     "TF_CONFIG",
-    "PADDLE_.*",
+    "PADDLE_(?!HOME|PDX_|NCCL_).*",
     "TRAINING_ROLE",
     "FLAGS_selected_.*",
     "JAX_COORDINATOR.*",
     "JAX_(NUM_PROCESSES|PROCESS_(COUNT|ID|INDEX)|LOCAL_PROCESS_ID|LOCAL_DEVICE_IDS)",
     "HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE)|GLOO_.*|HOSTNAME)",
     # MPI: Open MPI, MPICH and its kin, jsrun
-    "OMPI_(?!MCA_).*",
+    "OMPI_(?!MCA_|ALLOW_RUN_AS_ROOT).*",
     "OMPI_MCA_(ess|ess_base_.*|orte_.*|pmix|initial_wdir)",
     "HYDI_.*",
     "MPI_LOCAL(RANKID|NRANKS)",
