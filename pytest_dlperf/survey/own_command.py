@@ -15,60 +15,64 @@ if TYPE_CHECKING:
 
 _SHELL: Final = re.compile(r"[|&;<>`]|\$\(")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
-_ACCELERATE: Final = ("accelerate", "accelerate.commands.launch")
-_DEEPSPEED: Final = ("deepspeed", "deepspeed.launcher.runner")
-_PADDLE: Final = ("paddle.distributed.launch",)
 
-# What a plan says of nodes, by launcher; the number is that of the values behind the option.
-_PLACED: Final[Mapping[str, Mapping[str, int]]] = {
-    "torchrun": {
-        **dict.fromkeys(("nnodes", "node_rank", "nproc_per_node", "master_addr"), 1),
-        **dict.fromkeys(("master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id"), 1),
-        **dict.fromkeys(("rdzv_conf", "local_addr"), 1),
-        **dict.fromkeys(("standalone", "use_env"), 0),
-    },
-    "accelerate": {
-        **dict.fromkeys(("num_machines", "num_processes", "machine_rank"), 1),
-        **dict.fromkeys(("main_process_ip", "main_process_port", "dynamo_backend"), 1),
-        **dict.fromkeys(("multi_gpu", "same_network"), 0),
-    },
-    "deepspeed": {
-        **dict.fromkeys(("num_nodes", "num_gpus", "hostfile", "include", "exclude"), 1),
-        **dict.fromkeys(("node_rank", "master_addr", "master_port", "ssh_port"), 1),
-        **dict.fromkeys(("no_ssh", "force_multi"), 0),
-    },
-    "paddle": dict.fromkeys(
-        ("nnodes", "nproc_per_node", "rank", "master", "host", "ips", "devices", "gpus", "log_dir"),
-        1,
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launcher:
+    """What starts a script, and its options that a plan says itself, since they are of nodes."""
+
+    programs: tuple[str, ...]
+    nodes: str
+    per_node: str = ""
+    placed: tuple[str, ...] = ()
+    """Options of nodes that have a value, beside ``nodes`` and ``per_node``."""
+    switches: tuple[str, ...] = ()
+    """Those without one."""
+    flags: tuple[str, ...] = ()
+    """Other options without a value: what stands behind another one may be the script."""
+
+
+_LAUNCHERS: Final[Mapping[str, _Launcher]] = {
+    "torchrun": _Launcher(
+        programs=("torchrun", "torch.distributed.run", "torch.distributed.launch"),
+        nodes="nnodes",
+        per_node="nproc_per_node",
+        placed=(
+            *("node_rank", "master_addr", "master_port", "local_addr"),
+            *("rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf"),
+        ),
+        switches=("standalone", "use_env"),
+        flags=("m", "module", "no_python"),
     ),
-}
-_FLAGS: Final = {
-    "torchrun": ("m", "module", "no_python"),
-    "accelerate": (
-        "m",
-        "module",
-        "no_python",
-        "cpu",
-        "use_fsdp",
-        "use_deepspeed",
-        "quiet",
-        "debug",
+    "accelerate": _Launcher(
+        programs=("accelerate", "accelerate.commands.launch"),
+        nodes="num_machines",
+        placed=(
+            *("num_processes", "machine_rank", "main_process_ip", "main_process_port"),
+            "dynamo_backend",
+        ),
+        switches=("multi_gpu", "same_network"),
+        flags=(
+            *("m", "module", "no_python", "cpu", "use_fsdp", "use_deepspeed", "quiet", "debug"),
+        ),
     ),
-    "deepspeed": ("m", "module", "no_python", "no_local_rank"),
-    "paddle": (),
-}
-"""Options of a launcher without a value: what stands behind another one may be the script."""
-_PER_NODE: Final = {
-    "torchrun": "nproc_per_node",
-    "deepspeed": "num_gpus",
-    "paddle": "nproc_per_node",
-}
-_NODES: Final = {
-    "torchrun": "nnodes",
-    "accelerate": "num_machines",
-    "deepspeed": "num_nodes",
-    "paddle": "nnodes",
+    "deepspeed": _Launcher(
+        programs=("deepspeed", "deepspeed.launcher.runner"),
+        nodes="num_nodes",
+        per_node="num_gpus",
+        placed=(
+            *("hostfile", "include", "exclude", "node_rank", "master_addr", "master_port"),
+            "ssh_port",
+        ),
+        switches=("no_ssh", "force_multi"),
+        flags=("m", "module", "no_python", "no_local_rank"),
+    ),
+    "paddle": _Launcher(
+        programs=("paddle.distributed.launch",),
+        nodes="nnodes",
+        per_node="nproc_per_node",
+        placed=("rank", "master", "host", "ips", "devices", "gpus", "log_dir"),
+    ),
 }
 
 _GLOBAL_BATCH: Final = ("global_batch", "global_batch_size", "total_batch_size")
@@ -192,51 +196,51 @@ def _launcher(words: list[str], command: OwnCommand) -> list[str]:
             rest.pop(0)
         if rest[:1] == ["-m"] and len(rest) > 1:
             program, behind = rest[1], rest[2:]
-            if program not in (*_TORCHRUN, *_ACCELERATE, *_DEEPSPEED, *_PADDLE):
+            if not _launcher_of(program):
                 command.script = program
                 command.arguments = ["-m", _literal(program)]
                 return behind
             rest = behind
         else:
             return _script(rest, command)
-    if program in _TORCHRUN:
-        command.launcher = "torchrun"
-    elif program in _ACCELERATE:
-        command.launcher = "accelerate"
-        rest = rest[1:] if rest[:1] == ["launch"] else rest
-    elif program in _DEEPSPEED:
-        command.launcher = "deepspeed"
-    elif program in _PADDLE:
-        command.launcher = "paddle"
-    else:
-        command.launcher = ""
+    command.launcher = _launcher_of(program)
+    if not command.launcher:
         command.script = words[0]
         command.arguments = [_literal(words[0])]
         return rest
+    if program == "accelerate" and rest[:1] == ["launch"]:
+        rest = rest[1:]
     return _script(_launcher_options(rest, command), command)
 
 
+def _launcher_of(program: str) -> str:
+    """Name the launcher that a program or module is, if it is one."""
+    known = (name for name, launcher in _LAUNCHERS.items() if program in launcher.programs)
+    return next(known, "")
+
+
 def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
-    placed = _PLACED[command.launcher]
+    launcher = _LAUNCHERS[command.launcher]
+    placed = {launcher.nodes, launcher.per_node, *launcher.placed} - {""}
     said: dict[str, str] = {}
     while words and words[0].startswith("-"):
         word = words.pop(0)
         name, is_joined, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
+        if name in launcher.switches:
+            continue
         if name in placed:
-            if placed[name] and not is_joined and words:
-                value = words.pop(0)
-            said[name] = value
+            said[name] = value if is_joined or not words else words.pop(0)
             continue
         if name in _PRECISION:
             said_of = value if is_joined else "".join(words[:1])
             command.precision = _PRECISIONS.get(said_of, command.precision)
         command.arguments.append(_literal(word))
-        if not is_joined and name not in _FLAGS[command.launcher] and words:
+        if not is_joined and name not in launcher.flags and words:
             command.arguments.append(_literal(words.pop(0)))
         if name in ("m", "module"):
             break
-    nodes = said.get(_NODES[command.launcher], "1").rpartition(":")[2]
+    nodes = said.get(launcher.nodes, "1").rpartition(":")[2]
     command.nodes = int(nodes) if nodes.isdigit() and int(nodes) else 1
     if command.launcher == "accelerate":
         world = said.get("num_processes", "")
@@ -245,7 +249,7 @@ def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
         default = "1" if command.launcher == "torchrun" else ""
         listed = said.get("devices", said.get("gpus", ""))  # of Paddle, by number
         default = str(len(listed.split(","))) if listed else default
-        per_node = said.get(_PER_NODE[command.launcher], default)
+        per_node = said.get(launcher.per_node, default)
     command.devices_per_node = int(per_node) if per_node.isdigit() and int(per_node) else None
     return words
 
