@@ -143,6 +143,7 @@ ACCUMULATED: Final = """\
 from types import SimpleNamespace
 from steps import AccelerateSteps
 class Optimizer:
+    param_groups = [{{"params": [SimpleNamespace(dtype="torch.bfloat16")]}}]
     def step(self):
         pass
 class Accelerator:
@@ -183,6 +184,7 @@ def test_a_batch_is_what_a_step_has_taken(
     """A batch that was only configured would be a throughput that nobody had."""
     lines = python(ACCUMULATED.format(told=told, counts=counts), tmp_path)
     assert re.findall(r"dlperf run .*global_batch=(\d+)", "\n".join(lines)) == batches
+    assert "precision=bf16" in lines[0], "that of the weights, for nothing is mixed"
 
 
 def test_a_step_of_a_smaller_batch_says_so_in_front(tmp_path: Path) -> None:

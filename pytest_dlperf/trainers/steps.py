@@ -207,8 +207,7 @@ def _resident_mb() -> float:
     if resource is None:
         return float("nan")
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux counts kibibytes, macOS bytes.
-    return size / 1e6 if sys.platform == "darwin" else size * 1024 / 1e6
+    return size * (1 if sys.platform == "darwin" else 1024) / 1e6  # macOS counts bytes
 
 
 def _device() -> tuple[Callable[[], float], Callable[[], object] | None]:
@@ -395,7 +394,9 @@ class AccelerateSteps:
         """Print from now on; ``facts`` are what ``StepLog`` takes."""
         state = accelerator.gradient_state
         facts.setdefault("world_size", accelerator.num_processes)
-        facts.setdefault("precision", accelerator.mixed_precision)
+        mixed = accelerator.mixed_precision
+        weight = accelerator._optimizers[0].param_groups[0]["params"][0]  # noqa: SLF001 - as below
+        facts.setdefault("precision", weight.dtype if mixed == "no" else mixed)
         log = StepLog(synchronize=synchronize, **facts)
 
         def on_step(*_: Any, **__: Any) -> None:
@@ -418,8 +419,9 @@ class DeepSpeedSteps:
     def __init__(self, engine: Any, *, synchronize: bool = False, **facts: Any) -> None:
         """Print from now on; ``facts`` are what ``StepLog`` takes."""
         facts.setdefault("global_batch", engine.train_batch_size())
-        half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
-        facts.setdefault("precision", half)
+        half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else None
+        mixes = getattr(engine, "torch_autocast_enabled", bool)()
+        facts.setdefault("precision", half or (engine.torch_autocast_dtype() if mixes else "fp32"))
         log = StepLog(synchronize=synchronize, **facts)
         self._last = engine.global_steps
 
