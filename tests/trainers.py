@@ -63,9 +63,10 @@ note("slower.txt", topology, node_rank, run, slower)
 note("starts.txt", topology, node_rank, run)
 def started(rank):
     return (here / "starts.txt").read_text().splitlines().count(f"{topology} {rank} {run}")
-# As in a training, the first node makes no step without the others; unless one was killed.
-deadline = time.monotonic() + 10 * (node_rank == 0)
-while time.monotonic() < deadline and min(map(started, range(nodes))) < started(0):
+# As in a training, who prints makes no step without the others; unless one was killed.
+waits = node_rank == 0 or "last-rank-prints" in behaviour
+deadline = time.monotonic() + 10 * waits
+while time.monotonic() < deadline and min(map(started, range(nodes))) < started(node_rank):
     time.sleep(0.01)
 step_s = float(slower) * float(behaviour[0]) / (nodes * devices) ** 0.5
 world_size = nodes * devices
