@@ -306,7 +306,7 @@ def sessions(draw: st.DrawFn) -> Results:
 @pytest.mark.slow
 @given(results=sessions())
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
 )
 def test_what_is_written_obeys_the_schema_and_is_read_back(
     results: Results, tmp_path: Path

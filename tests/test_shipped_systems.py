@@ -230,6 +230,7 @@ def test_each_node_has_a_plan(suite: Suite) -> None:
 
 
 @pytest.mark.end_to_end
+@pytest.mark.slow
 def test_the_plans_of_one_node_and_of_four_are_measured(suite: Suite) -> None:
     """Each node's command is taken by what prints as the trainer does there.
 
