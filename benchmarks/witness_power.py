@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.formats.log_format import custom_format
-from pytest_dlperf.launch.relay import ANCHOR_BYTES, MERGED_S
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.timing import Covers
+from pytest_dlperf.node.relay import ANCHOR_BYTES, MERGED_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

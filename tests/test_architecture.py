@@ -105,6 +105,14 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name: own_imports(name) for name in modules()}).prepare()
 
 
+@pytest.mark.parametrize("name", [name for name in modules() if room_of(name) == "node"])
+def test_what_is_sent_to_nodes_runs_on_any_python_there(name: str) -> None:
+    file = modules()[name]
+    ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 6))
+    tops = {imported.split(".")[0] for imported in imports(file)}
+    assert tops - {"pytest_dlperf"} <= sys.stdlib_module_names
+
+
 @pytest.mark.parametrize("package", HOMES)
 def test_each_heavy_package_has_one_home(package: str) -> None:
     homes = {

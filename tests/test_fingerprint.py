@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 from trainers import CASES, TinySystem, measurer
 
-from pytest_dlperf.launch import probe
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
@@ -22,6 +21,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.measurement import Fingerprint, Measurement, differences
 from pytest_dlperf.model.plain import from_plain, to_plain
+from pytest_dlperf.node import probe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_dlperf.launch.followed import LOOK_S, Followed
+from pytest_dlperf.node.followed import LOOK_S, Followed
 
 if TYPE_CHECKING:
     from pathlib import Path

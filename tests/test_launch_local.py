@@ -23,7 +23,7 @@ import pytest
 from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
-from pytest_dlperf.launch import launchers, node_folder, processes, supervisor_client
+from pytest_dlperf.launch import launchers, supervisor_client
 from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
 from pytest_dlperf.launch.hosts import Host
@@ -34,6 +34,8 @@ from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.node import folder as node_folder
+from pytest_dlperf.node import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -815,7 +817,7 @@ def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_p
         fcntl.flock(lock, fcntl.LOCK_EX)
         # The kernel alone sets when a folder was last changed: the supervisor's clock runs ahead.
         source = Path(node_folder.__file__).read_text(encoding="utf-8")
-        ahead = tmp_path / "node_folder.py"
+        ahead = tmp_path / "folder.py"
         ahead.write_text(source.replace("_STALE_S = 60.0", "_STALE_S = -1.0"), encoding="utf-8")
         with pytest.MonkeyPatch.context() as patch:
             assert run(nodes(tmp_path / "first", python(""))).succeeded

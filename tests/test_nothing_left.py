@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from stubborn import PROMISE_S, Session
 
-from pytest_dlperf.launch import channel, gang, run, supervisor, supervisor_client
+from pytest_dlperf.launch import channel, gang, run, supervisor_client
+from pytest_dlperf.node import supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

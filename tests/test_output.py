@@ -16,9 +16,9 @@ from launches import places
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.launch.relay import MERGED_S, Relay
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.logs.arrivals import Arrivals
+from pytest_dlperf.node.relay import MERGED_S, Relay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.launch import relay
 from pytest_dlperf.launch.channel import supervisor_source
-from pytest_dlperf.launch.relay import Relay
 from pytest_dlperf.launch.remote_call import sent_program
+from pytest_dlperf.node import relay
+from pytest_dlperf.node.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,12 +10,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.launch import processes, supervisor, supervisor_client
+from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.channel import supervisor_source
 from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.plan import node_folder
 from pytest_dlperf.launch.remote_call import start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, sweep_orders
+from pytest_dlperf.node import processes, supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

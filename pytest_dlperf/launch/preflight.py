@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.launch import probe
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import source_of, start_remote
 from pytest_dlperf.model.measurement import Fingerprint
+from pytest_dlperf.node import probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,12 +9,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.launch import channel, processes
+from pytest_dlperf.launch import channel
 from pytest_dlperf.launch.channel import Channel
 from pytest_dlperf.launch.inherited import foreign_names
 from pytest_dlperf.launch.launchers import lock_name, played_address
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.node import processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -33,10 +33,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.launch.node_folder import made_folder, put_in_front, remove
-from pytest_dlperf.launch.ports import held_port, held_range
-from pytest_dlperf.launch.processes import KILL_LIMIT_S, POLL_S, descendants, kill_marked
-from pytest_dlperf.launch.relay import Relay
+from pytest_dlperf.node.folder import made_folder, put_in_front, remove
+from pytest_dlperf.node.ports import held_port, held_range
+from pytest_dlperf.node.processes import KILL_LIMIT_S, POLL_S, descendants, kill_marked
+from pytest_dlperf.node.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable

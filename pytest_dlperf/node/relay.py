@@ -18,7 +18,7 @@ import termios
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_dlperf.launch.followed import Followed
+from pytest_dlperf.node.followed import Followed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
