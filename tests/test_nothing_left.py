@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+BEFORE_XDIST_S: Final = 4.5
+"""xdist gives workers that have lost their controller five seconds."""
 LAUNCHERS: Final = {
     "local": [],
     "ssh": [pytest.mark.ssh],
@@ -137,6 +139,8 @@ ENDINGS: Final = {
     "SIGKILL with a worker": (["-n", "1"], send(signal.SIGKILL)),
     "SIGKILL of the worker": (["-n", "1"], kill_worker),
 }
+IGNORING_SIGINT: Final = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+"""As in a script's background job."""
 
 
 @with_launchers(
@@ -150,4 +154,14 @@ def test_after_a_session_that_is_ended(session: Session, ending: str) -> None:
     end(session)
     session.assert_nothing_is_left()
     assert session.ended() != 0
+    session.assert_hosts_are_free()
+
+
+@pytest.mark.parametrize("session", ["local"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_a_controller_in_the_background(session: Session, number: int) -> None:
+    session.prefix = IGNORING_SIGINT
+    session.start("-n", "1")
+    session.process.send_signal(number)
+    session.assert_nothing_is_left(BEFORE_XDIST_S)
     session.assert_hosts_are_free()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import shutil
 import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from pytest_dlperf.plugin.cases import (
     packed,
     tests_of,
 )
+from pytest_dlperf.plugin.workers import Told, end_with_controller, tell, told_by_controller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.plugin.measuring import Launching, Measuring
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.reports.live import LiveReport
-
-_WORKER_KEY: Final = "dlperf"
 
 
 class DlperfSession:
@@ -79,10 +77,10 @@ class DlperfSession:
         """Read what the suite declares, and get ready to measure."""
         from pytest_dlperf.plugin.suite import load_suite
 
-        told = getattr(self._config, "workerinput", {}).get(_WORKER_KEY)
+        told = told_by_controller(self._config)
         if told is not None:
-            session_dir, self._shared_folder, self._index = pickle.loads(told)  # noqa: S301 - ours
-            self._settings = replace(self._settings, session_dir=session_dir)
+            self._shared_folder, self._index = told.shared_folder, told.index
+            self._settings = replace(self._settings, session_dir=told.session_dir)
         # Ten thousand cases and their tests are some hundred thousand objects that all stay;
         # searching them over and over takes a third of the time of making them.
         self._collector_rests = gc.isenabled()
@@ -140,6 +138,8 @@ class DlperfSession:
                 suite.claim_session_dir()
         if self._index is not None:
             return measuring_from_logs(suite, self._index, measurements)
+        if self._is_worker:
+            end_with_controller()
         live = self._live = self._live_report()
         return launching(
             suite,
@@ -258,8 +258,7 @@ class DlperfSession:
             return
         if self._shared_folder is None:
             self._shared_folder = Path(tempfile.mkdtemp(prefix="pytest-dlperf-"))
-        told = (self._settings.session_dir, self._shared_folder, self._index)
-        node.workerinput[_WORKER_KEY] = pickle.dumps(told)
+        tell(node, Told(self._settings.session_dir, self._shared_folder, self._index))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Keep what was left out, in case that nothing else is there."""
