@@ -5,14 +5,16 @@ on Python 3.6.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
-import subprocess
+import stat
 import time
 
 _NAME = re.compile(r"pytest-dlperf-[0-9a-f]{32}-[0-9]+$")
 _STALE_S = 60.0
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _HOST = "host"
 """File in a run's folder: whose it is, where several hosts see the same disk."""
 
@@ -29,19 +31,26 @@ def made_folder(folder: str, files: "dict[str, str]") -> int:
             if _NAME.match(other) and other != name:
                 _remove_stale(os.path.join(parent, other))  # noqa: PTH118 - as above
     os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    lock = os.open(folder, _FOLDER)
     # A network's file system may lock no folders. There nobody can take this one for left, either.
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with open(os.path.join(folder, _HOST), "w") as file:  # noqa: PTH118, PTH123 - as above
-        file.write(os.uname().nodename)
+    _write(lock, _HOST, os.uname().nodename)
     for name in ("scratch", "steps") if files else ("scratch",):
-        os.mkdir(os.path.join(folder, name), 0o700)  # noqa: PTH102, PTH118 - as above
-    for name, text in files.items():
-        path = os.path.join(folder, "steps", name)  # noqa: PTH118 - as above
-        with open(path, "w", encoding="ascii") as file:  # noqa: PTH123 - as above
-            file.write(text)
+        os.mkdir(name, 0o700, dir_fd=lock)
+    if files:
+        steps = os.open("steps", _FOLDER, dir_fd=lock)
+        for name, text in files.items():
+            _write(steps, name, text)
+        os.close(steps)
     return lock
+
+
+def _write(folder: int, name: str, text: str) -> None:
+    """Write a new file of an open folder."""
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+    with os.fdopen(file, "w", encoding="ascii") as opened:
+        opened.write(text)
 
 
 def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> None:
@@ -54,32 +63,122 @@ def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> N
 def _remove_stale(folder: str) -> None:
     """Remove a run's folder of this user's on this host that nobody has locked."""
     with contextlib.suppress(OSError):
-        path = os.path.join(folder, _HOST)  # noqa: PTH118 - as above
-        with contextlib.suppress(FileNotFoundError), open(path) as file:  # noqa: PTH123 - as above
-            if file.read() != os.uname().nodename:
-                return
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        lock = os.open(folder, _FOLDER)
         try:
             status = os.fstat(lock)
-            # One that was made a moment ago may not be locked yet.
-            if status.st_uid == os.getuid() and time.time() - status.st_ctime > _STALE_S:
+            # Nothing is read of what another user has put there. One that was made a moment ago may
+            # not be locked yet.
+            is_old = time.time() - status.st_ctime > _STALE_S
+            if status.st_uid == os.geteuid() and is_old and _host_of(lock) == os.uname().nodename:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove(folder)
         finally:
             os.close(lock)
 
 
+def _host_of(folder: int) -> str:
+    """Read whose a run's folder is; one that was killed before it said so was made here."""
+    try:
+        file = os.open(_HOST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError:
+        return os.uname().nodename
+    with os.fdopen(file) as opened:
+        return opened.read()
+
+
 def remove(folder: str) -> "str | None":
-    """Remove a folder of ours with all that is in it; where something is mounted there, say so."""
+    """Remove a folder of ours with all that is in it; where some of it has to stay, say why.
+
+    A link is removed, wherever it leads to: nothing is touched that lies elsewhere.
+    """
     mounted = _mounted_below(folder)
     if mounted:
         return "{} is left: {} is mounted there".format(folder, ", ".join(mounted))
-    # The system's own tools know folders of any depth, and folders that may not be written.
-    nothing = subprocess.DEVNULL
-    for command in (["chmod", "-R", "u+rwx", "--", folder], ["rm", "-rf", "--", folder]):
-        with contextlib.suppress(OSError):
-            subprocess.call(command, stdin=nothing, stdout=nothing, stderr=nothing)  # noqa: S603
-    return None
+    parent, name = os.path.split(folder)
+    try:
+        above = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY)
+        kept = _remove_below(above, [name])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        kept = error
+    return None if kept is None else f"{folder} is left: {kept.filename}: {kept.strerror}"
+
+
+def _remove_below(here: int, names: "list[str]") -> "OSError | None":
+    """Remove these entries of a folder, which is closed, and all below; say why one had to stay.
+
+    Only the innermost folder is open: a tree may be deeper than a process may have files.
+    """
+    kept = []  # type: list[OSError]
+    levels = [_folders_among(here, names, kept)]
+    above = []  # type: list[tuple[int, int]]
+    try:
+        while levels[0]:
+            if levels[-1]:
+                try:
+                    below = _entered(here, levels[-1][-1])
+                except OSError as error:
+                    kept.append(error)
+                    levels[-1].pop()
+                    continue
+                above.append(_identity(here))
+                os.close(here)
+                here = below
+                levels.append(_folders_among(here, os.listdir(here), kept))  # noqa: PTH208 - as above
+            else:
+                up = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)
+                os.close(here)
+                here = up
+                if _identity(here) != above.pop():
+                    raise OSError(errno.ESTALE, "somebody has moved it", levels[-2][-1])
+                levels.pop()
+                try:
+                    os.rmdir(levels[-1].pop(), dir_fd=here)
+                except OSError as error:
+                    kept.append(error)
+    finally:
+        os.close(here)
+    return kept[0] if kept else None
+
+
+def _folders_among(folder: int, names: "list[str]", kept: "list[OSError]") -> "list[str]":
+    """Remove those entries of an open folder that are no folders, and return the others."""
+    return [name for name in names if not _is_removed(folder, name, kept)]
+
+
+def _is_removed(folder: int, name: str, kept: "list[OSError]") -> bool:
+    """Remove an entry unless it is a folder; false where it is one."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except OSError as error:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                return False
+            kept.append(error)
+    return True
+
+
+def _entered(above: int, name: str) -> int:
+    """Open a folder in another one, with the right to empty it."""
+    try:
+        folder = os.open(name, _FOLDER, dir_fd=above)
+    except PermissionError:
+        # Ours, and closed even to us. Linux alone opens it nevertheless, to have it changed.
+        known = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
+        try:
+            os.chmod(f"/proc/self/fd/{known}", 0o700)  # noqa: PTH101 - as above
+        finally:
+            os.close(known)
+        folder = os.open(name, _FOLDER, dir_fd=above)
+    with contextlib.suppress(OSError):
+        os.fchmod(folder, 0o700)
+    return folder
+
+
+def _identity(folder: int) -> "tuple[int, int]":
+    status = os.fstat(folder)
+    return status.st_dev, status.st_ino
 
 
 def _mounted_below(folder: str) -> "list[str]":
@@ -90,5 +189,6 @@ def _mounted_below(folder: str) -> "list[str]":
             # Blanks, backslashes and the like are written as octal numbers.
             written = line.split()[4].decode("unicode_escape")
             points.append(os.fsdecode(written.encode("latin-1")))
-    real = os.path.realpath(folder)
+    parent, name = os.path.split(folder)
+    real = os.path.join(os.path.realpath(parent), name)  # noqa: PTH118 - as above
     return [point for point in points if point == real or point.startswith(real + "/")]

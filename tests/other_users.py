@@ -1,0 +1,60 @@
+"""Another user of this machine, whom only root can play."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OTHER = 54321
+"""The number of a user that no machine has."""
+
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs another user: run the tests as root"
+)
+
+
+@contextmanager
+def shared_folder() -> Iterator[Path]:
+    """A folder like ``/tmp``, in which everybody may write; pytest's own are closed to others."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o1777)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def as_other(act: Callable[[], object], *, uid: int = OTHER) -> str:
+    """Do something as another user, in a child, and return what came of it, as text.
+
+    The child imports nothing: the packages may lie where only root gets.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            said = str(act())
+        except BaseException:  # noqa: BLE001 - the parent raises it
+            said = f"raised {traceback.format_exc()}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    if said.startswith("raised "):
+        raise AssertionError(said)
+    return said

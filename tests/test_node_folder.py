@@ -1,0 +1,124 @@
+"""A run's folder on a node is removed with all that is in it, and nothing that lies elsewhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+from other_users import OTHER, as_other, needs_root, shared_folder
+
+from pytest_dlperf.node import folder as node_folder
+from pytest_dlperf.node.folder import made_folder, remove
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = f"pytest-dlperf-{'0' * 32}-0"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """What a trainer's links lead to."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "samples").write_text("kept", encoding="utf-8")
+    (folder / "samples").chmod(0o400)
+    folder.chmod(0o500)
+    return folder
+
+
+def is_untouched(folder: Path) -> bool:
+    return (mode(folder), mode(folder / "samples")) == (0o500, 0o400)
+
+
+def test_links_are_removed_and_not_what_they_lead_to(tmp_path: Path, elsewhere: Path) -> None:
+    scratch = tmp_path / NAME
+    (scratch / "closed").mkdir(parents=True)
+    (scratch / "closed" / "up").symlink_to("..")
+    (scratch / "data").symlink_to(elsewhere)
+    (scratch / "sample").symlink_to(elsewhere / "samples")
+    (scratch / "nowhere").symlink_to("nothing")
+    (scratch / "closed").chmod(0)
+    assert remove(str(scratch)) is None
+    assert not scratch.exists()
+    assert is_untouched(elsewhere)
+
+
+def test_a_link_in_the_place_of_the_folder_is_removed_alone(
+    tmp_path: Path, elsewhere: Path
+) -> None:
+    (tmp_path / NAME).symlink_to(elsewhere)
+    assert remove(str(tmp_path / NAME)) is None
+    assert not (tmp_path / NAME).is_symlink()
+    assert is_untouched(elsewhere)
+
+
+def test_a_folder_that_is_gone_is_none_to_tell_of(tmp_path: Path) -> None:
+    assert remove(str(tmp_path / NAME)) is None
+    assert remove(str(tmp_path / "nothing" / NAME)) is None
+
+
+@needs_root
+def test_an_ordinary_user_removes_what_is_closed_to_everybody() -> None:
+    """Root may enter any folder; a user has to change the mode first."""
+
+    def make_and_remove() -> object:
+        (place / NAME / "a" / "b").mkdir(parents=True)
+        (place / NAME / "a" / "b" / "checkpoint").touch()
+        for below in ("a/b", "a", "."):
+            (place / NAME / below).chmod(0)
+        return remove(str(place / NAME))
+
+    with shared_folder() as place:
+        assert as_other(make_and_remove) == "None"
+        assert list(place.iterdir()) == []
+
+
+@needs_root
+def test_what_another_user_has_written_stays_and_is_told() -> None:
+    """As of a container that ran as root."""
+    with shared_folder() as place:
+        theirs = place / NAME / "steps" / "theirs"
+        theirs.mkdir(parents=True)
+        (theirs / "checkpoint").touch()
+        (place / NAME / "own").touch()
+        for folder in (place / NAME, place / NAME / "steps"):
+            os.chown(folder, OTHER, OTHER)
+        told = as_other(lambda: remove(str(place / NAME)))
+        assert told == f"{place / NAME} is left: checkpoint: Permission denied"
+        assert sorted(file.name for file in (place / NAME).iterdir()) == ["steps"]
+
+
+@needs_root
+def test_folders_that_another_user_names_like_ours_are_not_even_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pipe in the place of the file that says whose folder it is would stop every run."""
+
+    def plant() -> None:
+        (place / NAME).mkdir()
+        os.mkfifo(place / NAME / "host")
+        (place / f"{NAME}1").symlink_to(ours)
+
+    monkeypatch.setattr(node_folder, "_STALE_S", -1.0)
+    with shared_folder() as place:
+        ours = place / "ours"
+        ours.mkdir()
+        as_other(plant)
+        os.close(made_folder(str(place / NAME.replace("0-", "1-")), {}))
+        assert (place / NAME / "host").exists()
+        assert ours.exists()
+
+
+def test_steps_and_owner_lie_in_the_folder(tmp_path: Path) -> None:
+    os.close(made_folder(str(tmp_path / NAME), {"sitecustomize.py": "pass\n"}))
+    found = {str(file.relative_to(tmp_path / NAME)) for file in (tmp_path / NAME).rglob("*")}
+    assert found == {"host", "scratch", "steps", "steps/sitecustomize.py"}
+    assert (tmp_path / NAME / "host").read_text(encoding="utf-8") == os.uname().nodename
+    assert mode(tmp_path / NAME) == 0o700
