@@ -34,13 +34,14 @@ class Node:
     ``host`` is its name for a launcher, ``address`` how the other nodes reach it (IPv6 without
     brackets), ``port`` free on it while the run lasts, ``folder`` the run's own folder on it. Where
     the run asks for a row of ports, ``first_port`` is the first of as many as there are devices,
-    the same and free on all nodes.
+    the same and free on all nodes. Of a run that is queued, other text stands for what only its
+    nodes will know.
     """
 
     host: str
     address: str
-    port: int
-    first_port: int
+    port: int | str
+    first_port: int | str
     device_ids: tuple[int, ...]
     folder: str
 
@@ -153,7 +154,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
     )
 
 
-def endpoint(address: str, port: int) -> str:
+def endpoint(address: str, port: int | str) -> str:
     """Write an address with a number behind it, an IPv6 address in brackets."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 

@@ -191,24 +191,7 @@ class SupervisorClient:
     def start(self, command: NodeCommand, *, inherits: Sequence[str]) -> None:
         """Have the program started; it ``inherits`` what belongs to how it is started."""
         self._command = command
-        folder = command.working_directory
-        environment = {
-            "PYTHONUNBUFFERED": "1",
-            **command.environment,
-            processes.MARKER: self.marker,
-        }
-        order = _order(
-            "start",
-            arguments=[_as_text(argument) for argument in command.arguments],
-            environment={_as_text(key): _as_text(value) for key, value in environment.items()},
-            without=foreign_names(inherits),
-            python_path=[_as_text(path) for path in command.python_path],
-            folder=_as_text(str(Path.cwd() / (folder or ""))),
-            log_file=None if command.log_file is None else _as_text(command.log_file),
-            needs_folder=folder is not None,
-            grace_s=TERMINATION_GRACE_S,
-        )
-        self._channel.send(order)
+        self._channel.send(_order("start", **start_details(command, self.marker, inherits)))
 
     def end(self) -> None:
         """Have all that the program has started ended, politely at first."""
@@ -336,19 +319,40 @@ class SupervisorClient:
         return f"host {self.place.host.name}"
 
 
+def start_details(command: NodeCommand, marker: str, inherits: Sequence[str]) -> dict[str, Any]:
+    """Say in an order's words how a node's program is started."""
+    folder = command.working_directory
+    environment = {"PYTHONUNBUFFERED": "1", **command.environment, processes.MARKER: marker}
+    return {
+        "arguments": [_as_text(argument) for argument in command.arguments],
+        "environment": {_as_text(key): _as_text(value) for key, value in environment.items()},
+        "without": foreign_names(inherits),
+        "python_path": [_as_text(path) for path in command.python_path],
+        "folder": _as_text(str(Path.cwd() / (folder or ""))),
+        "log_file": None if command.log_file is None else _as_text(command.log_file),
+        "needs_folder": folder is not None,
+        "grace_s": TERMINATION_GRACE_S,
+    }
+
+
+def prepare_details(sweep: str, folder: str, files: Mapping[str, str]) -> dict[str, Any]:
+    """Say in an order's words how a node is prepared that nobody else uses."""
+    return {
+        "run_lock": None,
+        "device_locks": [],
+        "sweep": sweep,
+        "node_folder": _as_text(folder),
+        "files": dict(files),
+        "row": (0, 0, ""),
+        "taken_over": False,
+        "ipv6": False,
+    }
+
+
 def sweep_orders(sweep: str, folder: str) -> bytes:
     """Give the orders to end what a lost supervisor has left: processes, and the run's folder."""
-    return _order(
-        "prepare",
-        run_lock=None,
-        device_locks=[],
-        sweep=sweep,
-        node_folder=_as_text(folder),
-        files={},
-        row=(0, 0, ""),
-        taken_over=True,
-        ipv6=False,
-    ) + _order("kill")
+    details = {**prepare_details(sweep, folder, {}), "taken_over": True}
+    return _order("prepare", **details) + _order("kill")
 
 
 def _order(word: str, **details: object) -> bytes:

@@ -1,0 +1,279 @@
+"""Runs one node of a queued job: meets the others, and has a supervisor run the node's program.
+
+What the controller does over a connection where there is one, this does on the node: a queue starts
+it there at a time of its own choice. It tells the other nodes how to reach this one, fills in what
+of the program's command nobody could know before, gives the supervisor its orders, and passes on
+what that reports: into a file, or, where the controller does not see the node's disk, as lines of
+its output. SIGTERM means the end of the run, and so does the end of this process.
+
+It is sent to the node that it runs on, as a part of the job, with the modules of ours that it
+needs. It imports the standard library else, and has to run on Python 3.6.
+"""
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_dlperf.node.ports import held_range
+from pytest_dlperf.node.probe import look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from re import Match
+
+ADDRESS = "@dlperf-address-{}@"
+"""Stands in a command for the address of a node."""
+PORT = "@dlperf-port@"
+"""Stands for the port that is free on all nodes."""
+FIRST_PORT = "@dlperf-first-port@"
+"""Stands for the first of the ports in a row that are free on all nodes."""
+REPORT = b"dlperf-report "
+"""Begins a line of output that is a report, not the program's; behind it comes the job's name."""
+
+_POLL_S = 0.1
+_TERMINATED = 143
+_ADDRESS = re.compile(ADDRESS.format("([0-9]+)") + "(:?)")
+
+
+class Meeting(NamedTuple):
+    """What the nodes agree on: their addresses by rank, and where the row of ports begins."""
+
+    addresses: "list[str]"
+    first: int
+
+
+class CannotGoOnError(Exception):
+    """The node cannot run its program; the text is for people."""
+
+
+class Member:
+    """One node of a job."""
+
+    def __init__(self, order: "dict[str, Any]") -> None:
+        """Take the order for all nodes, of which this is one."""
+        self._order = order
+        self._rank = int(os.environ[order["rank_variable"]])
+        self._host = os.environ.get(order["host_variable"]) or os.uname().nodename
+        self._held = []  # type: list[socket.socket]
+        self._supervisor = None  # type: subprocess.Popen[bytes] | None
+        self._asked = 0
+        self._tells_in_lines = order["tells_in_lines"]
+        self._reports = 1
+        if not self._tells_in_lines:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._reports = os.open(order["reports"][self._rank], flags, 0o600)
+        self._wake_up, wake_up = os.pipe()
+        os.set_blocking(wake_up, False)
+        signal.set_wakeup_fd(wake_up)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
+    def run(self) -> int:
+        """Run the node's program to its end, and return an exit code by the program's."""
+        self._tell(host=self._host)
+        try:
+            if self._order["wanted"] is not None:
+                self._tell(look=look(self._order["wanted"]))
+            meeting = self._meet()
+            self._tell(addresses=meeting.addresses, first=meeting.first)
+        except (CannotGoOnError, OSError) as error:
+            self._tell(cannot_start=str(error))
+            return 1
+        if self._asked:
+            return _TERMINATED
+        return self._supervised(meeting)
+
+    # ------------------------------------------------------------------ meeting the others
+
+    def _meet(self) -> Meeting:
+        """Find all other nodes, and ports that are free on all."""
+        order, deadline = self._order, time.monotonic() + self._order["meeting_limit_s"]
+        if order["names"]:
+            addresses = [self._address_of(name, deadline) for name in order["names"]]
+            free = self._hold_rows(addresses[self._rank])
+            if not free:
+                raise CannotGoOnError("none of the ports that the run asks for is free")
+            return Meeting(addresses, free[0])
+        address = self._own_address()
+        free = self._hold_rows(address)
+        self._write(f"meet-{self._rank}", [address, free])
+        told = [self._read(f"meet-{rank}", deadline) for rank in range(order["nodes"])]
+        common = [first for first in free if all(first in rows for _, rows in told)]
+        if not common:
+            raise CannotGoOnError("no row of ports is free on all nodes")
+        return Meeting([address for address, _ in told], common[0])
+
+    def _own_address(self) -> str:
+        """Find how the others reach this node: as the engine says, or else by its name."""
+        with contextlib.suppress(OSError), open(self._path("addresses")) as file:  # noqa: PTH123 - slow
+            for line in file:
+                name, _, address = line.strip().partition(" ")
+                if name == self._host and address:
+                    return address
+        return self._host
+
+    def _hold_rows(self, address: str) -> "list[int]":
+        """Hold the rows of ports that are free here; give the first port of each."""
+        order = self._order
+        free = []
+        # One machine plays several nodes for addresses on loopback.
+        played = address if address.startswith("127.") else ""
+        for first in order["rows"]:
+            held = held_range(first, order["row"] + 1, played, ipv6=":" in address)
+            if held is not None:
+                self._held += held
+                free.append(first)
+        return free
+
+    def _address_of(self, name: str, deadline: float) -> str:
+        """Look a node's name up until somebody knows it: it may come up after this one."""
+        while True:
+            try:
+                found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            except socket.gaierror as error:
+                if time.monotonic() > deadline:
+                    text = "the name {} of another node is not known here: {}"
+                    raise CannotGoOnError(text.format(name, error)) from error
+            else:
+                return str(found[0][4][0])
+            self._pause()
+
+    def _write(self, name: str, content: object) -> None:
+        path = self._path(name)
+        with open(path + ".new", "w") as file:  # noqa: PTH123 - importing pathlib takes long
+            json.dump(content, file)
+        os.rename(path + ".new", path)  # noqa: PTH104 - as above
+
+    def _read(self, name: str, deadline: float) -> "tuple[str, list[int]]":
+        while True:
+            # What a network's file system has said is missing, it may say for a while.
+            with contextlib.suppress(OSError):
+                os.listdir(self._order["folder"])  # noqa: PTH208 - importing pathlib takes long
+            with contextlib.suppress(OSError), open(self._path(name)) as file:  # noqa: PTH123
+                address, rows = json.load(file)
+                return address, rows
+            if time.monotonic() > deadline:
+                rank = name.rpartition("-")[2]
+                raise CannotGoOnError(f"node {rank} of the run has not come up")
+            self._pause()
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._order["folder"], name)  # noqa: PTH118 - as above
+
+    def _pause(self) -> None:
+        if self._asked:
+            raise CannotGoOnError("the run was ended before all of its nodes had come up")
+        select.select([self._wake_up], [], [], _POLL_S)
+
+    # ------------------------------------------------------------------ under the supervisor
+
+    def _supervised(self, meeting: Meeting) -> int:
+        order, rank = self._order, self._rank
+        log = 1
+        if not self._tells_in_lines:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            log = os.open(order["logs"][rank], flags, 0o644)
+        supervisor = self._supervisor = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, *order["supervisor"]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+        self._send(order["source"].encode("ascii"))
+        self._send(_line("prepare", order["prepare"][rank]))
+        for report in self._told():
+            if "prepared" in report:
+                start = order["start"][rank]
+                if start is None:
+                    self._tell(idle=True)
+                else:
+                    self._send(_line("start", filled(start, meeting, order["row"])))
+            if "ended" in report or "cannot_start" in report or "cannot_prepare" in report:
+                # What the program has left ends with it, as soon as somebody is asked to end it.
+                self._send(b"end\n")
+            self._pass_on(report)
+        return supervisor.wait()
+
+    def _told(self) -> "Iterator[dict[str, Any]]":
+        """Give what the supervisor reports, to its end; meanwhile pass signals on to it."""
+        if self._supervisor is None or self._supervisor.stdout is None:
+            raise AssertionError("there is a supervisor")
+        source = self._supervisor.stdout.fileno()
+        rest = b""
+        passed_on = 0
+        while True:
+            ready, _, _ = select.select([source, self._wake_up], [], [])
+            if self._wake_up in ready:
+                os.read(self._wake_up, 4096)
+            if self._asked > passed_on:
+                passed_on = self._asked
+                self._tell(asked=True)
+                self._send(b"end\n" if passed_on == 1 else b"kill\n")
+            if source not in ready:
+                continue
+            received = os.read(source, 65536)
+            if not received:
+                return
+            lines = (rest + received).split(b"\n")
+            rest = lines.pop()
+            for line in lines:
+                if line.strip():
+                    yield json.loads(line.decode("ascii"))
+
+    def _send(self, order: bytes) -> None:
+        stream = self._supervisor.stdin if self._supervisor is not None else None
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.write(order)
+                stream.flush()
+
+    def _pass_on(self, report: "dict[str, Any]") -> None:
+        # Between lines of the program's output there is no place for times: whoever takes it has
+        # times of its own.
+        if "alive" not in report and not (self._tells_in_lines and "arrivals" in report):
+            self._tell(**report)
+
+    def _tell(self, **report: object) -> None:
+        line = json.dumps(report).encode("ascii") + b"\n"
+        if self._tells_in_lines:
+            line = b"\n" + REPORT + self._order["name"].encode("ascii") + b" " + line
+        with contextlib.suppress(OSError):
+            os.write(self._reports, line)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._asked += 1
+
+
+def filled(content: "Any", meeting: Meeting, row: int) -> "Any":
+    """Put addresses and ports in all text, wherever it stands."""
+    if isinstance(content, dict):
+        return {key: filled(value, meeting, row) for key, value in content.items()}
+    if isinstance(content, list):
+        return [filled(value, meeting, row) for value in content]
+    if not isinstance(content, str) or "@dlperf-" not in content:
+        return content
+
+    def address(found: "Match[str]") -> str:
+        known = meeting.addresses[int(found.group(1))]
+        # In front of a port, an IPv6 address stands in brackets.
+        return f"[{known}]:" if ":" in known and found.group(2) else known + found.group(2)
+
+    # The port behind the row is the one of its own.
+    text = _ADDRESS.sub(address, content).replace(PORT, str(meeting.first + row))
+    return text.replace(FIRST_PORT, str(meeting.first))
+
+
+def _line(word: str, details: "dict[str, Any]") -> bytes:
+    return f"{word} {json.dumps(details)}\n".encode("ascii")
+
+
+if __name__ == "__main__":
+    sys.exit(Member(json.loads(sys.argv[1])).run())

@@ -1,0 +1,1 @@
+"""Runs that an engine queues: submitted, watched and collected."""

@@ -1,0 +1,155 @@
+"""Queues: engines that take a run as a job, and run it on nodes of their own choice, some day."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
+from pytest_dlperf.model.errors import BrokenError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.config.variables import LaunchVariables
+
+
+class SilentQueueError(BrokenError):
+    """The engine does not answer; it may in a moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run, as a queue takes it: a Python program that each of its nodes runs once.
+
+    ``name`` is the run's own, and no other job's ever: by it the job can be cancelled before
+    anybody knows whether it was submitted. ``purpose`` is for people. A node that ``needs_devices``
+    has so many accelerators. ``hosts`` are those that it may run on; without any, on all.
+    ``limit_s`` after its start the engine ends it, whatever happens here. In ``folder`` of this
+    machine the job may have files. What node 0 to node N print belongs into ``logs``, what the
+    program reports into ``reports``.
+    """
+
+    name: str
+    purpose: str
+    nodes: int
+    devices_per_node: int
+    needs_devices: bool
+    program: bytes = field(repr=False)
+    hosts: tuple[str, ...] = ()
+    limit_s: float
+    folder: Path
+    logs: tuple[Path, ...]
+    reports: tuple[Path, ...]
+    variables: LaunchVariables
+
+
+class Phase(Enum):
+    """The progress of a job."""
+
+    QUEUED = "it waits"
+    RUNNING = "it has its nodes"
+    OVER = "nothing of it runs any more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnd:
+    """The end of one node of a job, as the engine tells it; ``reason`` where it has one."""
+
+    exit_code: int | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """How far a job is.
+
+    ``reason`` is the engine's: why it waits, or why it is over. ``broken`` is why it will never
+    get anywhere. ``ends`` has the nodes that have ended, by rank, as far as the engine tells.
+    """
+
+    phase: Phase
+    reason: str = ""
+    broken: str | None = None
+    ends: Mapping[int, NodeEnd] = field(default_factory=dict)
+
+
+class Queue(ABC):
+    """An engine that takes jobs; plugins add more (``pytest_dlperf_queues``).
+
+    A handle is what ``submit`` gives, and belongs to the queue. All methods but ``submit`` may be
+    called again and again, ``cancel`` for a job that is over too.
+    """
+
+    name: ClassVar[str]
+    """``--dlperf-launcher`` takes it."""
+    rank_variable: ClassVar[str]
+    """Environment variable that tells a node its number, from 0 on."""
+    host_variable: ClassVar[str] = ""
+    """Environment variable that tells a node its host's name, where its own name is another."""
+    shares_disk: ClassVar[bool] = True
+    """The nodes see the session directory. If not, ``logs`` fetches what they print."""
+    has_own_files: ClassVar[bool] = False
+    """The nodes have another file system than this machine, such as an image's."""
+    sets: ClassVar[tuple[str, ...]] = ()
+    """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
+
+    def __init__(self, python: str = DEFAULT_PYTHON) -> None:
+        """Run the program of jobs with this Python (3.6 or newer) on the nodes."""
+        self.python = python
+
+    def node_names(self, name: str, nodes: int) -> Sequence[str]:
+        """Give the names by which the nodes of a job find each other, where they are known before.
+
+        Without them, nodes tell each other their addresses in the job's folder.
+        """
+        del name, nodes
+        return ()
+
+    @abstractmethod
+    def shown(self, job: Job) -> str:
+        """Show what would be submitted, as text."""
+
+    @abstractmethod
+    def submit(self, job: Job) -> str:
+        """Submit a job, and give its handle.
+
+        Raises:
+            BrokenError: The engine refuses it.
+        """
+
+    @abstractmethod
+    def state(self, handle: str) -> JobState:
+        """Say how far a job is.
+
+        Raises:
+            SilentQueueError: The engine does not answer.
+        """
+
+    def logs(self, handle: str) -> bool:
+        """Bring what the nodes have printed to the job's files; say whether all of it is there."""
+        del handle
+        return True
+
+    def close(self, handle: str) -> Sequence[str]:
+        """Be done with a job that is over, and say what of its output is lost."""
+        del handle
+        return ()
+
+    @abstractmethod
+    def cancel(self, handle: str) -> None:
+        """Have a job ended, in order at first, and everything that it has made removed.
+
+        Raises:
+            SilentQueueError: The engine does not answer.
+        """
+
+    @abstractmethod
+    def cancel_command(self, name: str) -> list[str]:
+        """Give a command that does the same, to be run when this process is gone.
+
+        It ends with 0 where there is no job of this name, too.
+        """
