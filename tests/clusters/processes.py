@@ -57,8 +57,8 @@ def processes() -> list[Process]:
     return [process for pid in pids if (process := _process(pid)) is not None]
 
 
-def processes_with(*texts: str) -> list[Process]:
-    """The processes whose environment and command line together hold all the texts.
+def processes_with(*texts: str, files: Sequence[str] = ("cmdline", "environ")) -> list[Process]:
+    """The processes whose environment and command line, or one of them, hold all the texts.
 
     The environment is that of their start. This process is never among them.
     """
@@ -67,7 +67,7 @@ def processes_with(*texts: str) -> list[Process]:
         if process.pid == os.getpid():
             continue
         carried = b""
-        for file in ("cmdline", "environ"):
+        for file in files:
             with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                 carried += (PROC / str(process.pid) / file).read_bytes()
         if all(os.fsencode(text) in carried for text in texts):
@@ -86,6 +86,16 @@ def descendants_of(pid: int) -> list[Process]:
         below = children.get(parents.pop(), [])
         found += below
         parents += [process.pid for process in below]
+    return found
+
+
+def ancestors_of(pid: int) -> list[Process]:
+    """The parent of a process, the parent's parent, and so on."""
+    known = {process.pid: process for process in processes()}
+    found: list[Process] = []
+    while (process := known.get(pid)) is not None and process.parent in known:
+        found.append(known[process.parent])
+        pid = process.parent
     return found
 
 

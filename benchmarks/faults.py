@@ -1,0 +1,184 @@
+"""What is left of a run, however it ends: faults of all kinds, with each launcher.
+
+    python benchmarks/faults.py [--launchers local,ssh,slurm,mpirun] [--only WORDS] [--repeat 1]
+
+In each cell a session trains on two nodes with a trainer that does not want to end: it ignores
+signals, leaves its parents and its session, clears its environment, and keeps forking. Then
+something happens. Counted is what still runs ten seconds later, by its arguments, and what has led
+to it; and how long it took until nothing was left. Afterwards a tame session on the same hosts has
+to wait for nothing, to pass, and to leave nothing.
+
+The table is Markdown: `docs/clusters.md` shows it. With `--repeat`, a cell is the worst of its
+tries. What a cell with a number of its own means stands below the table. It exits with 1 if a cell
+does not hold.
+
+All nodes are this machine: sshd on addresses of network namespaces (on loopback without root, and
+nothing is cut then), a Slurm of its own, and Open MPI over that ssh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+TESTS: Final = Path(__file__).resolve().parent.parent / "tests"
+sys.path.append(str(TESTS))
+
+from clusters.network import Network  # noqa: E402 - they lie beside, in no package
+from clusters.ports import free_ports  # noqa: E402 - as above
+from clusters.requirements import missing  # noqa: E402 - as above
+from clusters.slurm import Slurm  # noqa: E402 - as above
+from clusters.ssh import SshHosts  # noqa: E402 - as above
+from fault_matrix.cell import run_cell  # noqa: E402 - as above
+from fault_matrix.faults import FAULTS  # noqa: E402 - as above
+from fault_matrix.places import LAUNCHERS, by_mpirun, in_slurm, local, over_ssh  # noqa: E402
+from fault_matrix.session import Session  # noqa: E402 - as above
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fault_matrix.cell import Outcome
+    from fault_matrix.faults import Fault
+    from fault_matrix.places import Place
+
+WORKER: Final = 18
+"""Ports and addresses are apart from those of the tests' workers."""
+
+
+@contextmanager
+def ssh_hosts(folder: Path) -> Iterator[tuple[SshHosts, Network | None]]:
+    """Hosts that are reached by ssh, on a network of their own where that can be made."""
+    if missing("network") is None:
+        network = Network(folder, WORKER)
+        try:
+            network.set_up()
+            yield network.hosts, network
+        finally:
+            network.tear_down()
+        return
+    names = [f"127.0.{WORKER}.{number}" for number in range(2, 6)]
+    plain = SshHosts(folder=folder, names=names, port=free_ports(1, worker=WORKER)[0])
+    try:
+        plain.set_up()
+        yield plain, None
+    finally:
+        plain.tear_down()
+
+
+@contextmanager
+def ground(launcher: str, folder: Path) -> Iterator[Callable[[], AbstractContextManager[Place]]]:
+    """Have what a launcher needs; give what makes two nodes of it, as new each time."""
+    if launcher == "local":
+        yield lambda: nullcontext(local())
+    elif launcher == "slurm":
+        slurm = Slurm(folder, WORKER)
+        try:
+            slurm.set_up()
+            yield lambda: _in_clean_slurm(slurm)
+        finally:
+            slurm.tear_down()
+    else:
+        with ssh_hosts(folder) as (hosts, network):
+            by = by_mpirun(hosts, folder, network) if launcher == "mpirun" else None
+            yield lambda: _on_clean_hosts(by or over_ssh(hosts, network), network or hosts)
+
+
+@contextmanager
+def _in_clean_slurm(slurm: Slurm) -> Iterator[Place]:
+    with in_slurm(slurm) as place:
+        yield place
+    slurm.reset()
+
+
+@contextmanager
+def _on_clean_hosts(place: Place, hosts: SshHosts | Network) -> Iterator[Place]:
+    yield place
+    hosts.reset()
+
+
+def measure(
+    fault: Fault, place: Callable[[], AbstractContextManager[Place]], folder: Path, repeats: int
+) -> list[Outcome]:
+    """Run a cell so often; empty where the place cannot have it."""
+    outcomes = []
+    for number in range(repeats):
+        with place() as here:
+            session = Session(folder=folder / str(number), place=here)
+            outcome = run_cell(session, fault)
+        if outcome is None:
+            return []
+        outcomes.append(outcome)
+    return outcomes
+
+
+def text_of(outcomes: Sequence[Outcome]) -> str:
+    """Write a cell: what was left at worst, and how long it took."""
+    if not outcomes:
+        return "n/a"
+    left = max(len(outcome.left) for outcome in outcomes)
+    seconds = max(outcome.seconds for outcome in outcomes)
+    return f"**{left}**" if left else f"0 in {seconds:.1f} s"
+
+
+def notes_of(name: str, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Say what does not hold."""
+    for outcome in outcomes:
+        if outcome.left:
+            yield f"{name}: {len(outcome.left)} left: {'; '.join(outcome.left)}"
+        if not outcome.is_told:
+            yield f"{name}: told: {outcome.told}"
+        if outcome.next_one:
+            yield f"{name}: the next session: {outcome.next_one}"
+        if outcome.kept:
+            yield f"{name}: left after the next session: {'; '.join(outcome.kept)}"
+
+
+def chosen(words: str) -> list[Fault]:
+    """Give the faults whose names hold all of these words."""
+    return [fault for fault in FAULTS if all(word in fault.name for word in words.split())]
+
+
+def main() -> int:
+    """Run the cells, and print the table; 1 if one of them does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--launchers", default=",".join(LAUNCHERS))
+    parser.add_argument("--only", default="", help="words that a fault's name has to hold")
+    parser.add_argument("--repeat", type=int, default=1)
+    given = parser.parse_args()
+    launchers = given.launchers.split(",")
+    faults = chosen(given.only)
+    cells: dict[tuple[str, str], list[Outcome]] = {}
+    with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as temporary:
+        for launcher in launchers:
+            folder = Path(temporary, launcher)
+            folder.mkdir()
+            with ground(launcher, folder) as place:
+                for number, fault in enumerate(faults):
+                    outcomes: list[Outcome] = []
+                    if launcher in fault.launchers:
+                        outcomes = measure(fault, place, folder / f"cell{number}", given.repeat)
+                    cells[launcher, fault.name] = outcomes
+                    print(f"{launcher}: {fault.name}: {text_of(outcomes)}", file=sys.stderr)
+                    for outcome in outcomes:
+                        print(f"    told: {outcome.told}", file=sys.stderr)
+                        print(f"    files: {outcome.files}", file=sys.stderr)
+                    for note in notes_of("   ", outcomes):
+                        print(note, file=sys.stderr, flush=True)
+    print(f"| What happens | {' | '.join(LAUNCHERS[launcher] for launcher in launchers)} |")
+    print("|---|" + "---|" * len(launchers))
+    for fault in faults:
+        row = [text_of(cells[launcher, fault.name]) for launcher in launchers]
+        print(f"| {fault.name} | {' | '.join(row)} |")
+    print()
+    for (launcher, name), outcomes in cells.items():
+        for note in notes_of(f"{LAUNCHERS[launcher]}, {name}", outcomes):
+            print(f"- {note}")
+    return 0 if all(one.holds for outcomes in cells.values() for one in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

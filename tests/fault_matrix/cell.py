@@ -1,0 +1,105 @@
+"""One cell of the matrix: a session, a fault, what is left, and the session that follows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fault_matrix.faults import Fault
+    from fault_matrix.session import Session
+
+PROMISE_S: Final = 10.0
+"""Within so many seconds nothing is left of a run that has ended, however it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a session that met a fault.
+
+    ``seconds`` is how long it took until nothing was left, unless ``left`` names what still ran
+    after ten. ``files`` are scratch folders and temporary files that were left to the next session;
+    ``next_one`` says what went wrong with it, ``kept`` what was left even after it.
+    """
+
+    seconds: float
+    left: tuple[str, ...]
+    files: tuple[str, ...]
+    told: str
+    is_told: bool
+    next_one: str = ""
+    kept: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether all of it is as it should be."""
+        return self.is_told and not (self.left or self.next_one or self.kept)
+
+
+def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome | None:
+    """Start a session, let it meet the fault, and look; ``None`` where the place cannot have it.
+
+    Then a session with a tame trainer runs on the same hosts, if one is to ``follow``: it has to
+    wait for nothing, to pass, and to leave nothing of either.
+    """
+    session.time_limit_s, session.step_limit_s = fault.limits
+    prefix = fault.prefix(session)
+    session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
+    try:
+        if not fault.needs(session):
+            return None
+        due = fault.act(session)
+        gone_at, left = session.gone_at(due + PROMISE_S)
+        names = tuple(map(session.name_of, left))
+        fault.let_go(session)
+        told, is_told = _told(session, fault.told)
+        files = tuple(session.files_left())
+        next_one, kept = _next(session) if follow else ("", ())
+        return Outcome(
+            seconds=max(0.0, gone_at - due),
+            left=names,
+            files=files,
+            told=told,
+            is_told=is_told,
+            next_one=next_one,
+            kept=kept,
+        )
+    finally:
+        session.stop()
+
+
+def _told(session: Session, words: str) -> tuple[str, bool]:
+    """What the session says of its run, and whether the words stand in it in this order."""
+    try:
+        session.ended()
+    except subprocess.TimeoutExpired as error:
+        return f"nothing: pytest had not ended {error.timeout:g} s later", False
+    runs = [f"{run['status']}: {run['reason'] or ''}" for run in session.runs()]
+    lines = [line for line in session.output.splitlines() if line.startswith(("E  ", "!!!"))]
+    told = (runs or [line.strip("!E ") for line in lines] or [""])[0].partition("\n")[0]
+    pattern = ".*".join(map(re.escape, words.split()))
+    everything = "\n".join([*runs, session.output])
+    return told, re.search(pattern, everything, re.DOTALL) is not None
+
+
+def _next(session: Session) -> tuple[str, tuple[str, ...]]:
+    """Run a tame trainer; what went wrong, and what is left after it."""
+    session.process.kill()  # if it has not ended by itself
+    begun = time.time()
+    session.begin("tame", "--dlperf-create-baselines")
+    try:
+        code: object = session.ended()
+    except subprocess.TimeoutExpired as error:
+        session.process.kill()
+        code = f"none after {error.timeout:g} s"
+    took = time.time() - begun
+    problems = []
+    if "waiting" in session.output:
+        problems.append(f"it waited, {took:.1f} s in all")
+    if code:
+        problems.append(f"exit code {code}: {session.output[-300:]}")
+    kept = [*map(session.name_of, session.left()), *session.files_left()]
+    return "; ".join(problems), tuple(kept)

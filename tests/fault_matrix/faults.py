@@ -1,0 +1,291 @@
+"""The faults themselves: what happens to a run, and what the user should be told of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from clusters.requirements import command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fault_matrix.session import Session
+
+IGNORES_SIGINT: Final = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+"""What a program begins with that a script starts in the background."""
+WORKER: Final = ("-n", "1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One way for a run to end.
+
+    ``act`` makes it happen, once the trainer is up, and says when nothing has to be left any more
+    but for the ten seconds. ``told`` are words of what the session says of it, in this order; none
+    where pytest itself is gone, or leaves by the signal. What ``stands_still`` is let go on after
+    the ten seconds.
+    """
+
+    name: str
+    act: Callable[[Session], float]
+    told: str = ""
+    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun")
+    arguments: Sequence[str] = ()
+    prefix: Callable[[Session], Sequence[str]] = lambda _: ()
+    behaviour: str = "sleeps"
+    limits: tuple[float, float] = (90, 90)
+    """Seconds that a run and a step may take."""
+    needs: Callable[[Session], bool] = lambda _: True
+    """Whether the place has what it takes."""
+    let_go: Callable[[Session], object] = lambda _: None
+    """What follows the ten seconds: a cut is mended, what was stopped continues."""
+    exceptions: tuple[tuple[str, str], ...] = ()
+    """Launchers with which something may be left, and why."""
+
+
+def _go_on(session: Session) -> float:
+    session.go_on()
+    return time.time()
+
+
+def _no_step(session: Session) -> float:
+    return max(session.moment("agent", rank) for rank in range(2)) + session.step_limit_s
+
+
+def _no_time(session: Session) -> float:
+    return max(session.moment("began", rank) for rank in range(2)) + session.time_limit_s
+
+
+def _interrupt(session: Session) -> float:
+    """Ctrl-C: a terminal sends it to all that belong to the command."""
+    os.killpg(session.process.pid, signal.SIGINT)
+    return time.time()
+
+
+def _interrupt_twice(session: Session) -> float:
+    _interrupt(session)
+    time.sleep(0.5)  # two of a kind that wait together would arrive as one
+    return _interrupt(session)
+
+
+def _send(number: int, *whom: Callable[[Session], Sequence[int]]) -> Callable[[Session], float]:
+    """Send a signal to all of them, by their numbers."""
+
+    def act(session: Session) -> float:
+        found = [pid for find in whom for pid in find(session)]
+        assert found, "there is nothing to send a signal to"
+        for pid in found:
+            os.kill(pid, number)
+        return time.time()
+
+    return act
+
+
+def _kill(*whom: Callable[[Session], Sequence[int]]) -> Callable[[Session], float]:
+    """As the kernel does that is out of memory."""
+    return _send(signal.SIGKILL, *whom)
+
+
+def _stop(*whom: Callable[[Session], Sequence[int]]) -> Callable[[Session], float]:
+    return _send(signal.SIGSTOP, *whom)
+
+
+def _pytest(session: Session) -> list[int]:
+    return [session.process.pid]
+
+
+def _rank(session: Session) -> int:
+    """The node that something happens to: the second one, unless all depends on the first."""
+    return 0 if session.place.head_only else 1
+
+
+def _trainer(session: Session) -> list[int]:
+    return [session.pid("agent", _rank(session))]
+
+
+def _worker(session: Session) -> list[int]:
+    return [one.pid for one in session.workers()]
+
+
+def _supervisor(session: Session) -> list[int]:
+    return session.sent(_rank(session))[:1]
+
+
+def _guardian(session: Session) -> list[int]:
+    return session.sent(_rank(session))[1:2]
+
+
+def _clients(session: Session) -> list[int]:
+    return [one.pid for one in session.clients()]
+
+
+def _client(session: Session) -> list[int]:
+    """What leads to the second node: an ssh or srun of ours; or mpirun."""
+    last = "mpirun" if session.place.head_only else session.place.hosts[1]
+    return [one.pid for one in session.clients() if last in one.command][:1]
+
+
+def _both(*acts: Callable[[Session], float]) -> Callable[[Session], float]:
+    return lambda session: max(act(session) for act in acts)
+
+
+def _let_pytest_go(session: Session) -> None:
+    session.process.send_signal(signal.SIGCONT)
+
+
+def _cut(session: Session) -> float:
+    assert session.place.cut is not None
+    session.place.cut(session.place.hosts[1])
+    return time.time()
+
+
+def _mend(session: Session) -> None:
+    assert session.place.mend is not None
+    session.place.mend(session.place.hosts[1])
+
+
+def _disconnect(session: Session) -> float:
+    assert session.place.disconnect is not None
+    session.place.disconnect(session.place.hosts[_rank(session)])
+    return time.time()
+
+
+def _can_be_cut(session: Session) -> bool:
+    return session.place.cut is not None
+
+
+def _has_guardian(session: Session) -> bool:
+    return len(session.sent(_rank(session))) > 1
+
+
+def _cancel(session: Session) -> float:
+    assert session.place.cancel is not None
+    session.place.cancel()
+    return time.time()
+
+
+def _small_disk(session: Session) -> list[str]:
+    """Give the session's logs a disk of 1 MiB, that nobody else sees."""
+    folder = session.folder / "small"
+    folder.mkdir(exist_ok=True)
+    mount = f"{command('mount')} -t tmpfs -o size=1m none '{folder}' && exec \"$@\""
+    return [command("unshare"), "--mount", "--", "sh", "-c", mount, "sh"]
+
+
+def _is_root(_: Session) -> bool:
+    return os.geteuid() == 0
+
+
+_OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun")
+_OVER_A_NETWORK: Final = ("ssh", "mpirun")
+
+FAULTS: Final = (
+    Fault(name="success, the trainer goes on", act=_go_on, behaviour="succeeds", told="ok"),
+    Fault(
+        name="success, the trainer leaves its children", act=_go_on, behaviour="exits", told="ok"
+    ),
+    Fault(name="crash", act=_go_on, behaviour="fails", told="failed"),
+    Fault(name="SIGKILL of the trainer", act=_kill(_trainer), told="failed"),
+    Fault(name="hang", act=_no_step, limits=(90, 3), told="hung"),
+    Fault(name="time-out", act=_no_time, limits=(4, 90), told="hung time limit of 4 s"),
+    Fault(name="Ctrl-C", act=_interrupt, told="KeyboardInterrupt"),
+    Fault(name="Ctrl-C twice", act=_interrupt_twice, told="KeyboardInterrupt"),
+    Fault(name="Ctrl-C with a worker", act=_interrupt, arguments=WORKER, told="KeyboardInterrupt"),
+    Fault(name="SIGTERM", act=_send(signal.SIGTERM, _pytest)),
+    Fault(name="SIGHUP", act=_send(signal.SIGHUP, _pytest)),
+    Fault(
+        name="SIGTERM in the background, with a worker",
+        act=_send(signal.SIGTERM, _pytest),
+        arguments=WORKER,
+        prefix=lambda _: IGNORES_SIGINT,
+    ),
+    Fault(name="SIGKILL of pytest", act=_kill(_pytest)),
+    Fault(
+        name="SIGKILL of pytest in the background, with a worker",
+        act=_kill(_pytest),
+        arguments=WORKER,
+        prefix=lambda _: IGNORES_SIGINT,
+    ),
+    Fault(name="SIGKILL of a worker", act=_kill(_worker), arguments=WORKER, told="worker crashed"),
+    Fault(
+        name="SIGKILL of ssh, srun, mpirun",
+        act=_kill(_client),
+        launchers=_OVER_A_CONNECTION,
+        told="failed",
+    ),
+    Fault(
+        name="SIGKILL of all ssh, srun",
+        act=_kill(_clients),
+        launchers=_OVER_A_CONNECTION,
+        told="failed",
+    ),
+    Fault(
+        name="SIGKILL of all ssh, srun and of pytest",
+        act=_kill(_pytest, _clients),
+        launchers=_OVER_A_CONNECTION,
+    ),
+    Fault(name="SIGKILL of a supervisor", act=_kill(_supervisor), told="failed supervisor killed"),
+    Fault(
+        name="SIGKILL of a guardian",
+        act=_kill(_guardian),
+        needs=_has_guardian,
+        told="failed guardian killed",
+    ),
+    Fault(
+        name="SIGKILL of a supervisor and its guardian",
+        act=_kill(_guardian, _supervisor),
+        needs=_has_guardian,
+        told="failed killed",
+    ),
+    Fault(
+        name="SIGKILL of a supervisor, its guardian and pytest",
+        act=_kill(_guardian, _supervisor, _pytest),
+        needs=_has_guardian,
+    ),
+    Fault(name="SIGSTOP of a supervisor", act=_stop(_supervisor), told="failed"),
+    Fault(
+        name="SIGSTOP of a supervisor, SIGKILL of pytest",
+        act=_both(_stop(_supervisor), _kill(_pytest)),
+    ),
+    Fault(name="SIGSTOP of pytest", act=_stop(_pytest), let_go=_let_pytest_go, told="failed"),
+    Fault(
+        name="sshd ends a connection",
+        act=_disconnect,
+        launchers=_OVER_A_NETWORK,
+        told="failed",
+    ),
+    Fault(
+        name="network cut",
+        act=_cut,
+        launchers=_OVER_A_NETWORK,
+        needs=_can_be_cut,
+        let_go=_mend,
+        told="failed no sign of life",
+    ),
+    Fault(
+        name="network cut, SIGKILL of pytest",
+        act=_both(_cut, _kill(_pytest)),
+        launchers=_OVER_A_NETWORK,
+        needs=_can_be_cut,
+        let_go=_mend,
+    ),
+    Fault(
+        name="disk full",
+        act=_go_on,
+        behaviour="fills",
+        arguments=("--dlperf-run-dir", "small/night"),
+        prefix=_small_disk,
+        needs=_is_root,
+        told="failed disk is full",
+    ),
+    Fault(name="scancel", act=_cancel, launchers=("slurm",), told="failed"),
+)
+
+
+def fault(name: str) -> Fault:
+    """Give the fault of that name."""
+    return next(one for one in FAULTS if one.name == name)

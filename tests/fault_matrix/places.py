@@ -1,0 +1,108 @@
+"""Where the faults happen: a row here for each launcher of the matrix."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from clusters.requirements import command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from clusters.network import Network
+    from clusters.processes import Process
+    from clusters.slurm import Slurm
+    from clusters.ssh import SshHosts
+
+LAUNCHERS: Final = {"local": "local", "ssh": "ssh", "slurm": "Slurm", "mpirun": "mpirun"}
+"""The launchers of the matrix, and what the table calls them."""
+
+
+def _on_each_node(program: Sequence[str]) -> str:
+    words = ["{python}", "-S", *program, "{steps}", "{node_rank}", "{scratch_directory}"]
+    return f"  command: {json.dumps(words)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Two nodes, and how a session reaches them.
+
+    ``prefix`` is what a command at the controller begins with, ``environment`` what is added to
+    ours there. ``elsewhere`` finds what runs on the nodes. ``launch`` declares how a program, with
+    its first arguments, becomes a training of two nodes.
+    """
+
+    launcher: str
+    hosts: Sequence[str] = ("localhost", "localhost")
+    prefix: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Callable[[], Sequence[Process]] = list
+    launch: Callable[[Sequence[str]], str] = _on_each_node
+    disconnect: Callable[[str], None] | None = None
+    """Has a host's sshd end all its connections."""
+    cut: Callable[[str], None] | None = None
+    """Cuts a host off, where the hosts have a network of their own, and mends that."""
+    mend: Callable[[str], None] | None = None
+    cancel: Callable[[], object] | None = None
+    """Ends the job that the session is part of."""
+    head_only: bool = False
+    """The first node's program starts the others' itself."""
+
+
+def local() -> Place:
+    """This machine."""
+    return Place(launcher="local")
+
+
+def over_ssh(hosts: SshHosts, network: Network | None = None) -> Place:
+    """Hosts that are reached by ssh; those of a network can be cut off."""
+    return Place(
+        launcher="ssh",
+        hosts=hosts.names[:2],
+        prefix=hosts.controller_prefix,
+        environment={"DLPERF_SSH": hosts.ssh_command, "DLPERF_HOSTS": ",".join(hosts.names[:2])},
+        elsewhere=hosts.processes,
+        disconnect=hosts.disconnect,
+        cut=None if network is None else network.cut,
+        mend=None if network is None else network.mend,
+    )
+
+
+@contextmanager
+def in_slurm(slurm: Slurm) -> Iterator[Place]:
+    """An allocation of two nodes."""
+    with slurm.allocation(2) as allocation:
+        yield Place(
+            launcher="slurm",
+            hosts=slurm.names[:2],
+            environment=allocation.environment,
+            elsewhere=slurm.processes,
+            cancel=lambda: slurm.run("scancel", allocation.job_id),
+        )
+
+
+def by_mpirun(hosts: SshHosts, folder: Path, network: Network | None = None) -> Place:
+    """Hosts of which the first starts the ranks of both by mpirun, as the documentation has it."""
+    # What mpirun calls as ssh: the account's own home has no configuration for these hosts.
+    client = folder / "ssh-to-hosts"
+    client.write_text(f'#!/bin/sh\nexec {hosts.ssh_command} "$@"\n', encoding="utf-8")
+    client.chmod(0o755)
+    interface = "lo" if network is None else "eth0"
+
+    def launch(program: Sequence[str]) -> str:
+        words = [
+            *(command("mpirun"), "--allow-run-as-root", "--host", "{host_slots}"),
+            *("--oversubscribe", "-np", "{world_size}"),
+            *("--mca", "plm_rsh_agent", shlex.quote(str(client))),
+            *("--mca", "oob_tcp_if_include", interface, "--mca", "btl", "self,vader,tcp"),
+            *("{python}", "-S", *program, "{steps}", "0", "{scratch_directory}"),
+        ]
+        return f"  start_on: head\n  retries: 0\n  command: {json.dumps(words)}"
+
+    place = over_ssh(hosts, network)
+    return replace(place, launcher="mpirun", launch=launch, head_only=True)

@@ -1,0 +1,306 @@
+"""A pytest that runs the stubborn trainer on two nodes, as a user would start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from clusters.processes import (
+    Process,
+    ancestors_of,
+    descendants_of,
+    end,
+    processes,
+    processes_with,
+    wait_until,
+)
+
+from fault_matrix import trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from fault_matrix.places import Place
+
+LONG_S: Final = 60
+"""Far more than anything else here takes, even on a machine that is busy elsewhere."""
+NODES: Final = 2
+CLIENTS: Final = ("ssh", "srun", "mpirun")
+_SENT: Final = " -I -S -c "
+"""What the programs that are sent to nodes are started with."""
+_DAEMONS: Final = ("sshd", "slurmd", "slurmstepd")
+_LOOKS: Final = 3
+_LOOK_S: Final = 0.1
+
+_DECLARATION: Final = """\
+framework: stubborn
+model: tree
+unit: samples/s
+log: {{name: tree, format: dlperf}}
+window: {{warmup_steps: 2, measured_steps: 8}}
+repeats: 1
+launch:
+  devices: cpu
+{launch}
+  time_limit_s: {time_limit_s}
+  step_limit_s: {step_limit_s}
+cases:
+  - {{precision: fp32, batch_per_device: 4, topologies: [2n1g]}}
+"""
+
+_IMPATIENT: Final = """\
+from pytest_dlperf.launch import channel, gang, run, supervisor_client
+supervisor_client.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
+channel.HEARTBEAT_TIMEOUT_S = 2.5
+gang.QUEUE_LIMIT_S = 5.0
+"""
+
+_OPTIONS: Final = ("-p", "no:hypothesispytest", "-p", "no:anyio", "-p", "no:typeguard")
+_KEPT: Final = ("tmp/pytest-of-", "tmp/pytest-dlperf-hosts-")
+"""pytest's own folder, and that of leases."""
+_FORGET: Final = ("DLPERF_", "PYTEST_", "SLURM", "GITHUB_", "PYTHONDONTWRITEBYTECODE")
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """A folder with the stubborn trainer, and one pytest after another that runs it.
+
+    Only a ``patient`` one takes as long as for users until it ends what does not want to end, or
+    gives up a node that is silent.
+    """
+
+    folder: Path
+    place: Place
+    patient: bool = True
+    token: str = field(default_factory=lambda: f"token-{secrets.token_hex(8)}")
+    time_limit_s: float = 90
+    step_limit_s: float = 90
+    _process: subprocess.Popen[bytes] | None = None
+    _noted: list[Process] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Write the suite: a system file, what this machine is, the trainer."""
+        for name in ("trainer/up", "bench_tests/systems", "baselines/local", "scratch", "tmp"):
+            (self.folder / name).mkdir(parents=True)
+        shutil.copy(str(trainer.__file__), self.folder / "trainer" / "train.py")
+        (self.folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+        (self.folder / "baselines/local/cluster.yaml").write_text(
+            f"scratch: {self.folder / 'scratch'}\n"
+        )
+        if not self.patient:
+            (self.folder / "conftest.py").write_text(_IMPATIENT)
+
+    # ------------------------------------------------------------------ what runs
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the session has not been started"
+        return self._process
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+
+    def start(self, *arguments: str, behaviour: str = "sleeps", prefix: Sequence[str] = ()) -> None:
+        """Start pytest in the background, and wait until the stubborn trainer is up everywhere.
+
+        ``behaviour`` is what the trainer does once it is told to go on.
+        """
+        self.begin(behaviour, *arguments, prefix=prefix)
+        wait_until(
+            lambda: self._is_up() or self.process.poll() is not None,
+            what="the stubborn processes",
+            limit_s=LONG_S,
+        )
+        assert self._is_up(), self.output
+        self._noted = self._around()
+
+    def begin(self, behaviour: str, *arguments: str, prefix: Sequence[str] = ()) -> None:
+        """Start pytest in the background."""
+        home = self.folder / "trainer"
+        shutil.rmtree(home / "up")
+        (home / "up").mkdir()
+        (home / "go").unlink(missing_ok=True)
+        (home / "behaviour.txt").write_text(behaviour)
+        results = self.folder / "results.json"
+        results.unlink(missing_ok=True)
+        (self.folder / "bench_tests/systems/stubborn.yaml").write_text(
+            _DECLARATION.format(
+                launch=self.place.launch([str(home / "train.py"), self.token]),
+                time_limit_s=self.time_limit_s,
+                step_limit_s=self.step_limit_s,
+            )
+        )
+        selected = ["-k", "throughput", "--dlperf-cluster", "local", "--dlperf-json", results.name]
+        python = [sys.executable, "-m", "pytest", *_OPTIONS]
+        with (self.folder / "output.txt").open("wb") as output:
+            self._process = subprocess.Popen(
+                [*self.place.prefix, *prefix, *python, "bench_tests", *selected, *arguments],
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # As a terminal has it: signals can be sent to all that belong to the command.
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(_FORGET)}
+        return {
+            **ours,
+            # Locks on hosts, and those between sessions, are the machine's.
+            "DLPERF_LOCK": self.token,
+            "TMPDIR": str(self.folder / "tmp"),
+            "XDG_RUNTIME_DIR": str(self.folder),
+            **self.place.environment,
+            "STUBBORN": self.token,
+        }
+
+    def go_on(self) -> None:
+        """Let the trainer do what it does in the end."""
+        (self.folder / "trainer" / "go").touch()
+
+    def _is_up(self) -> bool:
+        up = self.folder / "trainer" / "up"
+        return all(
+            (up / f"{role}{rank}").exists() for role in trainer.ROLES for rank in range(NODES)
+        )
+
+    # ------------------------------------------------------------------ who is who
+
+    def _note(self, role: str, rank: int) -> Path:
+        return self.folder / "trainer" / "up" / f"{role}{rank}"
+
+    def pid(self, role: str, rank: int) -> int:
+        """The number of a process of the trainer, as it has noted it."""
+        return int(self._note(role, rank).read_text())
+
+    def moment(self, role: str, rank: int) -> float:
+        """When it has noted it, in seconds since the epoch."""
+        return self._note(role, rank).stat().st_mtime
+
+    def sent(self, rank: int) -> list[int]:
+        """The programs of ours above a node's trainer: the supervisor, then the guardian."""
+        above = ancestors_of(self.pid("agent", rank))
+        return [one.pid for one in above if _SENT in one.command]
+
+    def clients(self) -> list[Process]:
+        """What leads from here to the nodes, by ssh or srun, and what leads on from there."""
+        return [one for one in self._noted if _program(one) in CLIENTS]
+
+    def workers(self) -> list[Process]:
+        """The xdist workers of this session."""
+        children = [one for one in processes() if one.parent == self.process.pid]
+        return [one for one in children if one.command.endswith(XDIST_WORKER)]
+
+    def _around(self) -> list[Process]:
+        """What is above and below the trainer, and below pytest, but for the machine's daemons."""
+        ours = {self.process.pid: None}
+        found = {one.pid: one for one in descendants_of(self.process.pid)}
+        for rank in range(NODES):
+            for one in ancestors_of(self.pid("agent", rank)):
+                if _program(one) in _DAEMONS or one.pid in ours:
+                    break
+                found[one.pid] = one
+        for one in self.place.elsewhere():
+            if _program(one) not in _DAEMONS:
+                found[one.pid] = one
+        return list(found.values())
+
+    # ------------------------------------------------------------------ what is left
+
+    def left(self) -> list[Process]:
+        """What still runs of the session: by its arguments, or because it has led to the trainer.
+
+        Not counted are pytest and its workers as long as pytest lives: they report.
+        """
+        found = {one.pid: one for one in self._noted if one.lives()}
+        # The trainer has it among its arguments. What was started here after the fault has it in
+        # its environment: from this session, not from what is tested.
+        for one in processes_with(self.token):
+            found[one.pid] = one
+        lives = self.process.poll() is None
+        return [
+            one
+            for one in found.values()
+            if one.pid != self.process.pid
+            and not (lives and one.command.endswith(XDIST_WORKER))
+            and _program(one) not in _DAEMONS
+        ]
+
+    def name_of(self, one: Process) -> str:
+        """Say what a process is, as short as can be: ``hidden of node 1``."""
+        words = one.command.split()
+        if self.token not in words or "mpirun" in words[0]:
+            return " ".join(words[:6])[:80]
+        _, _, node, _, *role = words[words.index(self.token) :]
+        return f"{role[0]} of node {node}" if role else f"a process of node {node}"
+
+    def gone_at(self, deadline: float) -> tuple[float, list[Process]]:
+        """Wait until nothing is left, or for a deadline; when that was, and what is left.
+
+        Times are those of ``time.time``. What never is the same process for long may be missed by
+        one look, hardly by several.
+        """
+        empty, since = 0, time.time()
+        while True:
+            left = self.left()
+            now = time.time()
+            if not left:
+                since = since if empty else now
+                empty += 1
+            else:
+                empty = 0
+            if empty == _LOOKS or (left and now > deadline):
+                return since, left
+            time.sleep(_LOOK_S)
+
+    def files_left(self) -> list[str]:
+        """Scratch folders and temporary files."""
+        kept = [*(self.folder / "scratch").iterdir(), *(self.folder / "tmp").iterdir()]
+        parts = [file for file in self.folder.glob(".*") if file.name.startswith(".results")]
+        names = [str(file.relative_to(self.folder)) for file in [*kept, *parts]]
+        return sorted(name for name in names if not name.startswith(_KEPT))
+
+    # ------------------------------------------------------------------ what is told
+
+    def ended(self) -> int:
+        """Wait until pytest has ended; its exit code."""
+        return self.process.wait(LONG_S)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """What the results file says of the runs; nothing where there is none."""
+        file = self.folder / "results.json"
+        if not file.exists():
+            return []
+        cases = json.loads(file.read_text(encoding="utf-8"))["cases"]
+        return [run for case in cases for run in case["runs"]]
+
+    # ------------------------------------------------------------------ afterwards
+
+    def stop(self) -> None:
+        """End whatever is left, by its number."""
+        if self._process is not None:
+            for _ in range(10):
+                left = self.left()
+                end([one for one in left if one.pid != self._process.pid])
+                if not left:
+                    break
+            self._process.kill()
+            self._process.wait()
+
+
+def _program(process: Process) -> str:
+    return process.command.partition(" ")[0].rpartition("/")[2].rstrip(":")
+
+
+XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
