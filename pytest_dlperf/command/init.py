@@ -19,6 +19,7 @@ from pytest_dlperf.files.locks import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import parse_hosts
+from pytest_dlperf.launch.masking import masked_script
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.numbers import counted, printable
@@ -294,7 +295,8 @@ def _trial(
     if machine.has_slurm and not machine.in_allocation and not machine.gpus:
         plan.found.append("a login node of Slurm: nothing was run; --log takes what was printed")
         return None
-    print(f"running it once, for {_TRIAL_LIMIT_S} s at most: {command.text}", flush=True)  # noqa: T201
+    shown = masked_script(command.text)
+    print(f"running it once, for {_TRIAL_LIMIT_S} s at most: {shown}", flush=True)  # noqa: T201
     tried = run_once(command, limit_s=_TRIAL_LIMIT_S)
     if tried.exit_code not in (0, None):
         raise UsageError(

@@ -154,19 +154,20 @@ def make_folder(folder: Path) -> None:
             (ours / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, *, is_private: bool = False) -> None:
     """Replace a file's content in one step: a reader sees the old text or the new one.
 
-    A link is followed, and what is no regular file (a pipe, ``/dev/stdout``) is written into.
+    A link is followed, and what is no regular file (a pipe, ``/dev/stdout``) is written into. What
+    ``is_private`` is the user's alone from its first byte on, and takes the place of a link.
 
     Raises:
         OSError: The folder cannot be made or written; the old file stands. Or nobody reads a pipe.
     """
     # By its own name: that of an unnamed pipe leads to what is no path.
-    if is_stream(path):
+    if is_stream(path) and not is_private:
         write_into(path, text)
         return
-    path = path.resolve()
+    path = path if is_private else path.resolve()
     if path.exists() and not os.access(path, os.W_OK):
         # The folder would allow it; who has protected the file would not.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -178,7 +179,8 @@ def write_whole(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(_mode_for(path))
+        if not is_private:
+            temporary.chmod(_mode_for(path))
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

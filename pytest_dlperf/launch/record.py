@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from pytest_dlperf.files.environment import load_average
-from pytest_dlperf.files.locks import make_folder
+from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.launch.masking import masked_arguments, masked_environment
 from pytest_dlperf.launch.plan import run_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pytest_dlperf.launch.plan import NodeCommand
-
-# A tokenizer and an author are no secrets, and PASS is one only where no letter touches it.
-_SECRET: Final = re.compile(
-    r"TOKEN(?!IZ)|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH(?!ORS?(?![A-Z]))"
-    r"|(?<![A-Z])PASS(?![A-Z])",
-    re.IGNORECASE,
-)
-_HEADER: Final = re.compile(r"((?:Authorization:|Bearer )\s*).+", re.IGNORECASE | re.DOTALL)
-_PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)[^/@\s]+@")
-_MASK: Final = "***"
 
 
 class Stop(Enum):
@@ -105,8 +95,7 @@ class Record:
             "load_average_after": load_average() if outcome else None,
             "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
         }
-        make_folder(self.path.parent)
-        self.path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_whole(self.path, json.dumps(record, indent=2) + "\n", is_private=True)
 
     def _node(self, index: int, outcome: LaunchOutcome | None) -> dict[str, Any]:
         command = self._commands[index]
@@ -125,35 +114,3 @@ class Record:
             "exit_code": outcome.exit_codes[index] if outcome else None,
             "failed_first": index in outcome.first_failed if outcome else None,
         }
-
-
-def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Mask values that look like secrets by their names."""
-    return {name: _MASK if _SECRET.search(name) else value for name, value in environment.items()}
-
-
-def masked_arguments(arguments: Sequence[str]) -> list[str]:
-    """Mask values that look like secrets by what they are given to.
-
-    These are the rest of ``NAME=VALUE``, wherever in an argument it stands, the argument behind an
-    option, what follows ``Authorization:`` or ``Bearer``, and the password in an address.
-    """
-    masked = []
-    option = ""
-    for argument in arguments:
-        is_option = argument.startswith("--")
-        # An option too many is masked sooner than a secret that begins with a dash is shown.
-        hidden = _SECRET.search(option) and not is_option
-        masked.append(_MASK if hidden else _masked_argument(argument))
-        option = argument if argument.startswith("-") and "=" not in argument else ""
-    return masked
-
-
-def _masked_argument(argument: str) -> str:
-    """Mask all that stands behind the first secret's name and ``=``."""
-    argument = _HEADER.sub(rf"\1{_MASK}", _PASSWORD.sub(rf"\1{_MASK}@", argument))
-    parts = argument.split("=")
-    for index, name in enumerate(parts[:-1]):
-        if _SECRET.search(name):
-            return "=".join((*parts[: index + 1], _MASK))
-    return argument

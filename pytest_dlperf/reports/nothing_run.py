@@ -7,7 +7,7 @@ import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.launch.record import masked_arguments, masked_environment
+from pytest_dlperf.launch.masking import masked_arguments, masked_environment
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.reports import numbers
 
