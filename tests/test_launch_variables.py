@@ -198,7 +198,7 @@ def test_an_unknown_name_is_told_with_the_nearest_but_not_if_it_is_for_all_syste
     assert str(caught.value) == (
         "--dlperf-set paddle-resnet50.chekout: paddle-resnet50 has no variable 'chekout'; did "
         "you mean 'checkout'?; what can be set: checkout, shards, dali, extra_args, env, python, "
-        "working_directory, pause_s"
+        "working_directory, pause_s, slurm, container"
     )
 
 

@@ -124,6 +124,8 @@ launch:
     threads: [{when: {option: [dali, xla], nodes: 2+, world_size: [2, 4]}, value: 8}, {value: 4}]
   command: [python, "--data={data}", {when: {nodes: 2}, arguments: [--many, "{threads}"]}]
   environment: {A: 1, B: [{when: {precision: fp16}, value: x}]}
+  slurm: {srun: [--mpi=pmix], sbatch: --qos=low}
+  container: {runtime: podman, image: trainer, mounts: [/data:/data:ro], devices: [], options: []}
   time_limit_s: 60
   run_to_end: false
 cases:
@@ -138,15 +140,16 @@ devices_per_node: 8
 python: /usr/bin/python3.6
 scratch: /local/scratch
 vars:
-  "*": {extra_args: "--a 'b c'", pause_s: 20}
+  "*": {extra_args: "--a 'b c'", pause_s: 20, slurm: {srun: --mpi=pmix}}
   paddle-resnet50:
     checkout: /models
     extra_args: [--a, b c, 1]
     env: {NCCL_DEBUG: INFO, LIMIT: 0.80}
+    container: {runtime: docker, image: trainer, devices: [nvidia, /dev/infiniband]}
 control:
   description: the release of October
   vars:
-    "*": {python: /conda/october/bin/python}
+    "*": {container: {image: october}, python: /conda/october/bin/python}
 machine: {device: Tesla V100-SXM2-16GB, devices_per_node: 8, interconnect: nvlink}
 hardware: {nodes: 4, disks: yes}
 software: {cuda: 10.20}
@@ -355,7 +358,8 @@ def test_a_cluster_names_its_accepted_software_and_its_machine(tmp_path: Path) -
 
     assert cluster.control is not None
     assert cluster.control.description == "the release of October"
-    [python] = cluster.control.assignments
+    image, python = cluster.control.assignments
+    assert (image.name, image.key, image.value) == ("container", "image", "october")
     assert (python.system, python.name, python.value) == (
         "*", "python", "/conda/october/bin/python",
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """What the user sets for launches: on the command line, or under ``vars`` in a ``cluster.yaml``.
 
 Values reach the trainer as they are: no shell reads them and nothing is split, but for the text of
-``extra_args``.
+``extra_args``, and of the lists of ``slurm`` and ``container``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.files.shapes import ByKind, Key, ListOf, MapOf, Record, Scalar, Shape
+from pytest_dlperf.config.surroundings import (
+    ARGUMENTS_SHAPE,
+    CONTAINER,
+    SLURM,
+    checked_part,
+    is_list,
+    split_arguments,
+    surroundings_keys,
+)
+from pytest_dlperf.files.shapes import Key, MapOf, Record, Scalar, Shape
 from pytest_dlperf.files.yamlfile import Problem
 
 if TYPE_CHECKING:
@@ -22,8 +31,18 @@ if TYPE_CHECKING:
 
     _Given = tuple[str | tuple[str, ...], YamlValue]
 
-EVERY_SYSTEM_TAKES: Final = ("extra_args", "env", "python", "working_directory", "pause_s")
+EVERY_SYSTEM_TAKES: Final = (
+    "extra_args",
+    "env",
+    "python",
+    "working_directory",
+    "pause_s",
+    SLURM,
+    CONTAINER,
+)
 """What the user can set for any system, beside the system's own variables."""
+_BY_KEY: Final = ("env", SLURM, CONTAINER)
+"""Those of them that have keys of their own."""
 
 _ASSIGNMENT = re.compile(
     r"(?P<system>[^.=]+)\.(?P<name>[^.=]+)(?:\.(?P<key>[^=]*))?=(?P<text>.*)", re.DOTALL
@@ -34,8 +53,9 @@ _ASSIGNMENT = re.compile(
 class Assignment:
     """One thing that the user set for one system, or for all (``system`` is ``*``).
 
-    ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``. ``key`` is the variable of ``env``.
-    Messages name ``place`` and ``key_path``, never the value: it may be a secret.
+    ``name`` is a variable's, or one of ``EVERY_SYSTEM_TAKES``. ``key`` is the variable of ``env``,
+    or the part of ``slurm`` and ``container``. Messages name ``place`` and ``key_path``, never the
+    value: it may be a secret.
     """
 
     system: str
@@ -47,7 +67,9 @@ class Assignment:
 
     def __post_init__(self) -> None:
         """Refuse what no launch could use, with a ``ValueError``."""
-        if isinstance(self.value, tuple) != (self.name == "extra_args"):
+        if self.name in (SLURM, CONTAINER):
+            checked_part(self.name, self.key, self.value)
+        if isinstance(self.value, tuple) != _is_list(self.name, self.key):
             raise ValueError(f"{self.name} is one text, not a list")
         if self.name == "env" and (not self.key or "=" in self.key):
             raise ValueError(
@@ -62,12 +84,12 @@ class Assignment:
 
     @property
     def text(self) -> str:
-        """The value of anything but ``extra_args``."""
+        """The value of anything that is no list."""
         return self.value if isinstance(self.value, str) else shlex.join(self.value)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The value of ``extra_args``."""
+        """The value of a list."""
         return (self.value,) if isinstance(self.value, str) else self.value
 
     def problem(self, message: str) -> Problem:
@@ -81,31 +103,26 @@ def parse_assignment(text: str) -> Assignment:
     match = _ASSIGNMENT.fullmatch(text)
     # Never the value: it may be a password.
     said = text.partition("=")[0]
-    if match is None or (match["key"] is not None and match["name"] != "env"):
+    if match is None or (match["key"] is not None and match["name"] not in _BY_KEY):
         raise ValueError(
             f"{said!r} sets nothing; write SYSTEM.name=value (SYSTEM may be *), or "
             "SYSTEM.env.NAME=value for the environment"
         )
-    name = match["name"]
+    name, key = match["name"], match["key"] or ""
     try:
         return Assignment(
             system=match["system"],
             name=name,
-            key=match["key"] or "",
-            value=split_arguments(match["text"]) if name == "extra_args" else match["text"],
+            key=key,
+            value=split_arguments(match["text"]) if _is_list(name, key) else match["text"],
             place=f"--dlperf-set {said}",
         )
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
 
 
-def split_arguments(text: str) -> tuple[str, ...]:
-    """Split arguments as a shell does, and do nothing else that a shell does."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        # The text may hold a secret.
-        raise ValueError(f"the arguments cannot be told apart: {error}") from error
+def _is_list(name: str, key: str) -> bool:
+    return name == "extra_args" or is_list(name, key)
 
 
 def parse_pause(text: str) -> float:
@@ -135,7 +152,7 @@ def _assignments(given: Mapping[str, Mapping[str, Any]], _: YamlValue) -> tuple[
         _assignment(system, name, key, one)
         for system, names in given.items()
         for name, value in names.items()
-        for key, one in (value if name == "env" else {"": value}).items()
+        for key, one in (value if name in _BY_KEY else {"": value}).items()
     )
     return tuple(assignment for assignment in found if assignment is not None)
 
@@ -167,12 +184,7 @@ VARS: Final = MapOf(
         ),
         Key(
             "extra_args",
-            ByKind(
-                scalar=Scalar("a list of arguments, or text that is split as by a shell").parsed(
-                    split_arguments
-                ),
-                sequence=ListOf(Scalar(), "a list of arguments"),
-            ).placed(_given),
+            ARGUMENTS_SHAPE.placed(_given),
             "Arguments behind those of the system: a list, or text that is split as by a shell.",
         ),
         Key("python", _one_value("python"), "The trainer's Python."),
@@ -182,6 +194,7 @@ VARS: Final = MapOf(
             "The folder that a trainer starts in whose system names none.",
         ),
         Key("pause_s", _one_value("pause_s"), "Seconds between two runs."),
+        *surroundings_keys(lambda name, key, value, place: (checked_part(name, key, value), place)),
         allowed="a mapping of names to values",
         others=_one_value(),
     ),

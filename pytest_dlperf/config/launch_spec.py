@@ -22,6 +22,7 @@ from pytest_dlperf.config.conditions import (
     chosen,
     words_of_no_case,
 )
+from pytest_dlperf.config.surroundings import checked_part, surroundings_keys
 from pytest_dlperf.config.template import (
     ARGUMENTS,
     EXTRA_ARGUMENTS,
@@ -48,6 +49,7 @@ from pytest_dlperf.model.case import NAME_PATTERN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_dlperf.config.surroundings import Part
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
@@ -149,6 +151,8 @@ class LaunchSpec:
     run_to_end: bool = False
     retries: int = 0
     pause_s: float = 0.0
+    slurm: Mapping[str, Part] = field(default_factory=dict)
+    container: Mapping[str, Part] = field(default_factory=dict)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List all that is wrong with the entry, by key path as in ``command[1]``."""
@@ -381,6 +385,7 @@ LAUNCH: Final = Record(
     Key("run_to_end", YesNo(), "Whether a run goes on once it has what is measured."),
     Key("retries", Integer(0), "How often a run that failed or hung is run again."),
     Key("pause_s", Number(or_zero=True, unit="seconds"), "Seconds between two runs."),
+    *surroundings_keys(lambda name, key, value, _: checked_part(name, key, value)),
 )
 
 

@@ -154,7 +154,8 @@ class Settings:
         "set",
         "SYSTEM.name=value",
         "what a trainer needs here: a variable such as its checkout, `extra_args`, `env.NAME`, "
-        "`python`, `working_directory` or `pause_s`; SYSTEM may be `*`",
+        "`python`, `working_directory`, `pause_s`, `slurm.srun` or `container.image`; "
+        "SYSTEM may be `*`",
         read=values.assignment,
         many=True,
     )

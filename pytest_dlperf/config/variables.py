@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.assignments import EVERY_SYSTEM_TAKES, parse_pause
 from pytest_dlperf.config.launch_spec import LaunchSpec, value_problem
-from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.config.surroundings import (
+    CONTAINER,
+    SLURM,
+    Container,
+    SlurmOptions,
+    container,
+    slurm_options,
+)
+from pytest_dlperf.files.yamlfile import Problem, nearest
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.assignments import Assignment
-    from pytest_dlperf.files.yamlfile import Problem
+    from pytest_dlperf.config.surroundings import Part
     from pytest_dlperf.model.case import Case
 
 ALL_SYSTEMS: Final = "*"
@@ -31,6 +39,8 @@ class LaunchVariables:
     working_directory: str | None = None
     """Of a system that names none."""
     pause_s: float | None = None
+    slurm: SlurmOptions = field(default_factory=SlurmOptions)
+    container: Container | None = None
 
 
 def check_assignments(
@@ -89,6 +99,15 @@ def resolve(
         problems += _value_problems(spec, system_id, given)
         if name in spec.variables:
             values[name] = given.text
+    around = None
+    try:
+        around = container(_parts(CONTAINER, spec.container, strongest))
+    except ValueError as error:
+        said = next((given for (name, _), given in strongest.items() if name == CONTAINER), None)
+        message = f"{system_id}: {error}"
+        problems.append(
+            Problem(place="launch", message=message) if said is None else said.problem(message)
+        )
     if problems:
         raise UsageError("\n".join(dict.fromkeys(map(str, problems))))
     needed = spec.variables if case is None else spec.variables_of(case)
@@ -108,7 +127,16 @@ def resolve(
         python=None if python is None else python.text,
         working_directory=None if folder is None or spec.working_directory else folder.text,
         pause_s=None if pause is None else parse_pause(pause.text),
+        slurm=slurm_options(_parts(SLURM, spec.slurm, strongest)),
+        container=around,
     )
+
+
+def _parts(
+    name: str, own: Mapping[str, Part], strongest: Mapping[tuple[str, str], Assignment]
+) -> dict[str, Part]:
+    """Put what the user has said of ``slurm`` or ``container`` over what the system says itself."""
+    return {**own, **{key: given.value for (said, key), given in strongest.items() if said == name}}
 
 
 def _in_order(system_id: str, sources: Iterable[Sequence[Assignment]]) -> Iterator[Assignment]:

@@ -1,0 +1,143 @@
+"""Options of Slurm's commands, and containers: how they are said, what wins, what is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pytest_dlperf.config.assignments import Assignment, parse_assignment
+from pytest_dlperf.config.cluster import find_cluster
+from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.surroundings import Container, Mount, Runtime, SlurmOptions
+from pytest_dlperf.config.variables import LaunchVariables, resolve
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPEC: Final = LaunchSpec(
+    command=("python",),
+    slurm={"srun": ("--mpi=pmix",)},
+    container={"runtime": "podman", "image": "tested", "mounts": ("/data",)},
+)
+
+
+def said(*texts: str) -> list[Assignment]:
+    return [parse_assignment(text) for text in texts]
+
+
+def resolved(*sources: list[Assignment], spec: LaunchSpec = SPEC) -> LaunchVariables:
+    return resolve(spec, "mine", sources)
+
+
+def test_a_part_replaces_itself_and_a_list_the_whole_list() -> None:
+    found = resolved(
+        said("*.container.image=accepted"),
+        said("*.container.mounts=/a:/b:ro '/c d'", "mine.slurm.srun=--a=1 '--b=2 3'"),
+        said("mine.container.image=weaker", "*.slurm.srun=--weaker", "*.slurm.sbatch=--qos=low"),
+    )
+    assert found.slurm == SlurmOptions(srun=("--a=1", "--b=2 3"), sbatch=("--qos=low",))
+    assert found.container == Container(
+        runtime=Runtime.PODMAN,
+        image="accepted",
+        mounts=(
+            Mount(source="/a", target="/b", read_only=True),
+            Mount(source="/c d", target="/c d"),
+        ),
+    )
+
+
+def test_what_the_system_says_holds_until_it_is_taken_away() -> None:
+    assert resolved().slurm == SlurmOptions(srun=("--mpi=pmix",))
+    assert resolved().container == Container(
+        runtime=Runtime.PODMAN, image="tested", mounts=(Mount(source="/data", target="/data"),)
+    )
+    taken = resolved(said("*.slurm.srun=", "*.container.mounts="))
+    assert taken.slurm == SlurmOptions()
+    assert taken.container is not None
+    assert taken.container.mounts == ()
+    assert resolved(said("*.container.runtime=none")).container is None
+
+
+def test_an_image_needs_no_runtime_where_the_launcher_starts_containers_itself() -> None:
+    found = resolved(said("*.container.image=a"), spec=LaunchSpec(command=("x",)))
+    assert found.container == Container(image="a")
+    with pytest.raises(UsageError, match=r"mine\.container\.runtime: .*no container\.image"):
+        resolved(said("mine.container.runtime=docker"), spec=LaunchSpec(command=("x",)))
+
+
+def test_the_files_say_the_same_as_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "office").mkdir()
+    (tmp_path / "office" / "cluster.yaml").write_text(
+        "estimator: steady\n"
+        "vars:\n  '*':\n    slurm: {srun: [--a=1, --b=2 3]}\n"
+        "    container: {image: x, mounts: [/a:/b:ro], devices: nvidia /dev/infiniband}\n"
+        "control: {vars: {mine: {container: {image: y, options: []}}}}\n"
+    )
+    cluster = find_cluster(tmp_path, "office", local="local")
+    assert cluster.control is not None
+    found = resolved(list(cluster.control.assignments), list(cluster.assignments))
+    assert found == resolved(
+        said("*.container.image=y", "*.container.devices=nvidia /dev/infiniband"),
+        said("*.slurm.srun=--a=1 '--b=2 3'", "*.container.mounts=/a:/b:ro"),
+    )
+
+
+def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "office").mkdir()
+    (tmp_path / "office" / "cluster.yaml").write_text(
+        "estimator: steady\nvars:\n  '*':\n    container: {runtime: podmann, image: x}\n"
+        "    slurm: {srun: [-N2]}\n"
+    )
+    with pytest.raises(YamlError) as caught:
+        find_cluster(tmp_path, "office", local="local")
+    first, second = str(caught.value).splitlines()
+    assert "cluster.yaml:4" in first
+    assert "did you mean 'podman'" in first
+    assert "cluster.yaml:5" in second
+    assert "vars.*.slurm.srun" in second
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slurm.srun=-N2", "-N cannot be set for srun"),
+        ("slurm.srun=-uw node1", "-w cannot be set for srun"),
+        ("slurm.srun=--mpi=pmix --nodel=a", "--nodel cannot be set for srun"),
+        ("slurm.srun=--label", "--label cannot be set for srun: the supervisor's orders"),
+        ("slurm.srun=python", "'python' is no option"),
+        ("slurm.srun=-- python", "'--' would end the options"),
+        ("slurm.sbatch=--nodes=3", "--nodes cannot be set for sbatch"),
+        ("slurm.salloc=-x", "slurm has no 'salloc'; write one of slurm.srun=…, slurm.sbatch=…"),
+        ("container.runtime=dokcer", "did you mean 'docker'?"),
+        ("container.imag=x", "did you mean 'image'?"),
+        ("container=x", "write one of container.runtime=…"),
+        ("container.image=", "'' is no image"),
+        ("container.mounts=a:b", "'a:b' is no mount"),
+        ("container.mounts=/a:/b:/c", "'/a:/b:/c' is no mount"),
+        ("container.mounts=/a,b", "'/a,b' is no mount"),
+        ("container.devices=nvidai", "'nvidai' is no device; did you mean 'nvidia'?"),
+        ("container.options=x", "'x' is no option"),
+    ],
+)
+def test_what_cannot_be_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_assignment(f"mine.{text}")
+
+
+@pytest.mark.parametrize(
+    "option", ["--container-image=a", "--mpi=pmix", "--exclusive", "-c4", "--cpu-bind=cores", "-uX"]
+)
+def test_other_options_of_srun_are_the_users(option: str) -> None:
+    assert resolved(said(f"*.slurm.srun={option}")).slurm.srun == (option,)
+
+
+def test_options_that_contradict_how_a_runtime_is_started_are_refused() -> None:
+    for option in ("--detach", "-itd", "--name=x", "--detac"):
+        with pytest.raises(UsageError, match=r"cannot be set for podman run"):
+            resolved(said(f"*.container.options={option}"))
+    apptainer = said("*.container.runtime=apptainer", "*.container.options=-i")
+    assert resolved(apptainer).container is not None  # another option of the same letter
