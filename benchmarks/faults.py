@@ -36,7 +36,7 @@ from clusters.ssh import SshHosts  # noqa: E402 - as above
 from fault_matrix.cell import run_cell  # noqa: E402 - as above
 from fault_matrix.faults import FAULTS  # noqa: E402 - as above
 from fault_matrix.places import LAUNCHERS, by_mpirun, in_slurm, local, over_ssh  # noqa: E402
-from fault_matrix.session import NotUpError, Session  # noqa: E402 - as above
+from fault_matrix.session import Session  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 WORKER: Final = 18
 """Ports and addresses are apart from those of the tests' workers."""
-TRIES: Final = 3
 
 
 @contextmanager
@@ -104,24 +103,12 @@ def _on_clean_hosts(place: Place, hosts: SshHosts | Network) -> Iterator[Place]:
 def measure(
     fault: Fault, place: Callable[[], AbstractContextManager[Place]], folder: Path, repeats: int
 ) -> list[Outcome]:
-    """Run a cell so often; empty where the place cannot have it.
-
-    Raises:
-        NotUpError: Its trainer did not come up, in three tries. The daemons of Open MPI do not find
-            each other now and then where all hosts are one machine.
-    """
-    outcomes: list[Outcome] = []
-    failures = 0
-    while len(outcomes) < repeats:
+    """Run a cell so often; empty where the place cannot have it."""
+    outcomes = []
+    for number in range(repeats):
         with place() as here:
-            session = Session(folder=folder / f"{len(outcomes)}-{failures}", place=here)
-            try:
-                outcome = run_cell(session, fault)
-            except NotUpError:
-                failures += 1
-                if failures == TRIES:
-                    raise
-                continue
+            session = Session(folder=folder / str(number), place=here)
+            outcome = run_cell(session, fault)
         if outcome is None:
             return []
         outcomes.append(outcome)

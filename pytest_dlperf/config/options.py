@@ -147,7 +147,16 @@ class Settings:
         "launcher",
         "NAME",
         "how hosts are reached: `local`, `ssh`, `slurm` or what a plugin adds; without it slurm "
-        "inside an allocation, ssh with hosts, else local",
+        "inside an allocation, ssh with hosts, else local. `sbatch` and `kubernetes` submit each "
+        "run as a job",
+        environment=True,
+    )
+    queue_limit_s: float = option(
+        "queue-limit",
+        "SECONDS",
+        "how long a submitted run may wait until it begins",
+        read=values.seconds,
+        default="86400",
         environment=True,
     )
     assignments: tuple[Assignment, ...] = option(

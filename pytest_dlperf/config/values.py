@@ -5,6 +5,7 @@ A reader raises a ``UsageError`` for a text that is malformed.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -153,6 +154,17 @@ def reason(given: Given) -> str:
     return line
 
 
+def seconds(given: Given) -> float:
+    """Read a time in seconds, above zero."""
+    try:
+        found = float(given.text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise given.error("is no number of seconds > 0")
+    return found
+
+
 def lock_name(given: Given) -> str:
     """Read the name of a lock: part of the name of a socket, which is short."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", given.text):
@@ -224,7 +236,6 @@ def file_to_write(given: Given) -> Path:
     """Return a file that a report can go into, as far as can be told before hours of training."""
     if _existing_parent(given) == given.path and given.path.is_dir():
         raise given.error("is a folder; name a file")
-    _check_links(given, is_folder=False)
     return given.path
 
 
@@ -232,7 +243,6 @@ def folder_to_write(given: Given) -> Path:
     """Return a folder that reports can go into; it need not be there."""
     if _existing_parent(given) == given.path and not given.path.is_dir():
         raise given.error("is a file; name a folder")
-    _check_links(given, is_folder=True)
     return given.path
 
 
@@ -249,15 +259,6 @@ def history(given: Given) -> Path | None:
     if name.casefold() == _IN_MEMORY or (file.exists() and not file.is_file()):
         raise named.error(f"keeps nothing; name a file, or {NO_HISTORY} for no history")
     return file
-
-
-def _check_links(given: Given, *, is_folder: bool) -> None:
-    from pytest_dlperf.files.writing import destination
-
-    try:
-        destination(given.path, is_folder=is_folder)
-    except OSError as error:
-        raise given.error(f"cannot be written: {error.strerror}") from error
 
 
 def _existing_parent(given: Given) -> Path | None:

@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.launchers import Launcher
 
 
-def fleet_of(
+def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
     settings: Settings,
     cluster: Cluster,
     launchers: Iterable[Launcher],
     *,
+    queues: Sequence[str],
     shared_folder: Path | None,
     say: Callable[[str], None],
 ) -> Fleet:
     """Put the hosts of a session and the way to them together."""
-    launcher, hosts = launcher_and_hosts(settings, launchers)
+    launcher, hosts = launcher_and_hosts(settings, launchers, queues=queues)
     # All sessions of this user on this machine share it.
     pool_folder = Path(tempfile.gettempdir()) / f"pytest-dlperf-hosts-{os.getuid()}"
     return Fleet(
@@ -54,8 +55,12 @@ def launcher_and_hosts(
     settings: Settings,
     launchers: Iterable[Launcher],
     environment: Mapping[str, str] = os.environ,
+    *,
+    queues: Sequence[str] = (),
 ) -> tuple[Launcher, tuple[Host, ...]]:
     """Choose among ``launchers``, and read the hosts; none stand for this machine alone.
+
+    ``queues`` are names that might be meant, too.
 
     Raises:
         UsageError: The list of hosts or the choice of a launcher is wrong, or it cannot work here.
@@ -67,7 +72,7 @@ def launcher_and_hosts(
         by_name[launcher.name] = launcher
     given = settings.hosts
     hosts = parse_hosts(given.text, place=given.place, folder=given.folder) if given else ()
-    chosen = _chosen(settings, by_name, hosts)
+    chosen = _chosen(settings, by_name, hosts, queues)
     if not hosts and settings.in_allocation and not chosen.on_this_machine:
         hosts = slurm_hosts(environment)
     if chosen.needs_allocation and not settings.in_allocation:
@@ -82,12 +87,17 @@ def launcher_and_hosts(
     return chosen, hosts
 
 
-def _chosen(settings: Settings, by_name: Mapping[str, Launcher], hosts: Sequence[Host]) -> Launcher:
+def _chosen(
+    settings: Settings,
+    by_name: Mapping[str, Launcher],
+    hosts: Sequence[Host],
+    queues: Sequence[str],
+) -> Launcher:
     name = settings.launcher
     if name is not None and name not in by_name:
         raise UsageError(
             f"{settings.places['launcher']}: there is no launcher {name!r}"
-            f"{nearest(name, by_name)}; there are: {', '.join(by_name)}"
+            f"{nearest(name, [*by_name, *queues])}; there are: {', '.join([*by_name, *queues])}"
         )
     if name is not None:
         return by_name[name]

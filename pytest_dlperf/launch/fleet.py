@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
@@ -11,6 +12,7 @@ from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
 from pytest_dlperf.launch.plan import Node, node_folder, node_log
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
+from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfError
 
@@ -18,9 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.leases import HostPool, Lease
     from pytest_dlperf.launch.preflight import Requirements
+    from pytest_dlperf.launch.record import LaunchOutcome
+    from pytest_dlperf.launch.run import RunOrder
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
 
@@ -67,6 +72,11 @@ class Fleet:
     def is_this_machine(self) -> bool:
         """Whether no hosts were named, so that all nodes are this machine."""
         return not self.declared
+
+    @property
+    def trainer_python(self) -> str:
+        """The Python of trainers that name none."""
+        return sys.executable
 
     @property
     def description(self) -> str:
@@ -132,6 +142,13 @@ class Fleet:
             needed,
             on_one_machine=self.launcher.on_this_machine,
         )
+
+    def run(
+        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
+    ) -> LaunchOutcome:
+        """Run a case's nodes in their places."""
+        del case, needed, variables
+        return run_on_hosts(self.launcher, order)
 
     def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
         """Place the nodes of a run; the first node of each host locks its devices."""

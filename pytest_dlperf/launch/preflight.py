@@ -95,7 +95,7 @@ def look_at_hosts(
                 reports[call.host.name] = HostReport(fault=reason or "no answer")
             else:
                 found = json.loads(answer.removeprefix(_ANSWER))
-                reports[call.host.name] = _report(call.host, needed, found)
+                reports[call.host.name] = host_report(call.host, needed, found)
     return _with_one_version(reports, needed.modules)
 
 
@@ -104,7 +104,8 @@ def _let_go(calls: Sequence[RemoteCall]) -> None:
         call.let_go()
 
 
-def _report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostReport:
+def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostReport:
+    """Report on a host by what the look at it has found."""
     faults = list(_faults(host, needed, found))
     return HostReport(
         fault="; ".join(faults) or None,

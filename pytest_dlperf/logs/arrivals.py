@@ -18,7 +18,6 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from pytest_dlperf.files.writing import open_at_end
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.clock import WORTHLESS_ERROR
 
@@ -92,7 +91,7 @@ class ArrivalsWriter:
             self._end, self._time = end, moment
         if not self._broken:
             try:
-                with open_at_end(self._path) as file:
+                with self._path.open("ab") as file:
                     file.write(("\n".join(lines) + "\n").encode("ascii"))
             except OSError:
                 self._broken = True
@@ -104,7 +103,7 @@ class ArrivalsWriter:
             reading.refresh()
             if reading.is_there and not self._broken:
                 last = _before(self._log, reading.known).decode("latin-1")
-                with open_at_end(self._path) as file:
+                with self._path.open("ab") as file:
                     file.write(json.dumps({"last": last}).encode("ascii") + b"\n")
 
 

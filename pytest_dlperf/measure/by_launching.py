@@ -15,7 +15,7 @@ from pytest_dlperf.config.variables import resolve
 from pytest_dlperf.launch.plan import SCRATCH, plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.launch.run import RunOrder
 from pytest_dlperf.launch.step_lines import step_files, why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
 from pytest_dlperf.logs.arrivals import arrivals_of
@@ -31,6 +31,7 @@ from pytest_dlperf.measure.whole_run import (
 )
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, UsageError
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.queues.fleet import QueueFleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import Node, NodeCommand
+    from pytest_dlperf.launch.supervisor_client import Place
     from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
@@ -79,7 +81,7 @@ class LaunchMeasurer:
     ``session_dir``. ``say`` tells the user what a run waits for, ``show`` how far it has come.
     """
 
-    fleet: Fleet
+    fleet: Fleet | QueueFleet
     systems: Mapping[str, System]
     cluster: Cluster
     _: KW_ONLY
@@ -164,6 +166,16 @@ class LaunchMeasurer:
             nodes = self.fleet.planned_nodes(case, scratch=self.cluster.scratch or SCRATCH)
         return launch.commands(nodes, run=1, log=launch.log(1))
 
+    def shown(self, case: Case) -> str:
+        """Show what would be handed to a queue for the first run; without a queue, nothing."""
+        fleet = self.fleet
+        if not isinstance(fleet, QueueFleet):
+            return ""
+        with self._translated(), fleet.leased(case) as leases:
+            launch = self._launch_of(self.systems[case.system], case, look=False)
+            order = launch.order(fleet.places(leases, launch.log(1)), run=1)
+            return fleet.shown(order, case, launch.needed, launch.variables)
+
     def _launch_of(
         self,
         system: System,
@@ -194,6 +206,7 @@ class LaunchMeasurer:
             spec=spec,
             case=case,
             variables=variables,
+            python=variables.python or self.fleet.trainer_python,
             folder=folder or self.session_dir,
             scratch=self.cluster.scratch or SCRATCH,
         )
@@ -285,20 +298,8 @@ class LaunchMeasurer:
             on_progress=show,
         )
         try:
-            outcome = run_on_hosts(
-                self.fleet.launcher,
-                RunOrder(
-                    places=places,
-                    plan=lambda nodes: launch.commands(nodes, run=number, log=log),
-                    time_limit_s=spec.time_limit_s,
-                    scratch=launch.scratch,
-                    row=launch.row,
-                    head_only=head_only,
-                    files={} if spec.steps is None else step_files(),
-                    watch=watch,
-                    on_wait=self.say,
-                ),
-            )
+            order = launch.order(places, run=number, watch=watch, on_wait=self.say)
+            outcome = self.fleet.run(order, case, launch.needed, launch.variables)
             # What was printed after a node had failed does not count: others may train on alone.
             read = watch.finish(outcome.log_sizes_at_failure)
         finally:
@@ -329,6 +330,7 @@ class _Launch:
     spec: LaunchSpec
     case: Case
     variables: LaunchVariables
+    python: str
     folder: Path
     scratch: str
 
@@ -354,11 +356,32 @@ class _Launch:
             if is_new and Path(working_directory).is_absolute():
                 folders["working_directory"] = working_directory
         return Requirements(
-            python=self.variables.python or sys.executable,
+            python=self.python,
             folders=folders,
             files=self._paths(VariableKind.FILE),
             modules=self.spec.requires_modules,
             accelerators=self.spec.devices is Devices.GPU,
+        )
+
+    def order(
+        self,
+        places: tuple[Place, ...],
+        *,
+        run: int,
+        watch: RunWatch | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> RunOrder:
+        spec, log = self.spec, self.log(run)
+        return RunOrder(
+            places=places,
+            plan=lambda nodes: self.commands(nodes, run=run, log=log),
+            time_limit_s=spec.time_limit_s,
+            scratch=self.scratch,
+            row=self.row,
+            head_only=spec.start_on is StartOn.HEAD,
+            files={} if spec.steps is None else step_files(),
+            watch=watch,
+            on_wait=on_wait,
         )
 
     def _paths(self, kind: VariableKind) -> dict[str, str]:
@@ -378,7 +401,7 @@ class _Launch:
             run=run,
             nodes=nodes,
             variables=self.variables,
-            python=sys.executable,
+            python=self.python,
             log=log,
         )
 

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.launch.launchers import Launcher
+    from pytest_dlperf.queues.queue import Queue
     from pytest_dlperf.reports.report import Report
 
 
@@ -33,6 +35,13 @@ def pytest_dlperf_launchers(  # type: ignore[empty-body]
 
     ``python`` supervises runs on the hosts: ``python`` of ``cluster.yaml``, or ``python3``.
     """
+
+
+@pytest.hookspec
+def pytest_dlperf_queues(  # type: ignore[empty-body]
+    config: pytest.Config, cluster: Cluster
+) -> Sequence[Queue]:
+    """Return queues, which ``--dlperf-launcher`` then names: engines that take a run as a job."""
 
 
 @pytest.hookspec

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
     from pytest_dlperf.plugin.suite import Suite
+    from pytest_dlperf.queues.fleet import QueueFleet
+    from pytest_dlperf.queues.queue import Queue
 
 MIN_PAIRS: Final = 4
 """Runs of the accepted software at least, and as many beside them of what is tested. The number is
@@ -166,7 +168,7 @@ class Launching(Measuring):
         suite: Suite,
         measurer: LaunchMeasurer,
         measurements: Measurements,
-        fleet: Fleet,
+        fleet: Fleet | QueueFleet,
     ) -> None:
         """Launch on a fleet."""
         super().__init__(selection, suite, measurer, measurements)
@@ -186,6 +188,10 @@ class Launching(Measuring):
     def planned(self, case: Case) -> tuple[NodeCommand, ...]:
         """Return what the first run of a case would execute."""
         return self._measurer.plan(case)
+
+    def shown(self, case: Case) -> str:
+        """Return what would be submitted for that run; empty where nothing is."""
+        return self._measurer.shown(case)
 
     def control_runs(self, question: Question) -> ControlRuns:
         """Run what is asked about and the accepted software, interleaved, as far as that can be."""
@@ -229,20 +235,29 @@ def measuring_from_logs(suite: Suite, index: LogIndex, measurements: Measurement
     return Measuring(selection, suite, measurer, measurements)
 
 
-def launching(
+def launching(  # noqa: PLR0913 - all that a session has, most of it by name
     suite: Suite,
     measurements: Measurements,
     *,
     launchers: Iterable[Launcher],
+    queues: Iterable[Queue],
     say: Callable[[str], None],
     show: Callable[[RunProgress], None],
 ) -> Launching:
     """Measure by launching: ``say`` tells what a run waits for, ``show`` how far it has come."""
     from pytest_dlperf.launch.choosing import fleet_of
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
+    from pytest_dlperf.queues.choosing import queue_fleet_of
 
     settings, cluster, selection = suite.settings, suite.cluster, Selection(suite)
-    fleet = fleet_of(settings, cluster, launchers, shared_folder=measurements.folder, say=say)
+    fleet = queue_fleet_of(settings, cluster, queues) or fleet_of(
+        settings,
+        cluster,
+        launchers,
+        queues=[queue.name for queue in queues],
+        shared_folder=measurements.folder,
+        say=say,
+    )
     measurer = LaunchMeasurer(
         fleet,
         suite.systems,

@@ -141,10 +141,12 @@ class DlperfSession:
         if self._is_worker:
             end_with_controller()
         live = self._live = self._live_report()
+        hook = self._config.hook
         return launching(
             suite,
             measurements,
             launchers=launchers_of(self._config, suite.cluster.python),
+            queues=_flat(hook.pytest_dlperf_queues(config=self._config, cluster=suite.cluster)),
             say=live.say,
             show=live.show,
         )
@@ -245,7 +247,9 @@ class DlperfSession:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.write_line(f"dlperf: launched {launching.description}")
-            for line in dry_run_lines(list(dict.fromkeys(cases)), launching.planned):
+            for line in dry_run_lines(
+                list(dict.fromkeys(cases)), launching.planned, launching.shown
+            ):
                 reporter.write_line(line)
         return True
 

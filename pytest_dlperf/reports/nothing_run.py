@@ -25,19 +25,25 @@ _MARKER: Final = re.compile(r"\bdlperf\s*\(([^)]*)\)")
 
 
 def dry_run_lines(
-    cases: Sequence[Case], planned: Callable[[Case], Sequence[NodeCommand]]
+    cases: Sequence[Case],
+    planned: Callable[[Case], Sequence[NodeCommand]],
+    shown: Callable[[Case], str],
 ) -> Iterator[str]:
-    """Yield each case, and a line for each of its nodes; what looks like a secret is masked."""
+    """Yield each case, and a line for each of its nodes; what looks like a secret is masked.
+
+    Below stands what is ``shown`` of the job that a queue would get.
+    """
     launched = 0
     for case in cases:
         yield case.id
         try:
-            commands = planned(case)
+            commands, job = planned(case), shown(case)
         except (CannotMeasureError, BrokenError) as error:
             yield f"  cannot be launched: {error}"
         else:
             launched += 1
             yield from map(_node_line, commands)
+            yield from (f"  | {line}" for line in job.splitlines())
     missing = len(cases) - launched
     cannot = f", {missing} of them cannot be launched" if missing else ""
     yield f"{numbers.counted(len(cases), 'case')}{cannot}; nothing was run"

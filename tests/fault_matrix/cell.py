@@ -47,19 +47,20 @@ def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome 
     """
     session.time_limit_s, session.step_limit_s = fault.limits
     prefix = fault.prefix(session)
+    session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
     try:
-        session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
         if not fault.needs(session):
             return None
         due = fault.act(session)
         gone_at, left = session.gone_at(due + PROMISE_S)
+        names = tuple(map(session.name_of, left))
         fault.let_go(session)
         told, is_told = _told(session, fault.told)
         files = tuple(session.files_left())
         next_one, kept = _next(session) if follow else ("", ())
         return Outcome(
             seconds=max(0.0, gone_at - due),
-            left=tuple(left),
+            left=names,
             files=files,
             told=told,
             is_told=is_told,
@@ -100,5 +101,5 @@ def _next(session: Session) -> tuple[str, tuple[str, ...]]:
         problems.append(f"it waited, {took:.1f} s in all")
     if code:
         problems.append(f"exit code {code}: {session.output[-300:]}")
-    kept = [*session.left(), *session.files_left()]
+    kept = [*map(session.name_of, session.left()), *session.files_left()]
     return "; ".join(problems), tuple(kept)

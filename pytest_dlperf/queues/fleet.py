@@ -1,0 +1,168 @@
+"""A queue in the place of a session's hosts: every run of a case goes there as a job of its own."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from pytest_dlperf.launch.fleet import EXAMPLE_PORT
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.leases import Lease
+from pytest_dlperf.launch.plan import Node, node_folder, node_log
+from pytest_dlperf.launch.preflight import fingerprint_of, host_report
+from pytest_dlperf.launch.supervisor_client import Place
+from pytest_dlperf.model.errors import CannotMeasureError
+from pytest_dlperf.queues.submitted import JobTerms, job_of, run_submitted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.launch.preflight import HostReport, Requirements
+    from pytest_dlperf.launch.record import LaunchOutcome
+    from pytest_dlperf.launch.run import RunOrder
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Fingerprint
+    from pytest_dlperf.queues.news import NodeNews
+    from pytest_dlperf.queues.queue import Queue
+
+EXAMPLE_RUN: Final = "0123456789abcdef0123456789abcdef"
+"""Stands in a job that is only shown for the number that a run would be given."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the looks of a case's jobs at their hosts have found, by host."""
+
+    hosts: dict[str, Host] = field(default_factory=dict)
+    reports: dict[str, HostReport] = field(default_factory=dict)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class QueueFleet:
+    """The nodes that a queue will choose: it does what ``Fleet`` does with hosts that are known.
+
+    ``devices_per_node`` is what a node of the cluster has, if anybody has said it. A run waits for
+    ``queue_limit_s`` seconds at most.
+    """
+
+    queue: Queue
+    devices_per_node: int | None
+    queue_limit_s: float
+    faults: tuple[()] = ()
+    is_this_machine: bool = False
+    _found: dict[tuple[str, str], _Found] = field(default_factory=dict, init=False)
+
+    @property
+    def description(self) -> str:
+        """The queue, for people."""
+        return f"by {self.queue.name}, each run as a job of its own"
+
+    @property
+    def trainer_python(self) -> str:
+        """The Python of trainers that name none."""
+        return self.queue.python if self.queue.has_own_files else sys.executable
+
+    def check_size(self, case: Case, *, accelerators: bool) -> None:
+        """Raise ``CannotMeasureError`` unless nodes are large enough for a case."""
+        devices, there = case.topology.devices_per_node, self.devices_per_node
+        if accelerators and there is not None and devices > there:
+            raise CannotMeasureError(
+                f"{case.id} needs nodes of {devices} devices; a node of this cluster has {there} "
+                "(devices_per_node in cluster.yaml)"
+            )
+
+    @contextmanager
+    def leased(
+        self, case: Case, *needed: Requirements, only: Sequence[str] | None = None
+    ) -> Iterator[tuple[Lease, ...]]:
+        """Give a place in the queue per node; ``only`` names the hosts that it may get."""
+        del needed
+        nodes = case.topology.nodes
+        names = list(dict.fromkeys(only or ()))[:nodes] or [""] * nodes
+        devices = tuple(range(case.topology.devices_per_node))
+        yield tuple(Lease(host=Host(name=name, address=""), device_ids=devices) for name in names)
+
+    def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
+        """Place the nodes of a run."""
+        return tuple(
+            Place(
+                host=lease.host,
+                device_ids=lease.device_ids,
+                locked_devices=(),
+                lock_scope="",
+                log=node_log(log, rank),
+            )
+            for rank, lease in enumerate(leases)
+        )
+
+    def run(
+        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
+    ) -> LaunchOutcome:
+        """Run a case's nodes as a job.
+
+        Raises:
+            CannotMeasureError: The queue cannot run a system of this kind.
+        """
+        if order.head_only and not self.queue.shares_disk:
+            raise CannotMeasureError(
+                f"{case.id} starts its other nodes from the first one (start_on: head), and on "
+                f"{self.queue.name} nobody can start anything on another node"
+            )
+        return run_submitted(self.queue, order, self._terms(order, case, needed, variables))
+
+    def shown(
+        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
+    ) -> str:
+        """Show the job of a run, as its queue would get it."""
+        terms = self._terms(order, case, needed, variables)
+        return self.queue.shown(job_of(self.queue, order, terms, run_id=EXAMPLE_RUN))
+
+    def _terms(
+        self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
+    ) -> JobTerms:
+        found = self._found.setdefault((case.id, needed.key), _Found())
+
+        def check(news: NodeNews) -> str | None:
+            if news.found is None:
+                return None
+            if news.host not in found.reports:
+                devices = case.topology.devices_per_node
+                host = Host(name=news.host, address=news.host, devices=devices)
+                found.hosts[news.host] = host
+                found.reports[news.host] = host_report(host, needed, news.found)
+            return found.reports[news.host].fault
+
+        return JobTerms(
+            purpose=case.id,
+            needed=needed,
+            variables=variables,
+            hosts=tuple(place.host.name for place in order.places if place.host.name),
+            queue_limit_s=self.queue_limit_s,
+            check=check,
+        )
+
+    def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
+        """Describe what a case was measured on, by what its jobs have found where they ran."""
+        del leases
+        found = self._found.get((case.id, needed.key), _Found())
+        looked_at = [(host, found.reports[name]) for name, host in found.hosts.items()]
+        return fingerprint_of(case.topology, looked_at, needed, on_one_machine=False)
+
+    def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
+        """Return nodes as the queue might choose them."""
+        return tuple(
+            Node(
+                host=f"node {rank} of the job",
+                address=f"ADDRESS{rank}",
+                port=EXAMPLE_PORT,
+                first_port=EXAMPLE_PORT,
+                device_ids=tuple(range(case.topology.devices_per_node)),
+                folder=node_folder(scratch, "RUN", rank),
+            )
+            for rank in range(case.topology.nodes)
+        )

@@ -1,0 +1,173 @@
+"""Slurm as a queue: each run is a job of its own, submitted from outside any allocation."""
+
+from __future__ import annotations
+
+import getpass
+import math
+import os
+import re
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, Final, final
+
+from pytest_dlperf.launch.inherited import PMI, SLURM
+from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.queues.queue import JobState, Phase, Queue, SilentQueueError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.queues.queue import Job
+
+CALL_LIMIT_S: Final = 30.0
+"""Slurm's commands may take so long to answer."""
+
+_SCRIPT: Final = """\
+#!/bin/sh
+# Each node runs the same program, which finds the others by the addresses that Slurm has for them.
+scontrol --oneliner show node "$SLURM_JOB_NODELIST" |
+    sed -n 's/^NodeName=\\([^ ]*\\).* NodeAddr=\\([^ ]*\\).*/\\1 \\2/p' > {addresses}
+exec {srun}
+"""
+_WAITS: Final = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+_RUNS: Final = frozenset(
+    {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+)
+_HOPELESS: Final = {
+    "BadConstraints": "no node is what it asks for",
+    "PartitionNodeLimit": "the partition gives no job so many nodes",
+    "PartitionTimeLimit": "the partition gives no job so much time; slurm.sbatch takes --time=…",
+}
+"""Reasons for which a job would wait for ever."""
+_FIELD: Final = re.compile(r"(?:^|\s)(JobState|Reason|ExitCode)=(\S*)")
+_GONE: Final = "Invalid job id"
+
+
+@final
+class SbatchQueue(Queue):
+    """Submits each run by ``sbatch``, from any machine that has Slurm's commands.
+
+    The session directory has to lie on a disk that this machine and the nodes share.
+    """
+
+    name = "sbatch"
+    rank_variable = "SLURM_PROCID"
+    host_variable = "SLURMD_NODENAME"
+    sets = (*SLURM, *PMI)
+
+    def shown(self, job: Job) -> str:
+        """Show the command and the script."""
+        return f"{shlex.join(self._sbatch(job))} <<'END'\n{self._script(job)}END"
+
+    def submit(self, job: Job) -> str:
+        """Submit the job; its program and what it prints itself lie in the job's folder."""
+        program = job.folder / "program.py"
+        program.write_bytes(job.program)
+        printed = _output([*self._sbatch(job)], stdin=self._script(job))
+        # Behind a semicolon comes the name of a cluster, where there are several.
+        return printed.strip().splitlines()[-1]
+
+    def state(self, handle: str) -> JobState:
+        """Ask the controller, which remembers a job for some minutes after its end."""
+        number, _, cluster = handle.partition(";")
+        at = [f"--cluster={cluster}"] if cluster else []
+        try:
+            told = _output(["scontrol", *at, "--oneliner", "show", "job", number])
+        except BrokenError as error:
+            if _GONE in str(error):
+                return JobState(phase=Phase.OVER, reason="Slurm has forgotten it")
+            raise SilentQueueError(str(error)) from error
+        fields = dict(_FIELD.findall(told))
+        state, reason = fields.get("JobState", ""), fields.get("Reason", "")
+        reason = "" if reason == "None" else reason
+        if state in _WAITS:
+            why = _HOPELESS.get(reason)
+            broken = None if why is None else f"it would never begin: {why} ({reason})"
+            return JobState(phase=Phase.QUEUED, reason=reason, broken=broken)
+        if state in _RUNS:
+            return JobState(phase=Phase.RUNNING, reason=reason if state == "SUSPENDED" else "")
+        how = "" if state == "COMPLETED" else state
+        return JobState(phase=Phase.OVER, reason=f"{how} ({reason})" if reason else how)
+
+    def cancel(self, handle: str) -> None:
+        """Have Slurm end all steps of the job, and then the job."""
+        number, _, cluster = handle.partition(";")
+        at = [f"--clusters={cluster}"] if cluster else []
+        try:
+            _output(["scancel", "--quiet", *at, number])
+        except BrokenError as error:
+            if _GONE not in str(error):
+                raise SilentQueueError(str(error)) from error
+
+    def cancel_command(self, name: str) -> list[str]:
+        """Give the command that cancels by name."""
+        return ["scancel", "--quiet", f"--user={getpass.getuser()}", f"--name={name}"]
+
+    def _sbatch(self, job: Job) -> list[str]:
+        gpus = [f"--gpus-per-node={job.devices_per_node}"] if job.needs_devices else []
+        hosts = [f"--nodelist={','.join(job.hosts)}"] if job.hosts else []
+        return [
+            "sbatch",
+            "--parsable",
+            f"--job-name={job.name}",
+            f"--comment=pytest-dlperf {job.purpose}",
+            f"--nodes={job.nodes}",
+            "--ntasks-per-node=1",
+            "--exclusive",
+            "--no-requeue",
+            *gpus,
+            *hosts,
+            f"--time={math.ceil(job.limit_s / 60)}",
+            f"--output={job.folder / 'output.log'}",
+            *job.variables.slurm.sbatch,
+        ]
+
+    def _script(self, job: Job) -> str:
+        srun = [
+            "srun",
+            f"--nodes={job.nodes}",
+            f"--ntasks={job.nodes}",
+            "--ntasks-per-node=1",
+            # The others may go on for a moment, to write their own errors.
+            "--kill-on-bad-exit=0",
+            "--wait=0",
+            "--unbuffered",
+            "--cpu-bind=none",
+            "--quiet",
+            *job.variables.slurm.srun,
+            "--",
+            self.python,
+            "-I",
+            "-S",
+            str(job.folder / "program.py"),
+        ]
+        addresses = shlex.quote(str(job.folder / "addresses"))
+        return _SCRIPT.format(addresses=addresses, srun=shlex.join(srun))
+
+
+def _output(command: Sequence[str], *, stdin: str = "") -> str:
+    """Give what one of Slurm's commands prints; a ``BrokenError`` says what it has against it."""
+    try:
+        done = subprocess.run(  # noqa: S603 - Slurm's
+            command,
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=CALL_LIMIT_S,
+            # A signal to the tests is none to what they submit, or cancel.
+            start_new_session=True,
+            env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
+        )
+    except OSError as error:
+        raise BrokenError(
+            f"cannot start {command[0]!r}: {error.strerror}; the launcher sbatch needs Slurm's "
+            "commands on this machine"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise SilentQueueError(f"{command[0]}: no answer for {CALL_LIMIT_S:g} s") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+        raise BrokenError(f"{command[0]}: {'; '.join(said) or f'status {done.returncode}'}")
+    return done.stdout
