@@ -53,7 +53,6 @@ class Supervised:
             "arguments": [sys.executable, "-c", code],
             "environment": {},
             "without": "",
-            "in_front": {},
             "python_path": [],
             "folder": str(Path.cwd()),
             "needs_folder": False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,3 +52,75 @@ def test_a_run_is_a_job_of_its_own(suite: Suite, submitting: Slurm) -> None:
     arrivals = Arrivals(file.parent / "node1.log")
     arrivals.refresh()
     assert arrivals.known
+
+
+def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(
+    suite: Suite, submitting: Slurm
+) -> None:
+    """Nothing of a run that has not begun counts towards its own limits."""
+    TinySystem(suite, time_limit_s=1)
+
+    with submitting.allocation():
+        result, results = suite.judge(
+            "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1",
+            "--dlperf-queue-limit", "4", "--dlperf-run-dir", suite.path / "night", cluster="local",
+        )  # fmt: skip
+        assert len(submitting.jobs()) == 1  # the allocation
+
+    assert result.ret == 1
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    told = r"sbatch job \d+ had not begun after 4 s \(Resources\); --dlperf-queue-limit .*"
+    assert re.match(told, run["reason"])
+    result.stdout.re_match_lines([r".*waiting: sbatch job \d+ is queued: Resources .*4 s at most"])
+
+
+def test_a_trainer_s_own_end_is_told(suite: Suite, submitting: Slurm) -> None:
+    """And what its log ends with; the options that the cluster sets reach Slurm."""
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 second-node-dies-at-3")
+    options = "--partition=all --reservation="
+
+    _, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
+        "--dlperf-set", f"*.slurm.sbatch={options}", cluster="local",
+    )  # fmt: skip
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert run["reason"].startswith("the trainer ended with exit code 3 on node 1")
+    assert "MemoryError: node 1 has no more" in run["reason"]
+    assert submitting.jobs() == []
+
+
+def test_what_slurm_refuses_is_told(suite: Suite, submitting: Slurm) -> None:
+    del submitting
+    TinySystem(suite)
+
+    _, results = suite.judge(
+        "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1",
+        "--dlperf-set", "*.slurm.sbatch=--partition=nowhere", cluster="local",
+    )  # fmt: skip
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert run["reason"].startswith("sbatch: sbatch: error: invalid partition specified: nowhere")
+
+
+def test_a_dry_run_shows_the_script(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLPERF_LAUNCHER", "sbatch")
+    TinySystem(suite, devices="gpu")
+
+    result = suite.run(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-dry-run", "--dlperf-cluster", "local",
+        "--dlperf-set", "*.slurm.sbatch=--account=bench",
+    )  # fmt: skip
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "  node 1 on node 1 of the job: *train.py 2 1 1 *",
+            "  | sbatch *--nodes=2 *--exclusive*--gpus-per-node=1*--time=*--account=bench *",
+            "  | exec srun --nodes=2 --ntasks=2 *",
+        ]
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.baselines.reading import load_baselines
@@ -11,7 +10,6 @@ from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
-    Style,
     add_folders,
     chosen_cases,
     text_argument,
@@ -89,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
                 f"{name} {one.accepted:g} {one.unit}"
                 for name, one in chosen[system, variant, topology].items()
             )
-            Style(sys.stdout).show([f"deleted: {system}-{variant}-{topology} ({numbers})"])
+            print(f"deleted: {system}-{variant}-{topology} ({numbers})")  # noqa: T201
     return FINE
 
 

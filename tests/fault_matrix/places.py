@@ -86,6 +86,17 @@ def in_slurm(slurm: Slurm) -> Iterator[Place]:
         )
 
 
+def by_sbatch(slurm: Slurm) -> Place:
+    """Two nodes that Slurm gives to a job that the session submits."""
+    return Place(
+        launcher="sbatch",
+        hosts=slurm.names[:2],
+        environment={**slurm.environment, "DLPERF_LAUNCHER": "sbatch"},
+        elsewhere=slurm.processes,
+        cancel=lambda: slurm.run("scancel", *slurm.jobs()),
+    )
+
+
 def by_mpirun(hosts: SshHosts, folder: Path, network: Network | None = None) -> Place:
     """Hosts of which the first starts the ranks of both by mpirun, as the documentation has it."""
     # What mpirun calls as ssh: the account's own home has no configuration for these hosts.
