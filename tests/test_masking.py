@@ -91,6 +91,16 @@ def test_secret_arguments_are_masked_and_none_is_lost(arguments: list[str]) -> N
     assert not [text for text in hidden if text in " ".join(shown)]
 
 
+def test_values_of_a_manifest_are_masked_by_their_names() -> None:
+    """A dry run shows what Kubernetes would get."""
+    yaml = f"env:\n- name: GITHUB_PAT\n  value: {HUSH} x\n- name: LR\n  value: '0.1'\n"
+    assert masked_script(yaml) == yaml.replace(f"{HUSH} x", "***")
+    json = (
+        f'{{"env": [{{"name": "GITHUB_PAT", "value": "{HUSH}"}}, {{"name": "LR", "value": "1"}}]}}'
+    )
+    assert masked_script(json) == json.replace(f'"{HUSH}"', "***")
+
+
 @pytest.mark.parametrize(
     ("script", "shown"),
     [

@@ -40,6 +40,11 @@ _RANDOM: Final = re.compile(r"(?=(?:.*[0-9]){3})(?=.*[A-Za-z])[\w+/=.-]{20,}")
 _GIVEN: Final = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]+)(?P<sign>=|\\?[\"']?\s{0,9}:(?!//)\s{0,9}|(?<=\w)\s+)"
 )
+# As a manifest of Kubernetes has them, in YAML or JSON.
+_PAIR: Final = re.compile(
+    r"\bname[\"']?:\s{0,99}[\"']?(?P<name>[\w.-]{1,99})[\"']?,?\s{1,99}[\"']?value[\"']?:[ \t]{0,9}"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"',}][^\n,}]*)"
+)
 _TO_NEXT_NAME: Final = re.compile(r".*?(?=[,;&][A-Za-z_][\w.-]{0,99}=|\Z)", re.DOTALL)
 _SHELL_WORD: Final = re.compile(
     # A quote that is left open goes on to the end.
@@ -92,7 +97,7 @@ def masked_script(text: str) -> str:
 
 def _masked(text: str, *, is_script: bool) -> str:
     text = _IN_ADDRESS.sub(lambda found: f"{found[1]}:{MASK}@" if found[1] else f"{MASK}@", text)
-    text = _without(text, _named(text, is_script=is_script))
+    text = _without(text, chain(_named(text, is_script=is_script), _paired(text)))
     text = _SCHEME.sub(rf"\1{MASK}", text)
     return _without(text, _found_by_rules(text))
 
@@ -141,6 +146,13 @@ def _named(text: str, *, is_script: bool) -> Iterator[_Span]:
             end = value.end()
             is_quoted = len(value[0]) > 1 and value[0][0] == value[0][-1] and value[0][0] in "\"'"
             yield _Span(value.start() + is_quoted, end - is_quoted)
+
+
+def _paired(text: str) -> Iterator[_Span]:
+    """Yield where values of secrets stand that have their names as ``name`` before them."""
+    for found in _PAIR.finditer(text):
+        if _is_secret(found["name"], found["value"].strip("\"'")):
+            yield _Span(*found.span("value"))
 
 
 def _found_by_rules(text: str) -> Iterator[_Span]:

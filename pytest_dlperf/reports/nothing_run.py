@@ -7,7 +7,7 @@ import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.launch.masking import masked_arguments, masked_environment
+from pytest_dlperf.launch.masking import masked_arguments, masked_environment, masked_script
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.reports import numbers
 
@@ -37,7 +37,7 @@ def dry_run_lines(
     for case in cases:
         yield case.id
         try:
-            commands, job = planned(case), shown(case)
+            commands, job = planned(case), masked_script(shown(case))
         except (CannotMeasureError, BrokenError) as error:
             yield f"  cannot be launched: {error}"
         else:
