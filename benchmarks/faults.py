@@ -33,20 +33,20 @@ from clusters.ports import free_ports  # noqa: E402 - as above
 from clusters.requirements import missing  # noqa: E402 - as above
 from clusters.slurm import Slurm  # noqa: E402 - as above
 from clusters.ssh import SshHosts  # noqa: E402 - as above
-from fault_matrix.cell import run_cell  # noqa: E402 - as above
+from fault_matrix.cell import Outcome, run_cell  # noqa: E402 - as above
 from fault_matrix.faults import FAULTS  # noqa: E402 - as above
 from fault_matrix.places import LAUNCHERS, by_mpirun, in_slurm, local, over_ssh  # noqa: E402
-from fault_matrix.session import Session  # noqa: E402 - as above
+from fault_matrix.session import NotUpError, Session  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fault_matrix.cell import Outcome
     from fault_matrix.faults import Fault
     from fault_matrix.places import Place
 
 WORKER: Final = 18
 """Ports and addresses are apart from those of the tests' workers."""
+TRIES: Final = 3
 
 
 @contextmanager
@@ -103,12 +103,23 @@ def _on_clean_hosts(place: Place, hosts: SshHosts | Network) -> Iterator[Place]:
 def measure(
     fault: Fault, place: Callable[[], AbstractContextManager[Place]], folder: Path, repeats: int
 ) -> list[Outcome]:
-    """Run a cell so often; empty where the place cannot have it."""
-    outcomes = []
-    for number in range(repeats):
+    """Run a cell so often; empty where the place cannot have it.
+
+    A trainer that does not come up gets more tries: the daemons of Open MPI do not find each other
+    now and then where all hosts are one machine.
+    """
+    outcomes: list[Outcome] = []
+    failures = 0
+    while len(outcomes) < repeats:
         with place() as here:
-            session = Session(folder=folder / str(number), place=here)
-            outcome = run_cell(session, fault)
+            session = Session(folder=folder / f"{len(outcomes)}-{failures}", place=here)
+            try:
+                outcome = run_cell(session, fault)
+            except NotUpError as error:
+                failures += 1
+                if failures < TRIES:
+                    continue
+                outcome = Outcome(told=f"the trainer did not come up: {error}", is_told=False)
         if outcome is None:
             return []
         outcomes.append(outcome)
@@ -122,19 +133,6 @@ def text_of(outcomes: Sequence[Outcome]) -> str:
     left = max(len(outcome.left) for outcome in outcomes)
     seconds = max(outcome.seconds for outcome in outcomes)
     return f"**{left}**" if left else f"0 in {seconds:.1f} s"
-
-
-def notes_of(name: str, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Say what does not hold."""
-    for outcome in outcomes:
-        if outcome.left:
-            yield f"{name}: {len(outcome.left)} left: {'; '.join(outcome.left)}"
-        if not outcome.is_told:
-            yield f"{name}: told: {outcome.told}"
-        if outcome.next_one:
-            yield f"{name}: the next session: {outcome.next_one}"
-        if outcome.kept:
-            yield f"{name}: left after the next session: {'; '.join(outcome.kept)}"
 
 
 def chosen(words: str) -> list[Fault]:
@@ -164,20 +162,22 @@ def main() -> int:
                     cells[launcher, fault.name] = outcomes
                     print(f"{launcher}: {fault.name}: {text_of(outcomes)}", file=sys.stderr)
                     for outcome in outcomes:
-                        print(f"    told: {outcome.told}", file=sys.stderr)
-                        print(f"    files: {outcome.files}", file=sys.stderr)
-                    for note in notes_of("   ", outcomes):
-                        print(note, file=sys.stderr, flush=True)
+                        for line in (f"told: {outcome.told}", *outcome.problems()):
+                            print(f"    {line}", file=sys.stderr, flush=True)
     print(f"| What happens | {' | '.join(LAUNCHERS[launcher] for launcher in launchers)} |")
     print("|---|" + "---|" * len(launchers))
     for fault in faults:
         row = [text_of(cells[launcher, fault.name]) for launcher in launchers]
         print(f"| {fault.name} | {' | '.join(row)} |")
     print()
-    for (launcher, name), outcomes in cells.items():
-        for note in notes_of(f"{LAUNCHERS[launcher]}, {name}", outcomes):
-            print(f"- {note}")
-    return 0 if all(one.holds for outcomes in cells.values() for one in outcomes) else 1
+    problems = [
+        f"{LAUNCHERS[launcher]}, {name}: {problem}"
+        for (launcher, name), outcomes in cells.items()
+        for outcome in outcomes
+        for problem in outcome.problems()
+    ]
+    print("\n".join(f"- {problem}" for problem in dict.fromkeys(problems)))
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

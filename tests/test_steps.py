@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from test_nothing_left_ssh import old_python
+from pythons import old_python
 
 import pytest_dlperf
 from pytest_dlperf.launch.step_lines import step_files

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fault_matrix.session import last_line
+
 if TYPE_CHECKING:
     from fault_matrix.faults import Fault
     from fault_matrix.session import Session
@@ -25,18 +27,26 @@ class Outcome:
     ``next_one`` says what went wrong with it, ``kept`` what was left even after it.
     """
 
-    seconds: float
-    left: tuple[str, ...]
-    files: tuple[str, ...]
     told: str
     is_told: bool
+    seconds: float = 0.0
+    left: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     next_one: str = ""
     kept: tuple[str, ...] = ()
 
-    @property
-    def holds(self) -> bool:
-        """Whether all of it is as it should be."""
-        return self.is_told and not (self.left or self.next_one or self.kept)
+    def problems(self) -> list[str]:
+        """What is not as it should be."""
+        found = []
+        if self.left:
+            found.append(f"{len(self.left)} left: {', '.join(self.left)}")
+        if not self.is_told:
+            found.append(f"told: {self.told}")
+        if self.next_one:
+            found.append(f"the next session: {self.next_one}")
+        if self.kept:
+            found.append(f"left after the next session: {', '.join(self.kept)}")
+        return found
 
 
 def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome | None:
@@ -47,20 +57,19 @@ def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome 
     """
     session.time_limit_s, session.step_limit_s = fault.limits
     prefix = fault.prefix(session)
-    session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
     try:
+        session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
         if not fault.needs(session):
             return None
         due = fault.act(session)
         gone_at, left = session.gone_at(due + PROMISE_S)
-        names = tuple(map(session.name_of, left))
         fault.let_go(session)
         told, is_told = _told(session, fault.told)
         files = tuple(session.files_left())
         next_one, kept = _next(session) if follow else ("", ())
         return Outcome(
             seconds=max(0.0, gone_at - due),
-            left=names,
+            left=tuple(left),
             files=files,
             told=told,
             is_told=is_told,
@@ -100,6 +109,6 @@ def _next(session: Session) -> tuple[str, tuple[str, ...]]:
     if "waiting" in session.output:
         problems.append(f"it waited, {took:.1f} s in all")
     if code:
-        problems.append(f"exit code {code}: {session.output[-300:]}")
-    kept = [*map(session.name_of, session.left()), *session.files_left()]
+        problems.append(f"exit code {code}: {last_line(session.output)}")
+    kept = [*session.left(), *session.files_left()]
     return "; ".join(problems), tuple(kept)

@@ -169,10 +169,10 @@ def _cancel(session: Session) -> float:
 
 
 def _small_disk(session: Session) -> list[str]:
-    """Give the session's logs a disk of 1 MiB, that nobody else sees."""
+    """Give the session's logs a disk of 2 MiB, that nobody else sees."""
     folder = session.folder / "small"
     folder.mkdir(exist_ok=True)
-    mount = f"{command('mount')} -t tmpfs -o size=1m none '{folder}' && exec \"$@\""
+    mount = f"{command('mount')} -t tmpfs -o size=2m none '{folder}' && exec \"$@\""
     return [command("unshare"), "--mount", "--", "sh", "-c", mount, "sh"]
 
 

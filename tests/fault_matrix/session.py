@@ -19,7 +19,6 @@ from clusters.processes import (
     end,
     processes,
     processes_with,
-    wait_until,
 )
 
 from fault_matrix import trainer
@@ -37,8 +36,9 @@ CLIENTS: Final = ("ssh", "srun", "mpirun")
 _SENT: Final = " -I -S -c "
 """What the programs that are sent to nodes are started with."""
 _DAEMONS: Final = ("sshd", "slurmd", "slurmstepd")
-_LOOKS: Final = 3
-_LOOK_S: Final = 0.1
+_LOOK_S: Final = 0.2
+_BEAT_S: Final = 0.5
+"""What leaps from process to process shows itself far more often."""
 
 _DECLARATION: Final = """\
 framework: stubborn
@@ -63,10 +63,16 @@ channel.HEARTBEAT_TIMEOUT_S = 2.5
 gang.QUEUE_LIMIT_S = 5.0
 """
 
-_OPTIONS: Final = ("-p", "no:hypothesispytest", "-p", "no:anyio", "-p", "no:typeguard")
+_OPTIONS: Final = tuple(
+    f"-pno:{name}" for name in ("hypothesispytest", "anyio", "typeguard", "benchmark")
+)
 _KEPT: Final = ("tmp/pytest-of-", "tmp/pytest-dlperf-hosts-")
 """pytest's own folder, and that of leases."""
 _FORGET: Final = ("DLPERF_", "PYTEST_", "SLURM", "GITHUB_", "PYTHONDONTWRITEBYTECODE")
+
+
+class NotUpError(Exception):
+    """The trainer did not come up: the last that the session has printed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,6 +107,10 @@ class Session:
     # ------------------------------------------------------------------ what runs
 
     @property
+    def _home(self) -> Path:
+        return self.folder / "trainer"
+
+    @property
     def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "the session has not been started"
         return self._process
@@ -114,27 +124,26 @@ class Session:
 
         ``behaviour`` is what the trainer does once it is told to go on.
         """
+        shutil.rmtree(self._home / "up")
+        (self._home / "up").mkdir()
+        for name in ("go", "over"):
+            (self._home / name).unlink(missing_ok=True)
         self.begin(behaviour, *arguments, prefix=prefix)
-        wait_until(
-            lambda: self._is_up() or self.process.poll() is not None,
-            what="the stubborn processes",
-            limit_s=LONG_S,
-        )
-        assert self._is_up(), self.output
+        deadline = time.monotonic() + LONG_S
+        while not self._is_up():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise NotUpError(last_line(self.output))
+            time.sleep(0.02)
         self._noted = self._around()
 
     def begin(self, behaviour: str, *arguments: str, prefix: Sequence[str] = ()) -> None:
         """Start pytest in the background."""
-        home = self.folder / "trainer"
-        shutil.rmtree(home / "up")
-        (home / "up").mkdir()
-        (home / "go").unlink(missing_ok=True)
-        (home / "behaviour.txt").write_text(behaviour)
+        (self._home / "behaviour.txt").write_text(behaviour)
         results = self.folder / "results.json"
         results.unlink(missing_ok=True)
         (self.folder / "bench_tests/systems/stubborn.yaml").write_text(
             _DECLARATION.format(
-                launch=self.place.launch([str(home / "train.py"), self.token]),
+                launch=self.place.launch([str(self._home / "train.py"), self.token]),
                 time_limit_s=self.time_limit_s,
                 step_limit_s=self.step_limit_s,
             )
@@ -167,10 +176,10 @@ class Session:
 
     def go_on(self) -> None:
         """Let the trainer do what it does in the end."""
-        (self.folder / "trainer" / "go").touch()
+        (self._home / "go").touch()
 
     def _is_up(self) -> bool:
-        up = self.folder / "trainer" / "up"
+        up = self._home / "up"
         return all(
             (up / f"{role}{rank}").exists() for role in trainer.ROLES for rank in range(NODES)
         )
@@ -178,7 +187,7 @@ class Session:
     # ------------------------------------------------------------------ who is who
 
     def _note(self, role: str, rank: int) -> Path:
-        return self.folder / "trainer" / "up" / f"{role}{rank}"
+        return self._home / "up" / f"{role}{rank}"
 
     def pid(self, role: str, rank: int) -> int:
         """The number of a process of the trainer, as it has noted it."""
@@ -195,7 +204,8 @@ class Session:
 
     def clients(self) -> list[Process]:
         """What leads from here to the nodes, by ssh or srun, and what leads on from there."""
-        return [one for one in self._noted if _program(one) in CLIENTS]
+        ours = self._noted or descendants_of(self.process.pid)
+        return [one for one in ours if _program(one) in CLIENTS]
 
     def workers(self) -> list[Process]:
         """The xdist workers of this session."""
@@ -218,8 +228,33 @@ class Session:
 
     # ------------------------------------------------------------------ what is left
 
-    def left(self) -> list[Process]:
-        """What still runs of the session: by its arguments, or because it has led to the trainer.
+    def left(self) -> list[str]:
+        """Name what still runs, as short as can be: ``hidden of node 1``."""
+        now = time.time()
+        names = [self._name_of(one) for one in self._processes_left()]
+        beating = [name for name, at in self._beats() if now - at < _BEAT_S]
+        return names + [name for name in beating if name not in names]
+
+    def gone_at(self, deadline: float) -> tuple[float, list[str]]:
+        """Wait until nothing is left, or for a deadline; when something ran last, and what is left.
+
+        Times are those of ``time.time``.
+        """
+        last = time.time()
+        while True:
+            left = self.left()
+            now = time.time()
+            last = max([now if left else last, *(at for _, at in self._beats())])
+            if (left and now > deadline) or now - last > _BEAT_S:
+                return last, left
+            time.sleep(_LOOK_S)
+
+    def left_after(self, seconds: float) -> list[str]:
+        """Wait until nothing is left, for so long at most; what is left then."""
+        return self.gone_at(time.time() + seconds)[1]
+
+    def _processes_left(self) -> list[Process]:
+        """What runs by its arguments, or because it has led to the trainer.
 
         Not counted are pytest and its workers as long as pytest lives: they report.
         """
@@ -237,32 +272,18 @@ class Session:
             and _program(one) not in _DAEMONS
         ]
 
-    def name_of(self, one: Process) -> str:
-        """Say what a process is, as short as can be: ``hidden of node 1``."""
+    def _beats(self) -> list[tuple[str, float]]:
+        """When those processes were there last that a look at all processes may miss."""
+        leaping = [(role, rank) for role in trainer.LEAPING for rank in range(NODES)]
+        notes = [(f"{role} of node {rank}", self._note(role, rank)) for role, rank in leaping]
+        return [(name, note.stat().st_mtime) for name, note in notes if note.exists()]
+
+    def _name_of(self, one: Process) -> str:
         words = one.command.split()
         if self.token not in words or "mpirun" in words[0]:
             return " ".join(words[:6])[:80]
         _, _, node, _, *role = words[words.index(self.token) :]
-        return f"{role[0]} of node {node}" if role else f"a process of node {node}"
-
-    def gone_at(self, deadline: float) -> tuple[float, list[Process]]:
-        """Wait until nothing is left, or for a deadline; when that was, and what is left.
-
-        Times are those of ``time.time``. What never is the same process for long may be missed by
-        one look, hardly by several.
-        """
-        empty, since = 0, time.time()
-        while True:
-            left = self.left()
-            now = time.time()
-            if not left:
-                since = since if empty else now
-                empty += 1
-            else:
-                empty = 0
-            if empty == _LOOKS or (left and now > deadline):
-                return since, left
-            time.sleep(_LOOK_S)
+        return f"{role[0]} of node {node}" if role else "agent or worker"
 
     def files_left(self) -> list[str]:
         """Scratch folders and temporary files."""
@@ -288,15 +309,19 @@ class Session:
     # ------------------------------------------------------------------ afterwards
 
     def stop(self) -> None:
-        """End whatever is left, by its number."""
-        if self._process is not None:
-            for _ in range(10):
-                left = self.left()
-                end([one for one in left if one.pid != self._process.pid])
-                if not left:
-                    break
-            self._process.kill()
-            self._process.wait()
+        """End whatever is left, by its number; what leaps ends by itself."""
+        if self._process is None:
+            return
+        (self._home / "over").touch()
+        self._process.kill()
+        self._process.wait()
+        while left := self._processes_left():
+            end(left)
+
+
+def last_line(output: str) -> str:
+    """Give the last line of it that says something."""
+    return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "")
 
 
 def _program(process: Process) -> str:

@@ -8,10 +8,11 @@ arguments, whatever becomes of environment, session and parents:
 - ``hidden``: another one, with an empty environment and no open file;
 - ``still``: as hidden, and stopped;
 - ``storm`` and ``squall``: never the same process for longer than an instant: each starts the next
-  and ends, the second with an empty environment.
+  and ends, the second with an empty environment and each time in a new session. A look at all
+  processes may miss them, so they touch a file as long as they live.
 
 Once all are up it trains, and waits to be told how to go on. With Open MPI each rank is a node.
-All ends by itself after two minutes.
+All ends by itself after two minutes; what leaps, as soon as there is a file ``over``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 LIFE_S = 120
 ROLES = ("agent", "worker", "daemon", "hidden", "still", "storm", "squall")
-LEAP_S = 0.02
+LEAPING = ("storm", "squall")
+LEAP_S = 0.03
 
 
 def note(role: str, rank: str) -> None:
@@ -51,12 +53,17 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def leap(end: float) -> None:
+def leap(role: str, rank: str, end: float) -> None:
     """Be followed by a child, again and again."""
-    while time.time() < end:
+    beat = HERE / "up" / f"{role}{rank}"
+    while time.time() < end and not (HERE / "over").exists():
         time.sleep(LEAP_S)
         if os.fork():
             os._exit(0)
+        if role == "squall":
+            os.setsid()
+        beat.touch()
+    os._exit(0)
 
 
 def play(role: str, rank: str) -> None:
@@ -67,8 +74,8 @@ def play(role: str, rank: str) -> None:
     note(role, rank)
     if role == "still":
         os.kill(os.getpid(), signal.SIGSTOP)
-    if role in {"storm", "squall"}:
-        leap(end)
+    if role in LEAPING:
+        leap(role, rank, end)
     time.sleep(max(0.0, end - time.time()))
 
 

@@ -1,0 +1,256 @@
+"""Nothing of a run is left, on any node, however it ends: some cells of the matrix.
+
+``benchmarks/faults.py`` runs all of them, as patiently as for users.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from clusters.processes import wait_until
+from clusters.requirements import command
+from fault_matrix.cell import PROMISE_S, run_cell
+from fault_matrix.faults import FAULTS, fault
+from fault_matrix.places import by_mpirun, in_slurm, local, over_ssh
+from fault_matrix.session import LONG_S, NODES, Session
+from pythons import old_python
+
+from pytest_dlperf.launch import channel, gang, run, supervisor_client
+from pytest_dlperf.node import supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusters.network import Network
+    from clusters.slurm import Slurm
+    from fault_matrix.places import Place
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
+
+MARKS: Final = {
+    "local": (),
+    "ssh": (pytest.mark.ssh,),
+    "network": (pytest.mark.network,),
+    "slurm": (pytest.mark.slurm,),
+    "mpirun": (pytest.mark.ssh, pytest.mark.mpi),
+}
+
+FOLLOWED: Final = " *"
+"""What stands behind the name of a fault after which another session has to start at once."""
+
+CELLS: Final = {
+    "local": (
+        "success, the trainer leaves its children",
+        "crash",
+        "hang",
+        "Ctrl-C",
+        "Ctrl-C twice",
+        "SIGTERM",
+        "SIGKILL of pytest *",
+        "SIGKILL of pytest in the background, with a worker",
+        "SIGKILL of a worker",
+    ),
+    "ssh": (
+        "SIGTERM",
+        "SIGKILL of pytest *",
+        "SIGKILL of ssh, srun, mpirun",
+        "SIGKILL of all ssh, srun and of pytest",
+        "SIGSTOP of pytest",
+        "sshd ends a connection",
+    ),
+    "network": ("network cut *", "network cut, SIGKILL of pytest"),
+    "slurm": (
+        "crash",
+        "Ctrl-C",
+        "SIGKILL of pytest *",
+        "SIGKILL of ssh, srun, mpirun",
+        "SIGKILL of all ssh, srun and of pytest",
+        "scancel",
+    ),
+    "mpirun": (),
+}
+
+
+@contextmanager
+def place(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
+    """Two nodes of a kind."""
+    if kind == "ssh":
+        yield over_ssh(request.getfixturevalue("ssh_hosts"))
+    elif kind == "mpirun":
+        yield by_mpirun(request.getfixturevalue("ssh_hosts"), folder)
+    elif kind == "network":
+        network: Network = request.getfixturevalue("network")
+        yield over_ssh(network.hosts, network)
+    elif kind == "slurm":
+        with in_slurm(request.getfixturevalue("slurm")) as here:
+            yield here
+    else:
+        yield local()
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
+    """A session on two nodes of the kind that is asked for."""
+    with place(request.param, request, tmp_path) as here:
+        session = Session(folder=tmp_path / "session", place=here, patient=False)
+        yield session
+        session.stop()
+
+
+@pytest.mark.parametrize(
+    ("session", "name"),
+    [
+        pytest.param(kind, name, marks=MARKS[kind], id=f"{kind}-{name.removesuffix(FOLLOWED)}")
+        for kind, names in CELLS.items()
+        for name in names
+    ],
+    indirect=["session"],
+)
+def test_nothing_is_left_after(session: Session, name: str) -> None:
+    met = fault(name.removesuffix(FOLLOWED))
+    outcome = run_cell(session, met, follow=name.endswith(FOLLOWED))
+    assert outcome is not None
+    assert not outcome.problems()
+
+
+def test_all_faults_have_names_of_their_own() -> None:
+    assert len({one.name for one in FAULTS}) == len(FAULTS)
+
+
+def test_a_node_that_fails_and_one_that_does_not_want_to_end_fit_into_the_promise() -> None:
+    silence_s = channel.HEARTBEAT_TIMEOUT_S + supervisor.HEARTBEAT_INTERVAL_S
+    for seconds in (
+        run.PEER_GRACE_S + run.SETTLE_S + supervisor_client.TERMINATION_GRACE_S,
+        silence_s + supervisor_client.TERMINATION_GRACE_S,
+        channel.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S,
+    ):
+        assert seconds < PROMISE_S
+
+
+HANGING_PYTHON = """\
+#!{python} -S
+import os, pathlib, signal, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+pathlib.Path(__file__).parent.joinpath(f"looking{{os.getpid()}}").touch()
+time.sleep(120)
+"""
+
+
+@pytest.mark.ssh
+@pytest.mark.parametrize("session", ["ssh"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session: Session, number: int) -> None:
+    """What runs the trainer there says nothing and does not want to end."""
+    python = session.folder / session.token
+    python.write_text(HANGING_PYTHON.format(python=shutil.which("python3")), encoding="utf-8")
+    python.chmod(0o755)
+    session.begin("sleeps", f"--dlperf-set=stubborn-tree.python={python}")
+    wait_until(
+        lambda: len(list(session.folder.glob("looking*"))) == NODES,
+        what="the look at the hosts",
+        limit_s=LONG_S,
+    )
+    assert session.left()
+    session.process.send_signal(number)
+    assert not session.left_after(PROMISE_S)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("session", ["network"], indirect=True)
+def test_a_cut_that_is_mended_at_once_does_no_harm(session: Session, network: Network) -> None:
+    session.start(behaviour="exits")
+    network.cut(network.names[1])
+    network.mend(network.names[1])
+    session.go_on()
+    session.ended()
+    assert [one["status"] for one in session.runs()] == ["ok"]
+    assert not session.left_after(PROMISE_S)
+
+
+@pytest.fixture
+def other(session: Session, slurm: Slurm) -> Iterator[subprocess.Popen[bytes]]:
+    """A step of somebody else, on the same nodes: Slurm keeps the steps of a run waiting for it."""
+    with subprocess.Popen(
+        [command("srun"), "--nodes=2", "--ntasks=2", "--cpu-bind=none", "sleep", "120"],
+        env=session.place.environment,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as other:
+        try:
+            wait_until(lambda: len(slurm.processes()) == 2, what="the other step")
+            yield other
+        finally:
+            other.kill()
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("session", ["slurm"], indirect=True)
+def test_a_run_that_queues_waits_and_has_not_failed(
+    session: Session, other: subprocess.Popen[bytes]
+) -> None:
+    session.begin("tame")
+    wait_until(lambda: "waiting" in session.output, what="the queue", limit_s=LONG_S)
+    other.kill()
+    session.ended()
+    assert [one["status"] for one in session.runs()] == ["ok"]
+    assert not session.left()
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("session", ["slurm"], indirect=True)
+def test_nothing_is_left_of_a_run_that_is_ended_in_the_queue(
+    session: Session, other: subprocess.Popen[bytes]
+) -> None:
+    del other  # it ends after this session
+    session.begin("sleeps")
+    wait_until(
+        lambda: [one for one in session.clients() if "--overlap" not in one.command],
+        what="a step that waits",
+        limit_s=LONG_S,
+    )
+    session.process.send_signal(signal.SIGINT)
+    session.ended()
+    assert not session.left()
+
+
+# Chosen by the host, so that one session tries several.
+ANY_PYTHON = """\
+#!/bin/sh
+case "$DLPERF_TEST_HOST" in
+    */{first}/) exec {python} "$@" ;;
+    *) exec {other} "$@" ;;
+esac
+"""
+
+
+@pytest.mark.ssh
+@pytest.mark.parametrize("session", ["ssh"], indirect=True)
+@pytest.mark.parametrize("versions", [("3.6", "3.7"), ("3.8", "3.9")], ids="-".join)
+def test_nothing_is_left_with_an_old_python_on_the_nodes(
+    session: Session, versions: tuple[str, str]
+) -> None:
+    found = [old_python(version) for version in versions]
+    pythons = [python for python in found if python is not None]
+    if not pythons:
+        pytest.skip(f"there is no Python {' or '.join(versions)} here")
+    any_python = session.folder / "any-python"
+    first = session.place.hosts[0]
+    text = ANY_PYTHON.format(first=first, python=pythons[0], other=pythons[-1])
+    any_python.write_text(text, encoding="utf-8")
+    any_python.chmod(0o755)
+    with (session.folder / "baselines/local/cluster.yaml").open("a") as cluster:
+        cluster.write(f"python: {any_python}\n")
+    session.start(behaviour="exits")
+    executables = [Path(f"/proc/{session.sent(rank)[0]}/exe").readlink() for rank in range(NODES)]
+    assert {one.name for one in executables} == {python.name for python in pythons}
+    session.go_on()
+    session.ended()
+    assert [one["status"] for one in session.runs()] == ["ok"]
+    assert not session.left_after(PROMISE_S)
