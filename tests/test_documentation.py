@@ -32,6 +32,7 @@ from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.model.builtin_metrics import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.timing import TIMING_GROUPS
+from pytest_dlperf.node.vendors import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 ADDING = ROOT / "docs" / "adding-a-system.md"
+CLUSTERS = ROOT / "docs" / "clusters.md"
 LOGS = ROOT / "docs" / "logs.md"
 METRICS = ROOT / "docs" / "metrics.md"
 DOCUMENTS = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
@@ -181,6 +183,14 @@ def test_every_condition_of_a_launch_is_documented_and_none_else() -> None:
 
 def test_what_every_system_takes_is_documented() -> None:
     assert words(ADDING, "<!-- names: set for every system -->") == list(EVERY_SYSTEM_TAKES)
+
+
+def test_the_kinds_of_accelerators_and_their_variables_are_listed() -> None:
+    rows = table(CLUSTERS, "<!-- names: kinds of accelerators -->")
+    named = [(row[0].strip("`"), re.findall(r"`(\w+)`", row[2])) for row in rows]
+    assert named == [
+        (kind.name, [kind.variables[0], *filter(None, [kind.outer])]) for kind in KINDS
+    ]
 
 
 def system_with(launch: str, folder: Path) -> System:

@@ -30,6 +30,7 @@ WINDOW: Final = Window(warmup_steps=5, measured_steps=15)
 LOG: Final = Path("/runs/pytorch-resnet18/2n4g/r18_b8_fp32_3.log")
 NOBODY_SET_ANYTHING: Final = LaunchVariables()
 ADDRESSES: Final = ("10.0.0.1", "10.0.0.2")
+CONFINED: Final = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
 
 
 def made_nodes(*addresses: str, devices: int = 4) -> tuple[Node, ...]:
@@ -150,7 +151,7 @@ def test_a_field_becomes_its_value_wherever_it_may_stand(field: str, value: str)
     assert not messages(entry)
     node = planned(entry)[1]
     assert node.arguments == ("trainer", f"--x={value}")
-    assert node.environment == {"X": f"<{value}>"}
+    assert node.environment == {**CONFINED, "X": f"<{value}>"}
     assert node.working_directory == f"/folder/{value}"
 
 
@@ -303,7 +304,7 @@ def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alo
     )
     node = planned(entry)[0]
     assert node.arguments == ("t", "2x2x")
-    assert node.environment == {"TOGETHER": "2x"}
+    assert node.environment == {**CONFINED, "TOGETHER": "2x"}
 
 
 def test_a_value_without_a_choice_for_the_case_is_not_planned() -> None:
@@ -332,7 +333,7 @@ def test_what_the_user_sets_is_in_the_plan() -> None:
     )
     node = planned(entry, variables=variables)[0]
     assert node.arguments == ("/opt/python", "/data/train", "--x", "{nodes}")
-    assert node.environment == {"A": "/data", "B": "2", "C": "{model}"}
+    assert node.environment == {**CONFINED, "A": "/data", "B": "2", "C": "{model}"}
     assert node.working_directory == "/data"
 
 
@@ -403,7 +404,7 @@ def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(
     node = planned(entry, variables=variables, nodes=nodes)[0]
     own = (value, f"--v={value}{value}", f"--n=<{value}>", host, "last")
     assert node.arguments == ("trainer", *own, *extra)
-    assert node.environment == {"V": value}
+    assert node.environment == {**CONFINED, "V": value}
     assert node.working_directory == f"/{value}"
 
 

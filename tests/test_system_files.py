@@ -438,7 +438,7 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("devices: cpu", "devices: tpu", "11: $.launch.devices: found 'tpu', text; allowed: gpu,"),
+        ("devices: cpu", "devices: npu", "11: $.launch.devices: found 'npu', text; allowed: gpu,"),
         (
             "start_on: head",
             "start_on: heat",

@@ -84,7 +84,7 @@ MACHINE: Final = Record(
 """What numbers were measured on, with the keys of ``Fingerprint.machine``."""
 
 MACHINE_HELP: Final = (
-    "What the numbers were measured on, the device as nvidia-smi prints it. It must match, as far "
+    "What the numbers were measured on, the device as its tool prints it. It must match, as far "
     "as both sides know it, or nothing is compared."
 )
 ESTIMATOR: Final = Key(

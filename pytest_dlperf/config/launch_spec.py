@@ -73,8 +73,20 @@ class Devices(Enum):
     """Devices that a trainer computes on."""
 
     GPU = "gpu"
+    """Accelerators, whichever kind a host has."""
     CPU = "cpu"
     """Any host has enough of them, unless it was declared with a number."""
+    NVIDIA = "nvidia"
+    AMD = "amd"
+    ASCEND = "ascend"
+    TPU = "tpu"
+    INTEL = "intel"
+    GAUDI = "gaudi"
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of accelerator, where only one will do."""
+        return None if self in (Devices.GPU, Devices.CPU) else self.value
 
 
 class StartOn(Enum):

@@ -212,7 +212,7 @@ def decide(question: Question) -> Judgement:
         decision=decision,
         reason=decision.reason,
         ends=ends,
-        notes=(*decision.notes, *baseline.software_notes(question.case.measurement)),
+        notes=(*decision.notes, *baseline.notes(question.case.measurement)),
     )
 
 

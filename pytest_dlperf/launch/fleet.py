@@ -150,8 +150,9 @@ class Fleet:
         del case, needed, variables
         return run_on_hosts(self.launcher, order)
 
-    def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
+    def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
         """Place the nodes of a run; the first node of each host locks its devices."""
+        reports = self._looked_at(needed)
         seen: set[str] = set()
         places = []
         for rank, lease in enumerate(leases):
@@ -164,6 +165,7 @@ class Fleet:
                     locked_devices=self._locked_devices(lease) if is_first else (),
                     lock_scope=lock_scope(self.lock, lease.host, self.launcher),
                     log=node_log(log, rank),
+                    accelerators=reports[lease.host.name].accelerators,
                 )
             )
         return tuple(places)

@@ -59,6 +59,21 @@ class Host:
     devices: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerators:
+    """The accelerators that a host shows: their ``kind``, and what the host calls each of them.
+
+    As long as nobody has looked, and where their kind is unknown, they are called by their place.
+    """
+
+    kind: str | None = None
+    ids: tuple[str, ...] = ()
+
+    def names(self, places: Iterable[int]) -> tuple[str, ...]:
+        """Say what the host calls some of them."""
+        return tuple(self.ids[place] if place < len(self.ids) else str(place) for place in places)
+
+
 def parse_hosts(text: str, *, place: str, folder: Path = Path()) -> tuple[Host, ...]:
     """Read a list of hosts, or the host file that ``@FILE`` names, in ``folder`` if relative.
 

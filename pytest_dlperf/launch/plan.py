@@ -7,12 +7,14 @@ second argument, whatever is in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.config.launch_spec import LaunchSpec, StartOn
+from pytest_dlperf.config.launch_spec import Devices, LaunchSpec, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
+from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.step_lines import TRAINER, steps_folder
+from pytest_dlperf.node.accelerators import confined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +36,8 @@ class Node:
     ``host`` is its name for a launcher, ``address`` how the other nodes reach it (IPv6 without
     brackets), ``port`` free on it while the run lasts, ``folder`` the run's own folder on it. Where
     the run asks for a row of ports, ``first_port`` is the first of as many as there are devices,
-    the same and free on all nodes. Of a run that is queued, other text stands for what only its
+    the same and free on all nodes. ``device_ids`` are the places of its devices among the
+    ``accelerators`` of the host. Of a run that is queued, other text stands for what only its
     nodes will know.
     """
 
@@ -44,6 +47,7 @@ class Node:
     first_port: int | str
     device_ids: tuple[int, ...]
     folder: str
+    accelerators: Accelerators = field(default_factory=Accelerators)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
             arguments=_arguments(spec, case, values, variables.extra_arguments),
             environment={
                 **steps,
+                **_confinement(spec, node),
                 **{name: fill(text, values) for name, text in spec.environment_of(case).items()},
                 **variables.environment,
             },
@@ -167,11 +172,22 @@ def _values(
         "node_rank": rank,
         "node_address": node.address,
         "node_port": node.port,
-        "device_ids": ",".join(map(str, node.device_ids)),
+        "device_ids": ",".join(node.accelerators.names(node.device_ids)),
         "scratch_directory": f"{node.folder}/scratch",
     }
     named = {name: fill(template, values) for name, template in spec.values_of(case).items()}
     return {**values, **named}
+
+
+def _confinement(spec: LaunchSpec, node: Node) -> dict[str, str]:
+    """Give the variables that confine a trainer to its devices; the system's and user's go before.
+
+    A trainer on processors is left what there is.
+    """
+    if spec.devices is Devices.CPU:
+        return {}
+    kind = spec.devices.kind or node.accelerators.kind
+    return confined(kind, node.accelerators.ids, node.device_ids)
 
 
 def _arguments(

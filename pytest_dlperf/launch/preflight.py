@@ -10,10 +10,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import source_of, start_remote
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.node import probe
+from pytest_dlperf.node import accelerators, looking, probe, vendors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
 
+PROBE_NEEDS: Final = (looking, vendors, accelerators)
+"""The modules of ours that the probe needs on a host."""
 _ANSWER: Final = b"dlperf-probe "
 _OTHER: Final = "name another by --dlperf-set SYSTEM.python=/path/to/python"
 
@@ -35,7 +38,8 @@ class Requirements:
     """The needs of a system on each host.
 
     ``python`` runs the trainer, ``modules`` have to be importable there. ``folders`` and ``files``
-    are paths by what the user calls them. ``accelerators`` says whether devices are counted.
+    are paths by what the user calls them. ``accelerators`` says whether devices are looked for,
+    those of one ``kind`` or of any.
     """
 
     python: str
@@ -43,6 +47,7 @@ class Requirements:
     files: Mapping[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     accelerators: bool = True
+    kind: str | None = None
 
     @property
     def key(self) -> str:
@@ -55,15 +60,16 @@ class Requirements:
 class HostReport:
     """The findings on one host. ``fault`` is why it cannot be used, ``None`` where it can.
 
-    ``devices`` is how many accelerators it shows, ``None`` if nobody could look. ``versions`` are
-    those of the modules that are needed, ``packages`` those of the distributions that the
+    ``devices`` is how many ``accelerators`` it shows, ``None`` if nobody could look. ``versions``
+    are those of the modules that are needed, ``packages`` those of the distributions that the
     trainer's Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``,
-    ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``, as far as they could
-    be found out.
+    ``rocm``, ``cann``, ``nccl``, ``interconnect``, ``network``, ``processor`` and ``processors``,
+    as far as they could be found out.
     """
 
     fault: str | None
     devices: int | None = None
+    accelerators: Accelerators = field(default_factory=Accelerators)
     versions: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +85,7 @@ def look_at_hosts(
         for host in hosts:
             host_lock = lock_name(lock_scope(lock, host, launcher), "")
             order = json.dumps({**asdict(needed), "lock": host_lock}).encode("ascii")
-            call = start_remote(launcher, host, source_of(probe), order)
+            call = start_remote(launcher, host, source_of(probe, *PROBE_NEEDS), order)
             stack.callback(call.end)
             calls.append(call)
         # All at once, last of all: each may take a moment until it is gone.
@@ -109,7 +115,8 @@ def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> H
     faults = list(_faults(host, needed, found))
     return HostReport(
         fault="; ".join(faults) or None,
-        devices=found["devices"],
+        devices=len(found["ids"]),
+        accelerators=Accelerators(kind=found["kind"], ids=tuple(found["ids"])),
         versions={name: version for name, version in found["versions"].items() if version},
         packages=found["packages"],
         # A tool may print anything, of any length.
@@ -129,10 +136,11 @@ def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Itera
     if missing:
         yield f"{needed.python!r} there has no module {', '.join(missing)}; {_OTHER}"
     if needed.accelerators:
-        shown, declared = found["devices"], host.devices
+        shown, declared = len(found["ids"]), host.devices
         # A host that shows none may have devices of a kind that is not known here.
-        if declared is not None and 0 < shown < declared:
-            yield f"{declared} devices were declared, and it shows {shown}"
+        if declared is not None and found["kind"] is not None and shown < declared:
+            hidden = f" ({found['hidden']} is set there)" if found["hidden"] else ""
+            yield f"{declared} devices were declared, and it shows {shown}{hidden}"
         if found["used_by"]:
             yield f"its devices are in use by {', '.join(found['used_by'])}"
 
@@ -193,7 +201,7 @@ def _machine(host: Host, report: HostReport, needed: Requirements) -> dict[str, 
 
 
 def _software(report: HostReport, needed: Requirements) -> dict[str, str]:
-    names = ("driver", "cuda", "nccl") if needed.accelerators else ()
+    names = ("driver", "cuda", "rocm", "cann", "nccl") if needed.accelerators else ()
     system = {name: report.facts[name] for name in names if name in report.facts}
     packages = {**report.packages, **report.versions}
     packages = {name: version for name, version in packages.items() if version != probe.NO_VERSION}

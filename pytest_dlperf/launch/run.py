@@ -211,6 +211,7 @@ class _Run:
                 address=client.place.host.address,
                 port=client.port or 0,
                 device_ids=client.place.device_ids,
+                accelerators=client.place.accelerators,
                 first_port=self._gang.first_port,
                 folder=self._gang.folder(rank),
             )

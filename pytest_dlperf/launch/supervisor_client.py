@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.launch import channel
 from pytest_dlperf.launch.channel import Channel
+from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.inherited import foreign_names
 from pytest_dlperf.launch.launchers import lock_name, played_address
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
@@ -36,9 +37,9 @@ a run has come to its end.
 class Place:
     """The place of one node of a run, before it is known what it runs.
 
-    ``device_ids`` are the devices that it uses, ``locked_devices`` those that nobody else may use
-    meanwhile who locks under the same ``lock_scope`` on that machine. Its output, errors included,
-    goes to ``log``.
+    ``device_ids`` are the devices that it uses, by their place among the ``accelerators`` of the
+    host, ``locked_devices`` those that nobody else may use meanwhile who locks under the same
+    ``lock_scope`` on that machine. Its output, errors included, goes to ``log``.
     """
 
     host: Host
@@ -46,6 +47,7 @@ class Place:
     locked_devices: tuple[int, ...]
     lock_scope: str
     log: Path
+    accelerators: Accelerators = field(default_factory=Accelerators)
 
 
 class NodeState(Enum):

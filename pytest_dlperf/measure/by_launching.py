@@ -173,7 +173,7 @@ class LaunchMeasurer:
             return ""
         with self._translated(), fleet.leased(case) as leases:
             launch = self._launch_of(self.systems[case.system], case, look=False)
-            order = launch.order(fleet.places(leases, launch.log(1)), run=1)
+            order = launch.order(fleet.places(leases, launch.needed, launch.log(1)), run=1)
             return fleet.shown(order, case, launch.needed, launch.variables)
 
     def _launch_of(
@@ -200,7 +200,7 @@ class LaunchMeasurer:
                 f"{case.system} needs the Python module {', '.join(missing)}{hint}. Where another "
                 f"Python has it: --dlperf-set {case.system}.python=/path/to/python"
             )
-        self.fleet.check_size(case, accelerators=spec.devices is Devices.GPU)
+        self.fleet.check_size(case, accelerators=spec.devices is not Devices.CPU)
         return _Launch(
             system=system,
             spec=spec,
@@ -279,7 +279,7 @@ class LaunchMeasurer:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         _set_aside(log, "interrupted")
-        places = self.fleet.places(leases, log)
+        places = self.fleet.places(leases, launch.needed, log)
         logs = [place.log for place in places]
         head_only = spec.start_on is StartOn.HEAD
         watch = RunWatch(
@@ -360,7 +360,8 @@ class _Launch:
             folders=folders,
             files=self._paths(VariableKind.FILE),
             modules=self.spec.requires_modules,
-            accelerators=self.spec.devices is Devices.GPU,
+            accelerators=self.spec.devices is not Devices.CPU,
+            kind=self.spec.devices.kind,
         )
 
     def order(

@@ -129,12 +129,21 @@ class Baseline:
             f"{topology}; accept it with --dlperf-update-baselines"
         )
 
-    def software_notes(self, measurement: Measurement) -> tuple[str, ...]:
-        """Tell what ran with another version than when it was accepted: shown, no verdict."""
-        if measurement.fingerprint is None or self.acceptance is None:
+    def notes(self, measurement: Measurement) -> tuple[str, ...]:
+        """Tell what may explain a difference, and is no verdict.
+
+        That is another version than when it was accepted, and a device that nothing has named.
+        """
+        if measurement.fingerprint is None:
             return ()
-        others = differences(measurement.fingerprint.software, self.acceptance.software)
-        return tuple(
-            f"{name} {measured}, accepted with {accepted}"
-            for name, (measured, accepted) in others.items()
+        device = self.machine.get("device")
+        unnamed = device is not None and "device" not in measurement.fingerprint.machine
+        accepted_with = {} if self.acceptance is None else self.acceptance.software
+        others = differences(measurement.fingerprint.software, accepted_with)
+        return (
+            *([f"nothing there names the device, accepted on {device!r}"] if unnamed else []),
+            *(
+                f"{name} {measured}, accepted with {accepted}"
+                for name, (measured, accepted) in others.items()
+            ),
         )

@@ -56,7 +56,7 @@ class WitnessKind(str, Enum):
 MACHINE_FACTS: Final = {
     "device": "model of the accelerators, or of the processors where a system needs none",
     "devices_per_node": "how many of them a node has",
-    "interconnect": "what joins the devices of a node: nvlink, pcie",
+    "interconnect": "what joins the devices of a node: nvlink, xgmi, hccs, xelink, pcie",
     "network": "what joins the nodes: infiniband, ethernet",
 }
 """Facts that must be equal for two numbers to be compared, beside those that the case names."""
@@ -104,7 +104,7 @@ class Fingerprint:
     machine: Mapping[str, str] = field(default_factory=dict)
     """The ``MACHINE_FACTS`` that are known."""
     software: Mapping[str, str] = field(default_factory=dict)
-    """Versions by name: ``driver``, ``cuda``, ``nccl``, packages of the trainer's Python."""
+    """Versions by name: those of driver and runtime, ``nccl``, packages of the trainer's Python."""
     hosts: tuple[str, ...] = ()
     """Names, node 0 first."""
 

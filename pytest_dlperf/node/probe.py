@@ -14,19 +14,26 @@ import sys
 import threading
 import time
 
+from pytest_dlperf.node.accelerators import NOTHING, Look
+from pytest_dlperf.node.looking import output, text_of
+
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from typing import Any
 
 NO_VERSION = "no version"
 
-_TOOL_LIMIT_S = 8.0
 _IMPORT_LIMIT_S = 40.0
 _FACTS_LIMIT_S = 25.0
-_KFD = "/sys/class/kfd/kfd/topology/nodes"
 
 _PACKAGES = (
+    "habana-torch-plugin",
+    "intel-extension-for-pytorch",
     "jax",
+    "jax-rocm7-plugin",
+    "jaxlib",
+    "libtpu",
+    "mindspore",
     "mxnet",
     "nvidia-cuda-runtime-cu11",
     "nvidia-cuda-runtime-cu12",
@@ -39,6 +46,8 @@ _PACKAGES = (
     "tensorflow",
     "tensorflow-gpu",
     "torch",
+    "torch-npu",
+    "torch-xla",
 )
 """Distributions whose versions are reported where the trainer's Python has them."""
 
@@ -86,15 +95,15 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     """
     # Beside the rest: a tool that hangs, even where no signal ends it, costs its own facts only.
     facts = {}  # type: dict[str, str]
-    looking = threading.Thread(
-        target=_find_facts, args=(facts, wanted["accelerators"]), daemon=True
-    )
+    looking = threading.Thread(target=_find_facts, args=(facts,), daemon=True)
     facts_until = time.monotonic() + _FACTS_LIMIT_S
     looking.start()
+    lock = wanted["lock"].encode("latin-1")
+    is_locked = _is_locked(lock)
+    accelerators = Look(wanted["kind"]) if wanted["accelerators"] else None
     program, versions, packages = _versions(wanted["python"], wanted["modules"])
     folders, files = wanted["folders"].values(), wanted["files"].values()
-    devices = _devices()
-    used_by = [] if _is_locked(wanted["lock"].encode("latin-1")) else _used_by()
+    found = NOTHING if accelerators is None else accelerators.result(facts_until)
     looking.join(max(0.0, facts_until - time.monotonic()))
     return {
         "missing": [path for path in folders if not os.path.isdir(path)]  # noqa: PTH112 - no pathlib
@@ -102,9 +111,12 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         "python": program,
         "versions": versions,
         "packages": packages,
-        "devices": devices,
-        "used_by": used_by,
-        "facts": {name: fact for name, fact in dict(facts).items() if fact},
+        "kind": found["kind"],
+        "ids": found["ids"],
+        "hidden": found["hidden"],
+        # By another run of this tool, it may be: that one is waited for.
+        "used_by": [] if is_locked or _is_locked(lock) else found["used_by"],
+        "facts": dict(facts, **found["facts"]),
     }
 
 
@@ -136,39 +148,8 @@ def _versions(
     return None, {str(name): found[name] for name in found}, packages
 
 
-def _output(*command: str) -> "list[str] | None":
-    """Return the lines that a command prints; ``None`` where it is not there or fails."""
-    try:
-        done = subprocess.run(  # noqa: S603 - tools of the system
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_TOOL_LIMIT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return [line for line in done.stdout.decode("utf-8", "replace").split("\n") if line.strip()]
-
-
-def _devices() -> int:
-    """Count the accelerators of the machine: NVIDIA's by their tool, AMD's by the kernel."""
-    listed = _output("nvidia-smi", "-L")
-    if listed is not None:
-        return len([line for line in listed if re.match(r"GPU \d+", line)])
-    files = [name for name in glob.glob("/dev/nvidia*") if re.match(r"/dev/nvidia\d+$", name)]  # noqa: PTH207 - no pathlib
-    if files:
-        return len(files)
-    numbers = [_text(file).strip() for file in glob.glob(_KFD + "/*/gpu_id")]  # noqa: PTH207 - as above
-    return len([number for number in numbers if number not in {"", "0"}])
-
-
-def _find_facts(found: "dict[str, str]", accelerators: bool) -> None:
-    looks = [_processor_facts, _network_facts, _nccl_facts]
-    if accelerators:
-        looks += [_nvidia_facts, _cuda_facts, _nvlink_facts, _amd_facts]
-    for look_at in looks:
+def _find_facts(found: "dict[str, str]") -> None:
+    for look_at in (_processor_facts, _network_facts, _nccl_facts):
         # No fact is worth a host: a tool may fail in ways that nobody has thought of.
         with contextlib.suppress(Exception):
             found.update(look_at())
@@ -188,7 +169,7 @@ def _processor_facts() -> "dict[str, str]":
 
 def _network_facts() -> "dict[str, str]":
     for port in glob.glob("/sys/class/infiniband/*/ports/*"):  # noqa: PTH207 - as above
-        if "ACTIVE" in _text(port + "/state") and "Ethernet" not in _text(port + "/link_layer"):
+        if "ACTIVE" in text_of(port + "/state") and "Ethernet" not in text_of(port + "/link_layer"):
             return {"network": "infiniband"}
     return {"network": "ethernet"}
 
@@ -196,70 +177,13 @@ def _network_facts() -> "dict[str, str]":
 def _nccl_facts() -> "dict[str, str]":
     """Find the version of the system's NCCL, which is whole in its file's name."""
     for tool in ("ldconfig", "/sbin/ldconfig"):
-        for line in _output(tool, "-p") or []:
+        for line in output(tool, "-p") or []:
             name, arrow, path = line.strip().partition(" => ")
             if arrow and name.startswith("libnccl.so"):
                 version = re.search(r"libnccl\.so\.(\d+\.\d+\.\d+)", os.path.realpath(path))
                 if version is not None:
                     return {"nccl": version.group(1)}
     return {}
-
-
-def _nvidia_facts() -> "dict[str, str]":
-    lines = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv") or []
-    # Something else may bear the tool's name.
-    if not lines or re.match(r"name, ?driver_version$", lines[0].strip()) is None:
-        return {}
-    shown = [line.rpartition(",") for line in lines[1:]]
-    return {
-        "device": " + ".join(sorted({name.strip() for name, _, _ in shown})),
-        "driver": " + ".join(sorted({driver.strip() for _, _, driver in shown})),
-    }
-
-
-def _cuda_facts() -> "dict[str, str]":
-    for line in _output("nvidia-smi") or []:
-        version = re.search(r"CUDA Version: *(\d+(?:\.\d+)*)", line)
-        if version is not None:
-            return {"cuda": version.group(1)}
-    return {}
-
-
-def _nvlink_facts() -> "dict[str, str]":
-    """Find what joins NVIDIA devices: NVLink where any two have it."""
-    lines = _output("nvidia-smi", "topo", "-m") or []
-    rows = [line for line in lines if re.match(r"GPU\d+\s", line)]
-    if len(rows) < 2:  # noqa: PLR2004 - one is joined to none
-        return {}
-    joined = any(re.search(r"\sNV\d+\s", row + " ") for row in rows)
-    return {"interconnect": "nvlink" if joined else "pcie"}
-
-
-def _amd_facts() -> "dict[str, str]":
-    """Find models and driver of AMD devices, as the kernel names them."""
-    targets = set()
-    for file in glob.glob(_KFD + "/*/properties"):  # noqa: PTH207 - as above
-        number = re.search(r"^gfx_target_version (\d+)$", _text(file), re.MULTILINE)
-        if number is not None and int(number.group(1)):
-            major, minor, step = (int(number.group(1)) // n % 100 for n in (10000, 100, 1))
-            targets.add(f"AMD gfx{major}{minor}{step:x}")
-    if not targets:
-        return {}
-    driver = _text("/sys/module/amdgpu/version").strip()
-    return {"device": " + ".join(sorted(targets)), "driver": driver}
-
-
-def _text(file: str) -> str:
-    try:
-        with open(file, errors="replace") as opened:  # noqa: PTH123 - as above
-            return opened.read()
-    except OSError:
-        return ""
-
-
-def _used_by() -> "list[str]":
-    query = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
-    return _output(*query) or []
 
 
 def _is_locked(start: bytes) -> bool:

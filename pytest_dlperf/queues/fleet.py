@@ -87,8 +87,9 @@ class QueueFleet:
         devices = tuple(range(case.topology.devices_per_node))
         yield tuple(Lease(host=Host(name=name, address=""), device_ids=devices) for name in names)
 
-    def places(self, leases: Sequence[Lease], log: Path) -> tuple[Place, ...]:
+    def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
         """Place the nodes of a run."""
+        del needed
         return tuple(
             Place(
                 host=lease.host,

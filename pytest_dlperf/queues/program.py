@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
 from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.plan import Node, node_folder
+from pytest_dlperf.launch.preflight import PROBE_NEEDS
 from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.launch.supervisor_client import prepare_details, start_details
 from pytest_dlperf.node import member, probe
@@ -115,4 +116,4 @@ def job_program(  # noqa: PLR0913 - all that nodes are told, by name
         "start": starts + [None] * (len(order.places) - len(starts)),
     }
     arguments = f"import sys\nsys.argv[1:] = [{json.dumps(told)!r}]\n".encode("ascii")
-    return arguments + source_of(member, *SENT_ALONG, probe)
+    return arguments + source_of(member, *SENT_ALONG, *PROBE_NEEDS, probe)

@@ -6,10 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.node.accelerators import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,9 +70,9 @@ def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     nodes = _said("sinfo", "-h", "-o", "%G")
     gres = re.findall(r"gpu:(?:[^:\s,(]+:)?([0-9]+)", nodes)
     in_allocation = "SLURM_JOB_ID" in environment
-    listed = _said("nvidia-smi", "-L")
+    found = Look().result(time.monotonic() + _QUERY_LIMIT_S)
     return Machine(
-        gpus=sum(line.startswith("GPU ") for line in listed.splitlines()),
+        gpus=len(found["ids"]),
         has_slurm=bool(nodes.strip()) or in_allocation,
         in_allocation=in_allocation,
         gpus_of_nodes=max(map(int, gres), default=0),

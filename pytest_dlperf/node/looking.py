@@ -1,0 +1,101 @@
+"""What the files and tools of a host show, however they fail; sent to hosts with ``probe``."""
+
+import contextlib
+import glob
+import json
+import os
+import re
+import subprocess
+import threading
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+TOOL_LIMIT_S = 8.0
+_MOST_BYTES = 1 << 20  # of what a tool prints
+ROOT = ""
+DEV, SYS, PROC = ROOT + "/dev", ROOT + "/sys", ROOT + "/proc"
+
+
+def output(*command: str) -> "list[str] | None":
+    """Return the lines that a command prints; ``None`` where it is not there or fails."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 - tools of the system
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        return None
+    too_late = threading.Timer(TOOL_LIMIT_S, process.kill)
+    too_late.daemon = True
+    too_late.start()
+    if process.stdout is None:
+        raise AssertionError("it was asked for")
+    with process.stdout as stdout:
+        printed = stdout.read(_MOST_BYTES)
+    failed = process.wait() != 0
+    too_late.cancel()
+    if failed or len(printed) == _MOST_BYTES:
+        return None
+    return [line for line in printed.decode("utf-8", "replace").split("\n") if line.strip()]
+
+
+def text_of(file: str) -> str:
+    """Read a small file; empty where that cannot be."""
+    try:
+        with open(file, errors="replace") as opened:  # noqa: PTH123 - no pathlib
+            return opened.read()
+    except (OSError, ValueError):
+        return ""
+
+
+def numbered(pattern: str) -> "list[str]":
+    """List files by the number that their names end with, as in a pattern with one star."""
+    expression = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)") + "$")
+    found = [expression.match(name) for name in glob.glob(pattern)]  # noqa: PTH207 - no pathlib
+    return sorted((match.group(1) for match in found if match), key=int)
+
+
+def first_ids(count: int) -> "list[str]":
+    """Number so many devices."""
+    return [str(number) for number in range(count)]
+
+
+def joined_names(names: "Sequence[str]") -> str:
+    """Name all that differ."""
+    return " + ".join(sorted(set(names)))
+
+
+def json_of(*command: str) -> "Any":
+    """Read what a tool prints as JSON, warnings in front of it left out."""
+    lines = output(*command) or []
+    while lines and lines[0][0] not in "[{":
+        del lines[0]
+    return json.loads("\n".join(lines))
+
+
+def holders(pattern: str) -> "list[str]":
+    """Name the processes that have devices open, as far as this user may look."""
+    found = []
+    for process in numbered(PROC + "/*"):
+        for file in glob.glob(f"{PROC}/{process}/fd/*"):  # noqa: PTH207 - as above
+            with contextlib.suppress(OSError):
+                if re.match(pattern + "$", os.readlink(file)):  # noqa: PTH115 - as above
+                    found.append(described(process))
+                    break
+    return found
+
+
+def described(number: str) -> str:
+    """Give a process's number and, where this host knows it, its name."""
+    name = text_of(f"{PROC}/{number}/comm").strip()
+    return f"{number}, {name}" if name else str(number)
+
+
+def pairs_in(file: str) -> "dict[str, str]":
+    """Read a file with a name and a value on each line."""
+    return dict(line.split()[:2] for line in text_of(file).splitlines())

@@ -1,0 +1,394 @@
+"""The table of accelerators: how each vendor's show, who uses them, what confines a run to some.
+
+Each row of ``KINDS`` has three functions. ``seen`` lists ids by files of the system, which takes no
+time; ``told`` lists them by the vendor's tool, ``None`` where that has not. Both give facts:
+``device``, ``driver``, ``interconnect`` and the version of the runtime. ``users`` names processes.
+They may raise anything: then nothing is known. Sent to hosts with ``probe``.
+"""
+
+import contextlib
+import glob
+import os
+import re
+
+from pytest_dlperf.node.looking import (
+    DEV,
+    ROOT,
+    SYS,
+    described,
+    first_ids,
+    holders,
+    joined_names,
+    json_of,
+    numbered,
+    output,
+    pairs_in,
+    text_of,
+)
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_XGMI = "11"  # type of a link, as the kernel numbers them
+_INTEGRATED_BELOW_BYTES = 4 << 30  # graphics in a processor have less memory of their own
+_GOOGLE, _INTEL, _HABANA = "0x1ae0", "0x8086", "0x1da3"
+_TPUS = {
+    "0x0027": "TPU v2 or v3",
+    "0x005e": "TPU v4",
+    "0x0062": "TPU v5p",
+    "0x0063": "TPU v5e",
+    "0x006f": "TPU v6e",
+    "0x0076": "TPU7x",
+    "0x007c": "TPU8t",
+    "0x0083": "TPU8i",
+}
+"""Generations by the number on the PCI bus."""
+
+
+class Kind:
+    """One kind of accelerator.
+
+    ``variables`` limit a process to some devices: what a run is given their ids in, then others of
+    the same meaning. ``outer`` does so before them: ids count from 0 among those that it leaves.
+    """
+
+    def __init__(  # noqa: PLR0913 - the columns of a table, by name
+        self,
+        name: str,
+        *,
+        variables: "Sequence[str]",
+        seen: "Callable[[], tuple[list[str], dict[str, str]]]",
+        told: "Callable[[], tuple[list[str] | None, dict[str, str]]]",
+        users: "Callable[[], list[str]]",
+        outer: str = "",
+    ) -> None:
+        """Make a row."""
+        self.name = name
+        self.variables = variables
+        self.outer = outer
+        self.seen = seen
+        self.told = told
+        self.users = users
+
+
+# ------------------------------------------------------------------------------ NVIDIA
+
+
+def _nvidia_seen() -> "tuple[list[str], dict[str, str]]":
+    return first_ids(len(numbered(DEV + "/nvidia*"))), {}
+
+
+def _nvidia_told() -> "tuple[list[str] | None, dict[str, str]]":
+    listed = output("nvidia-smi", "-L")
+    numbers = [re.match(r"GPU (\d+): ", line) for line in listed or []]
+    ids = [number.group(1) for number in numbers if number]
+    if not ids:
+        return None, {}
+    facts = {}
+    lines = output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv") or [""]
+    if re.match(r"name, ?driver_version$", lines[0].strip()):
+        shown = [line.rpartition(",") for line in lines[1:]]
+        facts["device"] = joined_names([name.strip() for name, _, _ in shown])
+        facts["driver"] = joined_names([driver.strip() for _, _, driver in shown])
+    for line in output("nvidia-smi") or []:
+        version = re.search(r"CUDA Version: *(\d+(?:\.\d+)*)", line)
+        if version is not None:
+            facts["cuda"] = version.group(1)
+    rows = [
+        line for line in output("nvidia-smi", "topo", "-m") or [] if re.match(r"GPU\d+\s", line)
+    ]
+    if len(rows) > 1:
+        joined = any(re.search(r"\sNV\d+\s", row + " ") for row in rows)
+        facts["interconnect"] = "nvlink" if joined else "pcie"
+    return ids, facts
+
+
+def _nvidia_users() -> "list[str]":
+    query = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
+    return [line for line in output(*query) or [] if re.match(r"\d+, ", line)]
+
+
+# ------------------------------------------------------------------------------ AMD
+
+
+_NODES = SYS + "/class/kfd/kfd/topology/nodes/"
+
+
+def _amd_nodes() -> "list[tuple[int, str, str, dict[str, str]]]":
+    """List devices: place among all, node, the kernel's id and its properties."""
+    found = []
+    place = 0
+    for node in numbered(_NODES + "*"):
+        number = text_of(f"{_NODES}{node}/gpu_id").strip()
+        said = pairs_in(f"{_NODES}{node}/properties")
+        minor = said.get("drm_render_minor", "0")
+        # The files name all devices of the host, also where a container has only some.
+        is_here = minor == "0" or os.path.exists(f"{DEV}/dri/renderD{minor}")  # noqa: PTH110 - as above
+        if number in ("", "0") or not is_here:
+            continue
+        memory = pairs_in(f"{_NODES}{node}/mem_banks/0/properties").get("size_in_bytes")
+        if memory is None or int(memory) >= _INTEGRATED_BELOW_BYTES:
+            found.append((place, node, number, said))
+        place += 1
+    return found
+
+
+def _amd_seen() -> "tuple[list[str], dict[str, str]]":
+    """Name devices by their instruction set and PCI number: two products may share the former."""
+    found = _amd_nodes()
+    names = []
+    for _, _, _, said in found:
+        target = int(said.get("gfx_target_version", "0"))
+        major, minor, step = (target // n % 100 for n in (10000, 100, 1))
+        number = int(said.get("device_id", "0"))
+        names.append(f"AMD gfx{major}{minor:x}{step:x}" + (f" (0x{number:04x})" if number else ""))
+    facts = {
+        "device": joined_names(names),
+        "driver": text_of(SYS + "/module/amdgpu/version").strip(),
+        "rocm": text_of(os.environ.get("ROCM_PATH", ROOT + "/opt/rocm") + "/.info/version")
+        .strip()
+        .partition("-")[0],
+    }
+    here = {node for _, node, _, _ in found}
+    if len(here) > 1:
+        links = [
+            pairs_in(file)
+            for node in here
+            for file in glob.glob(f"{_NODES}{node}/io_links/*/properties")  # noqa: PTH207 - as above
+        ]
+        joined = any(link.get("type") == _XGMI and link.get("node_to") in here for link in links)
+        facts["interconnect"] = "xgmi" if joined else "pcie"
+    return [str(place) for place, _, _, _ in found], facts
+
+
+def _amd_told() -> "tuple[list[str] | None, dict[str, str]]":
+    """Name the products; how many a container has the kernel alone knows."""
+    names, drivers = [], []  # type: list[str], list[str]
+    with contextlib.suppress(Exception):
+        shown = json_of("amd-smi", "static", "--asic", "--driver", "--json")
+        shown = shown.get("gpu_data", [shown]) if isinstance(shown, dict) else shown
+        names = [one["asic"]["market_name"] for one in shown]
+        drivers = [one["driver"].get("driver_version") or one["driver"]["version"] for one in shown]
+    if not names:
+        shown = json_of("rocm-smi", "--showproductname", "--showdriverversion", "--json")
+        for card, said in shown.items():
+            plain = {key.lower(): value for key, value in said.items()}
+            drivers += [plain["driver version"]] if card == "system" else []
+            names += [plain["card series"]] if card.startswith("card") else []
+    # What no table has is printed as a number, or as not available.
+    known = all(re.search(r"[A-Za-z]{3}", name) for name in names)
+    facts = {"device": joined_names(names) if known else ""}
+    facts["driver"] = joined_names([driver for driver in drivers if re.match(r"\d", driver)])
+    return None if _amd_nodes() else first_ids(len(names)), facts
+
+
+def _amd_users() -> "list[str]":
+    ids = {number for _, _, number, _ in _amd_nodes()}
+    processes = SYS + "/class/kfd/kfd/proc/"
+    return [
+        described(process)
+        for process in numbered(processes + "*")
+        if any(text_of(f"{processes}{process}/vram_{number}").strip("0\n ") for number in ids)
+    ]
+
+
+# ------------------------------------------------------------------------------ Ascend
+
+
+def _ascend_seen() -> "tuple[list[str], dict[str, str]]":
+    home = os.environ.get("ASCEND_HOME_PATH", ROOT + "/usr/local/Ascend/ascend-toolkit/latest")
+    versions = []
+    for file in ("version.info", "compiler/version.info", "*/ascend_toolkit_install.info"):
+        for found in sorted(glob.glob(f"{home}/{file}")):  # noqa: PTH207 - as above
+            # The product's version goes before that of its parts.
+            for key in ("version_dir", "[Vv]ersion"):
+                versions += re.findall(rf"^{key} *= *(\d\S*)", text_of(found), re.MULTILINE)
+    return first_ids(len(numbered(DEV + "/davinci*"))), {"cann": versions[0] if versions else ""}
+
+
+def _ascend_told() -> "tuple[list[str] | None, dict[str, str]]":
+    rows = [
+        re.match(r"\s*\d+\s+\d+\s+(\d+)\s+(Ascend\s?\S+)\s*$", line)
+        for line in output("npu-smi", "info", "-m") or []
+    ]
+    chips = {row.group(1): row.group(2) for row in rows if row}
+    facts = {"device": joined_names(list(chips.values()))}
+    for line in output("npu-smi", "info") or []:
+        version = re.search(r"npu-smi \S+ +Version: (\S+)", line)
+        if version is not None:
+            facts["driver"] = version.group(1)
+    rows_of_links = [
+        line
+        for line in output("npu-smi", "info", "-t", "topo") or []
+        if re.match(r"\s*NPU\d+.* X ", line)
+    ]
+    if len(rows_of_links) > 1:
+        facts["interconnect"] = "hccs" if any("HCCS" in row for row in rows_of_links) else "pcie"
+    return sorted(chips, key=int) or None, facts
+
+
+def _ascend_users() -> "list[str]":
+    rows = [
+        re.match(r"\| *\d+ +\d+ *\| *(\d+) *\| *(\S+) *\| *\d+ *\|", line)
+        for line in output("npu-smi", "info") or []
+    ]
+    return [f"{row.group(1)}, {row.group(2)}" for row in rows if row]
+
+
+# ------------------------------------------------------------------------------ TPU
+
+_TPU_FILES = (DEV + "/accel*", DEV + "/vfio/*")
+
+
+def _tpu_seen() -> "tuple[list[str], dict[str, str]]":
+    numbers = [
+        text_of(file[: -len("vendor")] + "device").strip()
+        for file in glob.glob(SYS + "/bus/pci/devices/*/vendor")  # noqa: PTH207 - as above
+        if text_of(file).strip() == _GOOGLE
+    ]
+    names = [_TPUS[number] for number in numbers if number in _TPUS]
+    # The bus shows all chips of the host, also where a container has only some.
+    files = next(filter(None, map(numbered, _TPU_FILES)), [])
+    device = joined_names(names)
+    generation = re.match(r"v[23](?=-)", os.environ.get("TPU_ACCELERATOR_TYPE", ""))
+    if device == _TPUS["0x0027"] and generation:
+        device = "TPU " + generation.group()
+    return first_ids(min(len(names), len(files))), {"device": device}
+
+
+def _tpu_users() -> "list[str]":
+    return holders(DEV + r"/(accel|vfio/)\d+")
+
+
+# ------------------------------------------------------------------------------ Intel
+
+
+def _intel_seen() -> "tuple[list[str], dict[str, str]]":
+    names = []
+    for number in numbered(DEV + "/dri/renderD*"):
+        device = f"{SYS}/class/drm/renderD{number}/device"
+        if text_of(device + "/vendor").strip() == _INTEL and not _is_integrated(
+            os.path.realpath(device)
+        ):
+            names.append(f"Intel GPU {text_of(device + '/device').strip()}")
+    return first_ids(len(names)), {"device": joined_names(names)}
+
+
+def _is_integrated(address: str) -> bool:
+    # Graphics that are a part of the processor have this place in every machine.
+    return address.endswith("0000:00:02.0")
+
+
+def _intel_told() -> "tuple[list[str] | None, dict[str, str]]":
+    listed = [
+        device
+        for device in json_of("xpu-smi", "discovery", "-j")["device_list"]
+        if device.get("device_function_type", "physical") == "physical"
+        and not _is_integrated(device.get("pci_bdf_address", ""))
+    ]
+    if not listed:
+        return None, {}
+    facts = {"device": joined_names([device["device_name"] for device in listed])}
+    tiles = 1
+    with contextlib.suppress(Exception):
+        said = json_of("xpu-smi", "discovery", "-d", str(listed[0]["device_id"]), "-j")
+        facts["driver"] = str(said.get("driver_version", ""))
+        # A card of two tiles is two devices to programs, unless they are told otherwise.
+        if os.environ.get("ZE_FLAT_DEVICE_HIERARCHY", "FLAT") == "FLAT":
+            tiles = int(said.get("number_of_tiles", 1))
+    ids = first_ids(len(listed) * tiles)
+    rows = [
+        line
+        for line in output("xpu-smi", "topology", "-m") or []
+        if re.match(r"\s*GPU \d+/\d+ *\|", line)
+    ]
+    if len(ids) > 1 and rows:
+        facts["interconnect"] = "xelink" if any("|XL" in row for row in rows) else "pcie"
+    return ids, facts
+
+
+def _intel_users() -> "list[str]":
+    listed = json_of("xpu-smi", "ps", "-j")["device_util_by_proc_list"]
+    # The tool uses the devices itself to look at them.
+    users = {one["process_id"]: one["process_name"] for one in listed}
+    return [f"{number}, {name}" for number, name in users.items() if name != "xpu-smi"]
+
+
+# ------------------------------------------------------------------------------ Gaudi
+
+
+def _gaudi_seen() -> "tuple[list[str], dict[str, str]]":
+    numbers = [
+        number
+        for number in numbered(DEV + "/accel/accel*")
+        if text_of(f"{SYS}/class/accel/accel{number}/device/vendor").strip() == _HABANA
+    ]
+    return first_ids(len(numbers or numbered(DEV + "/hl*"))), {}
+
+
+def _gaudi_told() -> "tuple[list[str] | None, dict[str, str]]":
+    asked = ["module_id", "name", "driver_version"]
+    lines = output("hl-smi", "-Q", ",".join(asked), "-f", "csv") or [""]
+    rows = [[word.strip() for word in line.split(",")] for line in lines]
+    if rows[0] != asked:
+        return None, {}
+    modules = [row[0] for row in rows[1:] if len(row) == len(asked) and row[0].isdigit()]
+    facts = {
+        "device": joined_names([row[1] for row in rows[1:]]),
+        "driver": joined_names([row[2] for row in rows[1:]]),
+    }
+    return sorted(modules, key=int) or None, facts
+
+
+def _gaudi_users() -> "list[str]":
+    return holders(DEV + r"/(accel/accel|hl)\d+")
+
+
+# ------------------------------------------------------------------------------ all
+
+KINDS = (
+    Kind(
+        "nvidia",
+        variables=("CUDA_VISIBLE_DEVICES",),
+        seen=_nvidia_seen,
+        told=_nvidia_told,
+        users=_nvidia_users,
+    ),
+    Kind(
+        "amd",
+        variables=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        outer="ROCR_VISIBLE_DEVICES",
+        seen=_amd_seen,
+        told=_amd_told,
+        users=_amd_users,
+    ),
+    Kind(
+        "ascend",
+        variables=("ASCEND_RT_VISIBLE_DEVICES",),
+        seen=_ascend_seen,
+        told=_ascend_told,
+        users=_ascend_users,
+    ),
+    Kind(
+        "tpu",
+        variables=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
+        seen=_tpu_seen,
+        told=lambda: (None, {}),
+        users=_tpu_users,
+    ),
+    Kind(
+        "intel",
+        variables=("ZE_AFFINITY_MASK",),
+        seen=_intel_seen,
+        told=_intel_told,
+        users=_intel_users,
+    ),
+    Kind(
+        "gaudi",
+        variables=("HABANA_VISIBLE_MODULES",),
+        seen=_gaudi_seen,
+        told=_gaudi_told,
+        users=_gaudi_users,
+    ),
+)

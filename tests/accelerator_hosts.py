@@ -1,0 +1,311 @@
+"""Hosts with accelerators of several vendors, as files and tools show them there.
+
+The outputs are recorded ones, cut down to a few devices.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+# amd-smi static --asic --driver --json, of ROCm 6 (a list) and of ROCm 7 (under gpu_data).
+MI300X = {
+    "asic": {
+        "market_name": "AMD Instinct MI300X",
+        "vendor_id": "0x1002",
+        "device_id": "0x74a1",
+        "oam_id": 0,
+        "num_compute_units": 304,
+        "target_graphics_version": "gfx942",
+    },
+    "driver": {"name": "amdgpu", "version": "6.10.5"},
+}
+MI350X = {
+    "asic": {"market_name": "AMD Instinct MI350X", "device_id": "0x75a0"},
+    "driver": {"name": "amdgpu", "version": "6.18.3"},
+}
+AMD_SMI = json.dumps([{"gpu": number, **MI300X} for number in range(2)], indent=4)
+AMD_SMI_OF_ROCM_7 = json.dumps({"gpu_data": [{"gpu": number, **MI350X} for number in range(2)]})
+ROCM_SMI = json.dumps(
+    {
+        "card0": {
+            "Card Series": "AMD Instinct MI325X",
+            "Card Model": "0x74a5",
+            "GFX Version": "gfx942",
+        },
+        "card1": {
+            "Card Series": "AMD Instinct MI325X",
+            "Card Model": "0x74a5",
+            "GFX Version": "gfx942",
+        },
+        "system": {"Driver version": "6.8.5"},
+    }
+)
+
+NPU_SMI_MAPPING = "".join(
+    "\t" + "".join(f"{word:<31}" for word in row).rstrip() + "\n"
+    for row in (
+        ("NPU ID", "Chip ID", "Chip Logic ID", "Chip Name"),
+        ("3", "0", "0", "Ascend 910B3"),
+        ("3", "1", "-", "Mcu"),
+        ("4", "0", "1", "Ascend 910B3"),
+        ("4", "1", "-", "Mcu"),
+    )
+)
+NPU_SMI = """\
++------------------------------------------------------------------------------------------------+
+| npu-smi 24.1.1                   Version: 24.1.1                                               |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 3     910B3               | OK            | 98.5        42                0    / 0             |
+| 0                         | 0000:C1:00.0  | 0           0    / 0          3439 / 65536         |
++===========================+===============+====================================================+
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
++===========================+===============+====================================================+
+| 3       0                 | 124528        | python3.8                | 17400                   |
++---------------------------+---------------+----------------------------------------------------+
+| No running processes found in NPU 4                                                            |
++===========================+===============+====================================================+
+"""
+NPU_SMI_TOPOLOGY = """\
+\t   NPU3       NPU4       CPU Affinity
+NPU3       X          HCCS       144-167
+NPU4       HCCS       X          144-167
+"""
+
+XPU_SMI_DISCOVERY = json.dumps(
+    {
+        "device_list": [
+            {
+                "device_function_type": "physical",
+                "device_id": number,
+                "device_name": name,
+                "device_type": "GPU",
+                "drm_device": f"/dev/dri/card{number}",
+                "pci_bdf_address": address,
+            }
+            for number, name, address in (
+                (0, "Intel(R) Data Center GPU Max 1550", "0000:29:00.0"),
+                (1, "Intel(R) Data Center GPU Max 1550", "0000:3a:00.0"),
+                (2, "Intel(R) UHD Graphics 770", "0000:00:02.0"),
+            )
+        ]
+    }
+)
+XPU_SMI_DEVICE = json.dumps(
+    {"device_id": 0, "driver_version": "I915_23.10.32_PSB_231129.32", "number_of_tiles": "2"}
+)
+XPU_SMI_PROCESSES = json.dumps(
+    {
+        "device_util_by_proc_list": [
+            {"device_id": 0, "mem_size": 5726404, "process_id": 768707, "process_name": "python"},
+            {"device_id": 0, "mem_size": 1507, "process_id": 769001, "process_name": "xpu-smi"},
+        ]
+    }
+)
+XPU_SMI_TOPOLOGY = """\
+         GPU 0/0|GPU 0/1|GPU 1/0|GPU 1/1|CPU Affinity
+GPU 0/0 |S      |MDF    |XL*    |XL16   |0-23,48-71
+GPU 0/1 |MDF    |S      |XL16   |XL*    |0-23,48-71
+"""
+
+HL_SMI = """\
+module_id, name, driver_version
+2, HL-225, 1.17.1-fb2ce36
+0, HL-225, 1.17.1-fb2ce36
+6, HL-225, 1.17.1-fb2ce36
+"""
+
+
+class RecordedHost:
+    """A folder with tools that print what was recorded, and with files of the system."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin with neither."""
+        self.tools = folder / "bin"
+        self.root = folder / "root"
+        for made in (self.tools, self.root):
+            made.mkdir(parents=True)
+
+    def tool(self, name: str, outputs: Mapping[str, str]) -> RecordedHost:
+        """Add a tool that prints these texts, by its arguments; with others it fails."""
+        cases = []
+        for number, (arguments, printed) in enumerate(outputs.items()):
+            file = self.tools / f"{name}.{number}"
+            file.write_text(printed, encoding="utf-8")
+            cases.append(f"'{arguments}') exec cat '{file}' ;;\n")
+        return self.program(name, f'case "$*" in\n{"".join(cases)}*) exit 2 ;;\nesac\n')
+
+    def program(self, name: str, script: str) -> RecordedHost:
+        """Add a tool that is a shell script."""
+        path = self.tools / name
+        path.write_text(f"#!/bin/sh\n{script}", encoding="utf-8")
+        path.chmod(0o755)
+        return self
+
+    def files(self, texts: Mapping[str, str]) -> RecordedHost:
+        """Add files of the system, by their paths; a link where the text begins with ->."""
+        for path, text in texts.items():
+            file = self.root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if text.startswith("->"):
+                file.symlink_to(f"{self.root}/{text[2:]}")
+            else:
+                file.write_text(text, encoding="utf-8")
+        return self
+
+    def kfd(
+        self, number: int, *, target: int, device: int, count: int = 2, shown: int | None = None
+    ) -> RecordedHost:
+        """Add devices as AMD's kernel driver shows them, joined by XGMI, behind a processor.
+
+        Of ``count`` only the first that are ``shown`` have a file below /dev, as in a container.
+        """
+        nodes = "sys/class/kfd/kfd/topology/nodes"
+        self.files({f"{nodes}/0/gpu_id": "0\n", f"{nodes}/0/properties": "simd_count 0\n"})
+        for node in range(1, count + 1):
+            minor = 127 + node
+            properties = (
+                f"simd_count 1216\ngfx_target_version {target}\nvendor_id 4098\n"
+                f"device_id {device}\ndrm_render_minor {minor}\nhive_id 1\nnum_xcc 8\n"
+            )
+            other = node % count + 1
+            self.files(
+                {
+                    f"{nodes}/{node}/gpu_id": f"{number + node}\n",
+                    f"{nodes}/{node}/properties": properties,
+                    f"{nodes}/{node}/io_links/0/properties": "type 2\nnode_from 1\nnode_to 0\n",
+                    f"{nodes}/{node}/io_links/1/properties": f"type 11\nnode_to {other}\n",
+                }
+            )
+            if shown is None or node <= shown:
+                self.files({f"dev/dri/renderD{minor}": ""})
+        return self
+
+    def pci(self, **devices: tuple[str, str]) -> RecordedHost:
+        """Add devices of the bus: vendor and device by a name of one's own."""
+        for name, (vendor, device) in devices.items():
+            folder = f"sys/bus/pci/devices/{name}"
+            self.files({f"{folder}/vendor": f"{vendor}\n", f"{folder}/device": f"{device}\n"})
+        return self
+
+
+def tpus(host: RecordedHost, device: str, files: str, *, chips: int, shown: int) -> RecordedHost:
+    """A host with TPU chips and Google's network card; ``shown`` of the chips have a file."""
+    host.pci(network=("0x1ae0", "0x0042"))
+    host.pci(**{f"chip{number}": ("0x1ae0", device) for number in range(chips)})
+    return host.files({f"dev/{files}{number}": "" for number in range(shown)})
+
+
+def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
+    """Make a host of each kind, and some that deceive; by name."""
+    hosts = {
+        name: RecordedHost(folder / name)
+        for name in (
+            *("amd", "amd_rocm_7", "amd_old_tool", "amd_no_tool", "amd_sibling", "amd_container"),
+            *("amd_laptop", "amd_slurm", "ascend", "ascend_no_tool", "tpu", "tpu_vfio", "tpu_v3"),
+            *("tpu_container", "intel", "intel_cards", "intel_no_tool", "gaudi", "gaudi_no_tool"),
+            *("two_kinds", "hidden", "all_hidden", "nonsense", "hanging", "none"),
+        )
+    }
+    amd_smi = {"static --asic --driver --json": AMD_SMI}
+    hosts["amd"].kfd(4710, target=90402, device=0x74A1).tool("amd-smi", amd_smi).files(
+        {
+            "sys/module/amdgpu/version": "6.10.5\n",
+            "opt/rocm/.info/version": "6.3.1-48\n",
+            "sys/class/kfd/kfd/proc/812/vram_4711": "8589934592\n",
+            "sys/class/kfd/kfd/proc/900/vram_4711": "0\n",  # it looks only
+            "proc/812/comm": "python3\n",
+        }
+    )
+    warned = "WARNING: User is missing the following required groups: render, video.\n"
+    hosts["amd_rocm_7"].tool(
+        "amd-smi", {"static --asic --driver --json": warned + AMD_SMI_OF_ROCM_7}
+    )
+    hosts["amd_old_tool"].kfd(1, target=90402, device=0x74A5).tool(
+        "rocm-smi", {"--showproductname --showdriverversion --json": ROCM_SMI}
+    )
+    hosts["amd_no_tool"].kfd(1, target=90402, device=0x74A1)
+    hosts["amd_sibling"].kfd(1, target=90402, device=0x74A5)
+    hosts["amd_container"].kfd(1, target=90010, device=0x740C, count=4, shown=2)
+    hosts["amd_laptop"].kfd(1, target=100306, device=0x164E, count=1).files(
+        {"sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties": "size_in_bytes 536870912\n"}
+    )
+    hosts["amd_slurm"].kfd(1, target=90402, device=0x74A1, count=4)
+    hosts["ascend"].tool(
+        "npu-smi",
+        {"info -m": NPU_SMI_MAPPING, "info": NPU_SMI, "info -t topo": NPU_SMI_TOPOLOGY},
+    ).files(
+        {
+            "usr/local/Ascend/ascend-toolkit/latest/version.info": (
+                "Version=7.6.0.1.220\nversion_dir=8.0.0\n"
+            )
+        }
+    )
+    failed = (
+        "echo 'dcmi model initialized failed, because the device is used. ret is -8020'; exit 1\n"
+    )
+    davinci = {f"dev/davinci{number}": "" for number in range(8)}
+    hosts["ascend_no_tool"].program("npu-smi", failed).files({**davinci, "dev/davinci_manager": ""})
+    tpus(hosts["tpu"], "0x0063", "accel", chips=4, shown=4).files(
+        {"proc/77/comm": "python3\n", "proc/77/fd/9": "->dev/accel0"}
+    )
+    tpus(hosts["tpu_vfio"], "0x0062", "vfio/", chips=4, shown=4).files({"dev/vfio/vfio": ""})
+    tpus(hosts["tpu_v3"], "0x0027", "accel", chips=4, shown=4)
+    tpus(hosts["tpu_container"], "0x006f", "vfio/", chips=8, shown=1)
+    xpu_smi = {
+        "discovery -j": XPU_SMI_DISCOVERY,
+        "discovery -d 0 -j": XPU_SMI_DEVICE,
+        "ps -j": XPU_SMI_PROCESSES,
+        "topology -m": XPU_SMI_TOPOLOGY,
+    }
+    hosts["intel"].tool("xpu-smi", xpu_smi)
+    hosts["intel_cards"].tool("xpu-smi", xpu_smi)
+    for minor, place, device in ((128, "0000:00:02.0", "0x4680"), (129, "0000:29:00.0", "0x0bd5")):
+        hosts["intel_no_tool"].files(
+            {
+                f"dev/dri/renderD{minor}": "",
+                f"sys/devices/{place}/vendor": "0x8086\n",
+                f"sys/devices/{place}/device": f"{device}\n",
+                f"sys/class/drm/renderD{minor}/device": f"->sys/devices/{place}",
+            }
+        )
+    hosts["gaudi"].tool("hl-smi", {"-Q module_id,name,driver_version -f csv": HL_SMI})
+    for number in range(8):
+        hosts["gaudi_no_tool"].files(
+            {
+                f"dev/accel/accel{number}": "",
+                f"dev/accel/accel_controlD{number}": "",
+                f"sys/class/accel/accel{number}/device/vendor": "0x1da3\n",
+            }
+        )
+    one_nvidia = "GPU 0: NVIDIA T400 4GB (UUID: GPU-1)\n"
+    hosts["two_kinds"].kfd(1, target=90402, device=0x74A1).tool("nvidia-smi", {"-L": one_nvidia})
+    listed = "".join(f"GPU {number}: NVIDIA H100 (UUID: GPU-{number})\n" for number in range(8))
+    for name in ("hidden", "all_hidden"):
+        hosts[name].tool("nvidia-smi", {"-L": listed})
+    hosts["nonsense"].program("nvidia-smi", "echo '4711, a'\n").program(
+        "amd-smi", "echo '{\"gpu_data\": 3}'\n"
+    ).program("rocm-smi", "printf '\\377\\000[[[['\n").program(
+        "npu-smi", "yes '| 3 3 | OK |'\n"
+    ).program("xpu-smi", "echo null\n").program("hl-smi", "echo module_id, name; echo 1\n")
+    for name in ("nvidia-smi", "amd-smi", "rocm-smi", "npu-smi", "xpu-smi", "hl-smi"):
+        hosts["hanging"].program(name, "trap '' TERM\nexec sleep 60\n")
+    hosts["hanging"].files({f"dev/nvidia{number}": "" for number in range(2)})
+    return hosts
+
+
+VARIABLES = {
+    "amd_slurm": {"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"},
+    "intel_cards": {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"},
+    "tpu_v3": {"TPU_ACCELERATOR_TYPE": "v3-8"},
+    "hidden": {"CUDA_VISIBLE_DEVICES": "4,5"},
+    "all_hidden": {"CUDA_VISIBLE_DEVICES": ""},
+}
+"""The environment of some hosts, by name."""

@@ -1,0 +1,285 @@
+"""Accelerators of each vendor are counted, named and confined, whatever their tools do."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from accelerator_hosts import HL_SMI, VARIABLES, RecordedHost, recorded_hosts
+from trainers import TinySystem
+
+from pytest_dlperf.config.launch_spec import Devices
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.preflight import HostReport, Requirements, fingerprint_of, look_at_hosts
+from pytest_dlperf.model.case import Topology
+from pytest_dlperf.model.measurement import differences
+from pytest_dlperf.node import looking
+from pytest_dlperf.node.accelerators import confined
+from pytest_dlperf.node.vendors import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from suites import Suite
+
+NEEDED: Final = Requirements(python=sys.executable)
+LIMIT_S: Final = 0.6
+"""How long a tool may take here."""
+
+
+class RecordedHosts(Launcher):
+    """A launcher to recorded hosts, whose tools and files are all that there is."""
+
+    name = "recorded"
+    remote = False
+
+    def __init__(self, hosts: Mapping[str, RecordedHost]) -> None:
+        super().__init__(sys.executable)
+        self._hosts = hosts
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        del alongside
+        there = self._hosts[host.name]
+        set_there = VARIABLES.get(host.name, {})
+        return [
+            *("env", "-i", f"PATH={there.tools}:/usr/bin:/bin", f"RECORDED={there.root}"),
+            *(f"{name}={value}" for name, value in set_there.items()),
+            *program,
+        ]
+
+
+@pytest.fixture(scope="module")
+def looks(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[dict[str, HostReport], float]]:
+    """What is found on all hosts that were recorded, and how long it takes."""
+    folder = tmp_path_factory.mktemp("hosts")
+    hosts = recorded_hosts(folder)
+    source = Path(looking.__file__).read_text(encoding="utf-8")
+    sent = folder / "looking.py"
+    for old, new in (
+        ('ROOT = ""', 'ROOT = os.environ["RECORDED"]'),
+        ("TOOL_LIMIT_S = 8.0", f"TOOL_LIMIT_S = {LIMIT_S}"),
+    ):
+        assert old in source
+        source = source.replace(old, new)
+    sent.write_text(source, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(looking, "__file__", str(sent))
+        began = time.monotonic()
+        declared = [Host(name=name, address=name, devices=8) for name in hosts]
+        reports = look_at_hosts(RecordedHosts(hosts), declared, NEEDED, lock=os.urandom(8).hex())
+        yield reports, time.monotonic() - began
+
+
+@pytest.fixture
+def reports(looks: tuple[dict[str, HostReport], float]) -> dict[str, HostReport]:
+    return looks[0]
+
+
+MI300X: Final = "AMD Instinct MI300X"
+MAX_1550: Final = "Intel(R) Data Center GPU Max 1550"
+
+
+@pytest.mark.parametrize(
+    ("host", "kind", "ids", "facts"),
+    [
+        (
+            *("amd", "amd", "01"),
+            {"device": MI300X, "driver": "6.10.5", "rocm": "6.3.1", "interconnect": "xgmi"},
+        ),
+        ("amd_rocm_7", "amd", "01", {"device": "AMD Instinct MI350X", "driver": "6.18.3"}),
+        (
+            *("amd_old_tool", "amd", "01"),
+            {"device": "AMD Instinct MI325X", "driver": "6.8.5", "interconnect": "xgmi"},
+        ),
+        ("amd_no_tool", "amd", "01", {"device": "AMD gfx942 (0x74a1)", "interconnect": "xgmi"}),
+        ("amd_sibling", "amd", "01", {"device": "AMD gfx942 (0x74a5)", "interconnect": "xgmi"}),
+        ("amd_container", "amd", "01", {"device": "AMD gfx90a (0x740c)", "interconnect": "xgmi"}),
+        ("amd_laptop", None, "", {}),
+        ("amd_slurm", "amd", "01", {"device": "AMD gfx942 (0x74a1)", "interconnect": "xgmi"}),
+        (
+            *("ascend", "ascend", "01"),
+            {"device": "Ascend 910B3", "driver": "24.1.1", "cann": "8.0.0", "interconnect": "hccs"},
+        ),
+        ("ascend_no_tool", "ascend", "01234567", {}),
+        ("tpu", "tpu", "0123", {"device": "TPU v5e"}),
+        ("tpu_vfio", "tpu", "0123", {"device": "TPU v5p"}),
+        ("tpu_v3", "tpu", "0123", {"device": "TPU v3"}),
+        ("tpu_container", "tpu", "0", {"device": "TPU v6e"}),
+        (
+            *("intel", "intel", "0123"),
+            {
+                "device": MAX_1550,
+                "driver": "I915_23.10.32_PSB_231129.32",
+                "interconnect": "xelink",
+            },
+        ),
+        (
+            *("intel_cards", "intel", "01"),
+            {
+                "device": MAX_1550,
+                "driver": "I915_23.10.32_PSB_231129.32",
+                "interconnect": "xelink",
+            },
+        ),
+        ("intel_no_tool", "intel", "0", {"device": "Intel GPU 0x0bd5"}),
+        ("gaudi", "gaudi", "026", {"device": "HL-225", "driver": "1.17.1-fb2ce36"}),
+        ("gaudi_no_tool", "gaudi", "01234567", {}),
+        ("two_kinds", "amd", "01", {"device": "AMD gfx942 (0x74a1)", "interconnect": "xgmi"}),
+        ("hidden", "nvidia", "45", {}),
+        ("all_hidden", "nvidia", "", {}),
+        ("nonsense", None, "", {}),
+        ("hanging", "nvidia", "01", {}),
+        ("none", None, "", {}),
+    ],
+)
+def test_a_host_shows_its_accelerators(
+    reports: dict[str, HostReport],
+    host: str,
+    kind: str | None,
+    ids: str,
+    facts: dict[str, str],
+) -> None:
+    report = reports[host]
+    assert (report.accelerators.kind, "".join(report.accelerators.ids)) == (kind, ids)
+    assert report.devices == len(ids)
+    of_any_host = {"processor", "processors", "network", "nccl"}
+    found = {name: fact for name, fact in report.facts.items() if name not in of_any_host}
+    assert found == facts
+
+
+def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
+    assert {kind.name for kind in KINDS} | {None} == {
+        report.accelerators.kind for report in reports.values()
+    }
+    assert {kind.name for kind in KINDS} == {each.kind for each in Devices} - {None}
+
+
+@pytest.mark.parametrize(
+    ("host", "fault"),
+    [
+        ("amd", "8 devices were declared, and it shows 2; its devices are in use by 812, python3"),
+        (
+            "ascend",
+            "8 devices were declared, and it shows 2; its devices are in use by 124528, python3.8",
+        ),
+        ("tpu", "8 devices were declared, and it shows 4; its devices are in use by 77, python3"),
+        (
+            "intel",
+            "8 devices were declared, and it shows 4; its devices are in use by 768707, python",
+        ),
+        ("gaudi", "8 devices were declared, and it shows 3"),
+        ("gaudi_no_tool", None),
+        (
+            "hidden",
+            "8 devices were declared, and it shows 2 (CUDA_VISIBLE_DEVICES=4,5 is set there)",
+        ),
+        (
+            "all_hidden",
+            "8 devices were declared, and it shows 0 (CUDA_VISIBLE_DEVICES= is set there)",
+        ),
+        (
+            "amd_slurm",
+            "8 devices were declared, and it shows 2 (ROCR_VISIBLE_DEVICES=2,3 is set there)",
+        ),
+        ("none", None),  # its kind may be unknown here
+        ("nonsense", None),
+    ],
+)
+def test_a_host_that_shows_fewer_or_is_busy_cannot_be_used(
+    reports: dict[str, HostReport], host: str, fault: str | None
+) -> None:
+    assert reports[host].fault == fault
+
+
+def test_tools_that_hang_cost_a_few_seconds_at_most(
+    looks: tuple[dict[str, HostReport], float],
+) -> None:
+    """All kinds are asked at once, each for a few answers."""
+    _, seconds = looks
+    assert seconds < 20 + 4 * LIMIT_S
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("amd", "amd_old_tool"),
+        ("amd_no_tool", "amd_sibling"),
+        ("amd", "amd_no_tool"),
+        ("tpu", "tpu_vfio"),
+        ("tpu", "tpu_container"),
+        ("amd", "intel"),
+    ],
+)
+def test_numbers_of_two_devices_are_never_compared(
+    reports: dict[str, HostReport], one: str, other: str
+) -> None:
+    """Without the tool the name is another one too: nobody knows that it is the same device."""
+    machines = [
+        fingerprint_of(
+            Topology(nodes=1, devices_per_node=1),
+            [(Host(name=name, address=name), reports[name])],
+            NEEDED,
+            on_one_machine=False,
+        ).machine
+        for name in (one, other)
+    ]
+    assert "device" in differences(*machines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids", "wanted", "variables"),
+    [
+        ("nvidia", "0123", (0, 1), {"CUDA_VISIBLE_DEVICES": "0,1"}),
+        ("nvidia", "45", (0, 1), {"CUDA_VISIBLE_DEVICES": "4,5"}),
+        ("amd", "0123", (2, 3), {"HIP_VISIBLE_DEVICES": "2,3"}),
+        ("ascend", "01", (1,), {"ASCEND_RT_VISIBLE_DEVICES": "1"}),
+        ("intel", "0123", (0,), {"ZE_AFFINITY_MASK": "0"}),
+        ("gaudi", "026", (1, 2), {"HABANA_VISIBLE_MODULES": "2,6"}),
+        ("tpu", "0123", (0, 1, 2, 3), {}),
+        (
+            *("tpu", "0123", (3,)),
+            {
+                "TPU_VISIBLE_CHIPS": "3",
+                "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1",
+                "TPU_PROCESS_BOUNDS": "1,1,1",
+            },
+        ),
+        (None, "", (0, 1), {"CUDA_VISIBLE_DEVICES": "0,1"}),
+    ],
+)
+def test_a_run_is_confined_to_its_devices_by_the_variable_of_their_kind(
+    kind: str | None, ids: str, wanted: tuple[int, ...], variables: dict[str, str]
+) -> None:
+    assert confined(kind, list(ids), wanted) == variables
+
+
+def test_a_trainer_finds_the_variable_of_the_host_that_it_runs_on(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the system file or the user sets goes before it."""
+    host = RecordedHost(suite.path / "gaudi").tool(
+        "hl-smi", {"-Q module_id,name,driver_version -f csv": HL_SMI}
+    )
+    monkeypatch.setenv("PATH", f"{host.tools}:{os.environ['PATH']}")
+    TinySystem(suite, devices="gaudi", topologies=["1n2g"])
+    select = ["-k", "throughput and tiny", "--dlperf-repeats", "1", "--dlperf-create-baselines"]
+
+    def variables(run: str, *options: str) -> dict[str, str]:
+        folder = suite.path / run
+        result = suite.run(*select, "--dlperf-run-dir", str(folder), *options)
+        assert result.ret == 0
+        (record,) = folder.rglob("command.json")
+        (node,) = json.loads(record.read_text(encoding="utf-8"))["nodes"]
+        return {name: value for name, value in node["environment"].items() if "VISIBLE" in name}
+
+    assert variables("own") == {"HABANA_VISIBLE_MODULES": "0,2"}
+    chosen = variables("users", "--dlperf-set", "tiny-mlp.env.HABANA_VISIBLE_MODULES=6")
+    assert chosen == {"HABANA_VISIBLE_MODULES": "6"}
