@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.files.locks import make_folder
+from pytest_dlperf.launch.clients import end_with_this_process, has_ended
 from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import folder, followed, ports, processes, relay, supervisor
@@ -55,6 +56,8 @@ class Channel:
         self._command = launcher.command(host, program)
         with _opened(log, again=again) as file:
             self._process = _started(self._command, file)
+        if self.remote:
+            end_with_this_process(self._process.pid)
         self._orders_lock = threading.Lock()
         self._heard_at = time.monotonic()
         _WITH_INPUT.add(self._process)
@@ -134,12 +137,16 @@ class Channel:
         return text
 
     def _exit_status(self) -> int:
+        is_news = self._process.returncode is None
         try:
-            return self._process.wait(HEARTBEAT_TIMEOUT_S)
+            self._process.wait(HEARTBEAT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             # Its output has ended, but the command itself goes on.
             self._process.kill()
-            return self._process.wait()
+            self._process.wait()
+        if is_news and self.remote:
+            has_ended(self._process.pid)
+        return self._process.returncode
 
 
 _WITH_INPUT: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, final
 
+from pytest_dlperf.launch.clients import end_with_this_process, has_ended
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
@@ -97,6 +99,8 @@ class RemoteCall:
     _process: subprocess.Popen[bytes]
     _output: IO[bytes]
     _errors: IO[bytes]
+    _is_client: bool
+    """It leads to another host, and has to be ended if this process cannot."""
     _started_at: float = field(default_factory=time.monotonic)
     _let_go_at: float | None = None
 
@@ -146,6 +150,9 @@ class RemoteCall:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._is_client:
+            self._is_client = False
+            has_ended(self._process.pid)
 
 
 def start_remote(
@@ -169,9 +176,11 @@ def start_remote(
             start_new_session=True,
         )
         files.pop_all()  # the call closes them
+    if launcher.remote:
+        end_with_this_process(process.pid)
     if process.stdin is not None:
         # If nobody takes it, the exit status tells.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(source)
             process.stdin.flush()
-    return RemoteCall(host, command, process, output, errors)
+    return RemoteCall(host, command, process, output, errors, launcher.remote)
