@@ -953,5 +953,6 @@ def test_a_job_that_slurm_requeues_begins_anew(checkout: Checkout, slurm: Slurm)
     slurm.end_of(job)
 
     runs = checkout.path / "runs"
-    assert {file.name for file in runs.glob("*.json")} == {f"{job}-1.json"}
-    assert {folder.name for folder in runs.iterdir() if folder.is_dir()} == {f"{job}-0", f"{job}-1"}
+    assert {file.name for file in runs.glob("*.json")} == {f"{job}.json"}
+    folders = {folder.name for folder in runs.iterdir() if folder.is_dir()}
+    assert folders == {str(job), f"{job}.interrupted1"}

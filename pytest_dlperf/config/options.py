@@ -276,7 +276,8 @@ class Settings:
     session_dir: Path = option(
         "run-dir",
         "DIR",
-        "where the logs of this session go",
+        "where the logs of this session go; what a session has left there that was broken off is "
+        "set aside",
         read=values.session_folder,
         default=f".dlperf/runs/{START_TIME}-{PROCESS}",
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.reports.report import Report
 
 _TESTS_KEY: Final = "dlperf_tests"
-_WHOLE: Final = (
+WHOLE: Final = (
     pytest.ExitCode.OK,
     pytest.ExitCode.TESTS_FAILED,
     pytest.ExitCode.NO_TESTS_COLLECTED,
@@ -223,7 +223,7 @@ class Reporting:
     def _finish(self, session: pytest.Session) -> None:
         from pytest_dlperf.plugin.finish import finish
 
-        self._is_interrupted |= session.exitstatus not in _WHOLE
+        self._is_interrupted |= session.exitstatus not in WHOLE
         self._results, notes = finish(
             self._suite,
             self._records,

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
-import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,12 +22,20 @@ from pytest_dlperf.plugin.cases import (
     packed,
     tests_of,
 )
-from pytest_dlperf.plugin.workers import Told, end_with_controller, tell, told_by_controller
+from pytest_dlperf.plugin.workers import (
+    Told,
+    end_with_controller,
+    hold_folders,
+    tell,
+    told_by_controller,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.files.taken import SharedFolder, TakenFolder
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.plugin.measuring import Launching, Measuring
@@ -51,6 +56,9 @@ class DlperfSession:
         self._index: LogIndex | None = None
         """The logs to judge, where there are any."""
         self._live: LiveReport | None = None
+        self._taken: TakenFolder | None = None
+        """The folder that the user named for the logs."""
+        self._shared: SharedFolder | None = None
         self._shared_folder: Path | None = None
         """Where workers keep measurements for each other."""
         self._parameters: Parameters | None = None
@@ -135,11 +143,12 @@ class DlperfSession:
             if self._settings.log_sources:
                 self._index = suite.index_logs()
             elif not self._settings.dry_run:
-                suite.claim_session_dir()
+                self._taken = suite.take_session_dir()
         if self._index is not None:
             return measuring_from_logs(suite, self._index, measurements)
         if self._is_worker:
             end_with_controller()
+            hold_folders(self._settings.session_dir, self._shared_folder)
         live = self._live = self._live_report()
         hook = self._config.hook
         return launching(
@@ -165,6 +174,8 @@ class DlperfSession:
     def _announcement(self) -> Iterator[str]:
         for text in self._settings.unknown_variables:
             yield f"dlperf: {text}"
+        if self._taken is not None and self._taken.set_aside is not None:
+            yield f"dlperf: {self._taken.set_aside}"
         launching = self._launching
         if launching is not None and launching.launches_on_hosts and not self._settings.dry_run:
             from pytest_dlperf.reports.live import FILE
@@ -261,7 +272,10 @@ class DlperfSession:
         if self._suite is None:
             return
         if self._shared_folder is None:
-            self._shared_folder = Path(tempfile.mkdtemp(prefix="pytest-dlperf-"))
+            from pytest_dlperf.files.taken import SharedFolder
+
+            self._shared = SharedFolder()
+            self._shared_folder = self._shared.path
         tell(node, Told(self._settings.session_dir, self._shared_folder, self._index))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -279,10 +293,14 @@ class DlperfSession:
 
     # --------------------------------------------------------------------- the end
 
-    def pytest_sessionfinish(self) -> None:
-        """Remove what workers have shared."""
-        if self._shared_folder is not None and not self._is_worker:
-            shutil.rmtree(self._shared_folder, ignore_errors=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Remove what workers have shared, and leave the logs to whoever wants them."""
+        if self._shared is not None:
+            self._shared.remove()
+        if self._taken is not None:
+            from pytest_dlperf.plugin.reporting import WHOLE
+
+            self._taken.release(is_whole=session.exitstatus in WHOLE)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

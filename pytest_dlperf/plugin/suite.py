@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.baselines.reading import Baselines
     from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.files.taken import TakenFolder
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.gate.rules import Terms
     from pytest_dlperf.logs.tree import LogIndex
@@ -170,25 +171,19 @@ class Suite:
 
         return find_logs(self.settings.log_sources, self.systems)
 
-    def claim_session_dir(self) -> None:
+    def take_session_dir(self) -> TakenFolder | None:
         """Take a folder that the user named for the logs of this session alone."""
         folder = self.settings.session_dir
         if "session_dir" not in self.settings.places:
-            return  # its name holds this process' number
+            return None  # its name holds this process' number
+        from pytest_dlperf.files.taken import TakenFolder
+
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            filled = any(folder.iterdir())
-            # Of two sessions that find it empty, one makes the file.
-            (folder / ".dlperf-session").touch(exist_ok=False)
-        except FileExistsError:
-            filled = True
+            return TakenFolder(folder)
         except OSError as error:
             raise UsageError(f"--dlperf-run-dir: {folder}: {error.strerror or error}") from error
-        if filled:
-            raise UsageError(
-                f"--dlperf-run-dir: {folder} is not empty; the logs of two sessions would mix. "
-                "Name a new folder, or judge the logs that are there with --dlperf-logs"
-            )
+        except UsageError as error:
+            raise UsageError(f"--dlperf-run-dir: {error}") from error
 
 
 def _listed(what: str, error: YamlError) -> str:

@@ -48,6 +48,14 @@ def told_by_controller(config: pytest.Config) -> Told | None:
     return None if told is None else pickle.loads(told)  # noqa: S301 - ours
 
 
+def hold_folders(session_dir: Path, shared_folder: Path | None) -> None:
+    """Have no other session take the folders of this one while a worker of it lives."""
+    from pytest_dlperf.files.taken import MARK, hold
+
+    for place in filter(None, (session_dir / MARK, shared_folder)):
+        hold(place)
+
+
 def end_with_controller() -> None:
     """Have this worker ended as soon as its controller is gone, as by SIGTERM.
 

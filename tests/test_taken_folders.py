@@ -1,0 +1,255 @@
+"""A session has its folder to itself; what a killed one has left is in nobody's way."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from other_users import OTHER, as_other, needs_root, shared_folder
+from sessions import in_background
+from trainers import SYSTEM, TinySystem
+
+from pytest_dlperf.files import taken
+from pytest_dlperf.files.taken import MARK, SharedFolder, TakenFolder, hold
+from pytest_dlperf.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from suites import Suite
+
+NOWHERE: dict[str, str] = {}
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "night"
+
+
+def in_child(act: Callable[[], object], *, ends: bool = True) -> int:
+    """Do something in a child, which then ends, or lives until somebody kills it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+            os.write(writing, b"done")
+            if not ends:
+                time.sleep(60)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    assert os.read(reading, 4) == b"done"
+    os.close(reading)
+    if ends:
+        os.waitpid(child, 0)
+    return child
+
+
+def leave_logs(night: Path, *, is_whole: bool | None = None, **environment: str) -> None:
+    """Have a session write a log that ends in order, is interrupted, or just ends."""
+
+    def session() -> None:
+        folder = TakenFolder(night, environment)
+        (night / "run_1.log").write_text("step 1", encoding="utf-8")
+        if is_whole is not None:
+            folder.release(is_whole=is_whole)
+
+    in_child(session)
+
+
+def names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("is_whole", [None, False], ids=["killed", "interrupted"])
+def test_what_a_broken_off_session_has_left_is_set_aside(
+    night: Path, is_whole: bool | None
+) -> None:
+    for number in (1, 2):
+        leave_logs(night, is_whole=is_whole)
+        folder = TakenFolder(night, NOWHERE)
+        kept = night.with_name(f"night.interrupted{number}")
+        assert names(kept) == {MARK, "run_1.log"}
+        assert names(night) == {MARK}
+        assert folder.set_aside is not None
+        assert folder.set_aside.startswith(f"{kept}: left by the session of process ")
+        folder.release(is_whole=False)
+
+
+def test_where_nothing_is_left_there_is_nothing_to_set_aside(night: Path) -> None:
+    in_child(lambda: TakenFolder(night, NOWHERE))
+    assert TakenFolder(night, NOWHERE).set_aside is None
+    assert names(night.parent) == {"night"}
+
+
+def test_what_a_session_has_come_to_stays_where_it_is(night: Path) -> None:
+    leave_logs(night, is_whole=True)
+    with pytest.raises(UsageError, match=rf"{night} holds what the session of process .* ended"):
+        TakenFolder(night, NOWHERE)
+    assert names(night) == {MARK, "run_1.log"}
+
+
+def test_a_job_of_slurm_that_is_started_again_begins_anew(night: Path) -> None:
+    leave_logs(night, is_whole=True, SLURM_JOB_ID="17")
+    again = TakenFolder(night, {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "1"})
+    assert again.set_aside is not None
+    assert names(night.parent) == {"night", "night.earlier1"}
+    again.release(is_whole=True)
+    # The files of another job, and a second session of the same start, stay.
+    for environment in ({"SLURM_JOB_ID": "18"}, {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "1"}):
+        (night / "run_1.log").touch()
+        with pytest.raises(UsageError, match="holds what"):
+            TakenFolder(night, environment)
+
+
+def test_files_that_no_session_has_written_are_left_alone(night: Path) -> None:
+    night.mkdir(parents=True)
+    (night / "notes.txt").touch()
+    with pytest.raises(UsageError, match="is not empty"):
+        TakenFolder(night, NOWHERE)
+    assert names(night.parent) == {"night"}
+
+
+def test_a_session_that_lives_keeps_its_folder_and_is_named(night: Path) -> None:
+    child = in_child(lambda: TakenFolder(night, NOWHERE), ends=False)
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=f"is in use by the session of process {child} on "):
+        TakenFolder(night, NOWHERE)
+    assert time.monotonic() - began < taken.END_S / 2
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    TakenFolder(night, NOWHERE)
+
+
+def test_workers_that_are_about_to_end_are_waited_for(night: Path) -> None:
+    leave_logs(night)
+    worker = in_child(lambda: hold(night / MARK), ends=False)
+    began = time.monotonic()
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(worker, signal.SIGKILL))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        assert TakenFolder(night, NOWHERE).set_aside is not None
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        os.waitpid(worker, 0)
+    assert time.monotonic() - began > 0.2
+
+
+def test_of_sessions_that_come_at_once_one_gets_the_folder(night: Path) -> None:
+    leave_logs(night)
+    start = time.monotonic() + 0.2
+    told = night.parent / "told"
+    told.mkdir()
+
+    def session() -> None:
+        time.sleep(start - time.monotonic())
+        try:
+            folder = TakenFolder(night, NOWHERE)
+            said = folder.set_aside or "nothing was there"
+        except UsageError as error:
+            said = str(error)
+        (told / str(os.getpid())).write_text(said, encoding="utf-8")
+        time.sleep(60)
+
+    children = []
+    for _ in range(6):
+        children.append(os.fork())
+        if children[-1] == 0:
+            session()
+    while len(names(told)) < len(children):
+        time.sleep(0.01)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    said = [file.read_text(encoding="utf-8") for file in told.iterdir()]
+    assert len([text for text in said if "night.interrupted1: " in text]) == 1
+    assert len([text for text in said if "is in use by" in text]) == 5
+    assert names(night.parent) == {"night", "night.interrupted1", "told"}
+
+
+@pytest.mark.parametrize("is_alive", [False, True], ids=["over", "alive"])
+def test_a_disk_without_locks_goes_by_the_process(
+    night: Path, monkeypatch: pytest.MonkeyPatch, is_alive: bool
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    if is_alive:
+        TakenFolder(night, NOWHERE)
+        with pytest.raises(UsageError, match=f"in use by the session of process {os.getpid()}"):
+            TakenFolder(night, NOWHERE)
+    else:
+        leave_logs(night)
+        assert TakenFolder(night, NOWHERE).set_aside is not None
+
+
+@needs_root
+def test_a_folder_that_cannot_be_renamed_is_told() -> None:
+    def take() -> None:
+        TakenFolder(place / "night", NOWHERE)
+        (place / "night" / "log").touch()
+
+    with shared_folder() as place:
+        (place / "night").mkdir()
+        os.chown(place / "night", OTHER, OTHER)
+        place.chmod(0o755)
+        as_other(take)
+        with pytest.raises(
+            AssertionError, match="cannot be renamed: Permission denied; name a new"
+        ):
+            as_other(take)
+        assert names(place / "night") == {MARK, "log"}
+
+
+def test_a_folder_of_workers_goes_with_the_next_session_that_finds_it_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "pytest-dlperf-workers-of-mine").touch()
+    in_child(SharedFolder)
+    [left] = names(tmp_path) - {"pytest-dlperf-workers-of-mine"}
+    living = in_child(SharedFolder, ends=False)
+    mine = SharedFolder()
+    try:
+        assert left not in names(tmp_path)
+        assert len(names(tmp_path)) == 3
+    finally:
+        os.kill(living, signal.SIGKILL)
+        os.waitpid(living, 0)
+    mine.remove()
+    SharedFolder().remove()
+    assert names(tmp_path) == {"pytest-dlperf-workers-of-mine"}
+
+
+@pytest.mark.end_to_end
+def test_a_session_that_was_killed_can_be_started_again_by_the_same_command(
+    suite: Suite, workers: list[str]
+) -> None:
+    """As Slurm does it with a job that it requeues."""
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 wait")
+    command = ["-k", "throughput and tiny and 1n1g", *workers, "--dlperf-run-dir", "night"]
+    command += ["--dlperf-repeats", "1"]
+    with in_background(suite, *command) as session:
+        session.wait_until(tiny.starts, what="the first training")
+        assert len(list((suite.path / "tmp").glob("pytest-dlperf-workers-*"))) == 1
+        session.process.kill()
+    tiny.behave("0.01")
+
+    result = suite.run(*command)
+
+    result.assert_outcomes(failed=1)  # it has no baseline
+    result.stdout.fnmatch_lines(["dlperf: */night.interrupted1: left by the session of process *"])
+    for folder in ("night", "night.interrupted1"):
+        logs = (suite.path / folder / SYSTEM).rglob("*.log")
+        assert [log.name for log in logs] == ["mlp_b4_fp32_1.log"]
+    assert list((suite.path / "tmp").glob("pytest-dlperf-workers-*")) == []
