@@ -12,7 +12,8 @@ from pytest_dlperf import config
 from pytest_dlperf.baselines.document import Document, LayoutError, as_text
 from pytest_dlperf.baselines.reading import Definition, Entry, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_FILE
-from pytest_dlperf.files.locks import locked, write_whole
+from pytest_dlperf.files.locks import locked
+from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
 from pytest_dlperf.model.case import SINGLE_DEVICE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument, write_report
-from pytest_dlperf.files.locks import is_stream
+from pytest_dlperf.files.writing import is_stream
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.comparison import comparison_markdown, comparison_view, side_names
 from pytest_dlperf.reports.numbers import ABSENT, printable

@@ -15,7 +15,7 @@ from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
 from pytest_dlperf.config.extending import explained, shipped_systems
 from pytest_dlperf.config.systems import system_of_text
-from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import parse_hosts

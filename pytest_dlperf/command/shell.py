@@ -8,7 +8,7 @@ import shutil
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.reports.numbers import printable

@@ -236,6 +236,7 @@ def file_to_write(given: Given) -> Path:
     """Return a file that a report can go into, as far as can be told before hours of training."""
     if _existing_parent(given) == given.path and given.path.is_dir():
         raise given.error("is a folder; name a file")
+    _check_links(given, is_folder=False)
     return given.path
 
 
@@ -243,6 +244,7 @@ def folder_to_write(given: Given) -> Path:
     """Return a folder that reports can go into; it need not be there."""
     if _existing_parent(given) == given.path and not given.path.is_dir():
         raise given.error("is a file; name a folder")
+    _check_links(given, is_folder=True)
     return given.path
 
 
@@ -259,6 +261,15 @@ def history(given: Given) -> Path | None:
     if name.casefold() == _IN_MEMORY or (file.exists() and not file.is_file()):
         raise named.error(f"keeps nothing; name a file, or {NO_HISTORY} for no history")
     return file
+
+
+def _check_links(given: Given, *, is_folder: bool) -> None:
+    from pytest_dlperf.files.writing import destination
+
+    try:
+        destination(given.path, is_folder=is_folder)
+    except OSError as error:
+        raise given.error(f"cannot be written: {error.strerror}") from error
 
 
 def _existing_parent(given: Given) -> Path | None:

@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.files.locks import make_folder
+from pytest_dlperf.files.writing import destination, make_folder
 from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
 from pytest_dlperf.model.errors import BrokenError
 
@@ -53,7 +53,7 @@ def open_database(file: Path, busy_s: float, *, create: bool) -> Connection:
         if create:
             make_folder(file.parent)
         connection = sqlite3.connect(
-            f"{file.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
+            f"{destination(file).as_uri()}?mode={'rwc' if create else 'rw'}",
             timeout=busy_s,
             isolation_level=None,  # transactions begin where we say
             uri=True,

@@ -12,7 +12,7 @@ import time
 from typing import IO, TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
 
-from pytest_dlperf.files.locks import make_folder
+from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.launch.clients import end_with_this_process, has_ended
 from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
@@ -169,7 +169,7 @@ def _opened(log: Path, *, again: bool) -> BinaryIO:
     except OSError as error:
         raise BrokenError(f"cannot make the log folder {log.parent}: {error.strerror}") from error
     try:
-        opened = log.open("ab")
+        opened = open_at_end(log)
         if again:
             opened.truncate(0)
     except OSError as error:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from pytest_dlperf.files.environment import load_average
-from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.launch.masking import masked_arguments, masked_environment
 from pytest_dlperf.launch.plan import run_dir
 

@@ -18,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from pytest_dlperf.files.writing import open_at_end
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.clock import WORTHLESS_ERROR
 
@@ -91,7 +92,7 @@ class ArrivalsWriter:
             self._end, self._time = end, moment
         if not self._broken:
             try:
-                with self._path.open("ab") as file:
+                with open_at_end(self._path) as file:
                     file.write(("\n".join(lines) + "\n").encode("ascii"))
             except OSError:
                 self._broken = True
@@ -103,7 +104,7 @@ class ArrivalsWriter:
             reading.refresh()
             if reading.is_there and not self._broken:
                 last = _before(self._log, reading.known).decode("latin-1")
-                with self._path.open("ab") as file:
+                with open_at_end(self._path) as file:
                     file.write(json.dumps({"last": last}).encode("ascii") + b"\n")
 
 

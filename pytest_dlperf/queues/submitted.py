@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.files.locks import make_folder
+from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.launch.plan import run_dir
 from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
 from pytest_dlperf.launch.run import LOOK_S, PEER_GRACE_S, SignalCameError, deferred_signals
@@ -168,7 +168,7 @@ class _Submitted:
         for log in self._job.logs:
             try:
                 make_folder(log.parent)
-                log.open("ab").close()
+                open_at_end(log).close()
             except OSError as error:
                 raise BrokenError(f"cannot write the log {log}: {error.strerror}") from error
             if log.stat().st_size:

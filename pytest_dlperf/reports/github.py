@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.files.locks import is_stream, write_into
+from pytest_dlperf.files.writing import is_stream, open_at_end, write_into
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.reports import numbers
 from pytest_dlperf.reports.case_status import (
@@ -59,7 +59,7 @@ class StepSummary(Report):
             yield Note(f"the {self.name} has no room left: {self._file}")
 
     def _append(self, results: Results) -> str:
-        with self._file.open("ab+") as opened:
+        with open_at_end(self._file, reads=True) as opened:
             size = opened.seek(0, 2)
             before = b""
             if size:

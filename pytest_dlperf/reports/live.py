@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
-from pytest_dlperf.files.locks import make_folder
+from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.reports import numbers
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class ProgressFile:
         stamp = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         try:
             make_folder(self._path.parent)
-            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"{stamp} {self._who} {text}\n")
+            with open_at_end(self._path) as file:
+                file.write(f"{stamp} {self._who} {text}\n".encode("utf-8", "backslashreplace"))
         except OSError:
             return  # it is for the reader; the run's own record does not depend on it
 

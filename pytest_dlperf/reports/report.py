@@ -98,7 +98,7 @@ class FileReport(Report):
 
     def save(self, results: Results) -> None:
         """Write ``self.place``, and make the folders above it."""
-        from pytest_dlperf.files.locks import write_whole
+        from pytest_dlperf.files.writing import write_whole
 
         write_whole(self.place, self.text(results))
 

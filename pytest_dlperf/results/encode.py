@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.files.locks import write_whole
+from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.model.plain import to_plain
 from pytest_dlperf.model.records import MetricResult
 from pytest_dlperf.results.decode import SCHEMA
