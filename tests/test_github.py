@@ -36,8 +36,12 @@ HOSTILE: Final = (
     "\t::stop-commands::never",
     "fine ##[add-mask]secret",
     "::warning title=x,y::%0A100 %",
-    # The last one stands in the summary of the session too.
+    "##teamcity[buildStop comment='x']",
+    "--- a group of Buildkite's",
+    "\033[0Ksection_start:1560896352:of_gitlab\r\033[0Kx",
+    # The last ones stand in the summary of the session too.
     "##[error]older form",
+    "\033[2J##vso[task.setvariable variable=PATH]/evil",
 )
 
 
@@ -318,7 +322,10 @@ def test_no_line_of_a_log_is_a_command(suite: Suite, verbosity: list[str]) -> No
     output = result.stdout.str()
     assert r"\::error::made up" in output
     assert {(c.name, c.title.partition(":")[0]) for c in commands(output)} == {("error", "failed")}
+    assert r"\x1b[2J#\#vso[task.setvariable" in output
     assert commands(result.stderr.str()) == []
+    for engine in ("##vso[", "##teamcity[", "\n--- ", "\033"):
+        assert engine not in f"\n{output}{result.stderr.str()}"
 
 
 @pytest.mark.usefixtures("summary")
@@ -330,7 +337,8 @@ def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite) -> None:
             "bench_tests/test_own": (
                 "import pytest\n"
                 "def test_own(dlperf_case):\n"
-                "    pytest.fail('ssh said\\n  ::error::made up\\n##[error]x', pytrace=False)\n"
+                "    said = 'it said\\n  ::error::made up\\n##[error]x\\n\\33[2J##vso[x]'\n"
+                "    pytest.fail(said, pytrace=False)\n"
             )
         }
     )
@@ -338,7 +346,10 @@ def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite) -> None:
     result = suite.run("-k", "own and tiny")
 
     result.assert_outcomes(failed=1)
-    assert [c.title for c in commands(result.stdout.str())] == ["failed: tiny-mlp-fp32-b4-1n1g"]
+    output = result.stdout.str()
+    assert [c.title for c in commands(output)] == ["failed: tiny-mlp-fp32-b4-1n1g"]
+    assert "\033" not in output
+    assert "##vso[" not in output
 
 
 @pytest.mark.parametrize(
@@ -348,6 +359,10 @@ def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite) -> None:
         ("  ::error::x", r"  \::error::x"),
         ("a\n\t::error::x", "a\n\t\\::error::x"),
         ("a ##[error]x", r"a #\#[error]x"),
+        ("a ##vso[task.x]y", r"a #\#vso[task.x]y"),
+        ("##teamcity[x 'y']", r"#\#teamcity[x 'y']"),
+        ("--- x\n+++ y", "\\--- x\n\\+++ y"),
+        ("----- x and --lr", "----- x and --lr"),
         ("std::vector and test.py::test_it", "std::vector and test.py::test_it"),
         ("# [x]", "# [x]"),
     ],

@@ -53,6 +53,7 @@ class Supervised:
             "arguments": [sys.executable, "-c", code],
             "environment": {},
             "without": "",
+            "in_front": {},
             "python_path": [],
             "folder": str(Path.cwd()),
             "needs_folder": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.baselines.reading import load_baselines
@@ -10,6 +11,7 @@ from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
+    Style,
     add_folders,
     chosen_cases,
     text_argument,
@@ -87,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
                 f"{name} {one.accepted:g} {one.unit}"
                 for name, one in chosen[system, variant, topology].items()
             )
-            print(f"deleted: {system}-{variant}-{topology} ({numbers})")  # noqa: T201
+            Style(sys.stdout).show([f"deleted: {system}-{variant}-{topology} ({numbers})"])
     return FINE
 
 

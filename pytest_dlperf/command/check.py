@@ -88,9 +88,8 @@ def run(options: argparse.Namespace) -> int:
     """Check the project in this folder, print what was found, and give the exit code."""
     checked = check_project(read_project(options), options.cluster)
     style = Style(sys.stdout)
-    for finding in checked.findings:
-        print(_line(finding, style))  # noqa: T201 - a command prints
-    print(_summary(checked, style))  # noqa: T201
+    style.show(_line(finding, style) for finding in checked.findings)
+    style.show([_summary(checked, style)])
     if options.json is not None:
         document = {"schema": SCHEMA, "faults": checked.faults, **to_plain(checked)}
         text = json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -72,8 +72,8 @@ def run(options: argparse.Namespace) -> int:
         from pytest_dlperf.reports.html.comparison import comparison_page
 
         write_report("--html", Path(options.html), comparison_page(view))
-    for line in comparison_lines(view, Style(sys.stdout)):
-        print(line)  # noqa: T201 - a command prints
+    style = Style(sys.stdout)
+    style.show(comparison_lines(view, style))
     return FINE
 
 

@@ -33,7 +33,7 @@ from pytest_dlperf.results.decode import ResultsFileError, read_results
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_dlperf.history.series import CaseHistory, Series
 
@@ -134,18 +134,18 @@ def _import(file: Path, given: Sequence[str]) -> int:
                 bad += 1
                 problem = str(error) if str(error).startswith(str(place)) else f"{place}: {error}"
                 # What a file is called may be anything, what is wrong with it too.
-                _print([style("not imported: ", "red") + numbers.printable(problem)])
+                style.show([style("not imported: ", "red") + numbers.printable(problem)])
                 continue
             new += is_new
             known += not is_new
             if not is_new:
-                _print([f"there already: {numbers.printable(str(place))}"])
+                style.show([f"there already: {numbers.printable(str(place))}"])
     found = f"{counted(new, 'session')} imported into {file}"
     if known:
         found += f", {known} there already"
     if bad:
         found += ", " + style(f"{counted(bad, 'file')} not imported", "bold", "red")
-    _print([found])
+    style.show([found])
     return FAULTS if bad else FINE
 
 
@@ -174,7 +174,7 @@ def _show(file: Path, options: argparse.Namespace) -> int:
     with History.read(file) as database:
         metrics = known_metrics(database)
         if not metrics:
-            _print([f"{file} holds no measurement yet"])
+            style.show([f"{file} holds no measurement yet"])
             return FINE
         if options.metric not in metrics:
             raise UsageError(
@@ -189,13 +189,13 @@ def _show(file: Path, options: argparse.Namespace) -> int:
             known = history_of(database, series, until=math.inf, machines=machines)
             if group != (series.cluster, series.estimator):
                 if group is not None:
-                    _print([""])
+                    style.show([""])
                 group = (series.cluster, series.estimator)
                 title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
-                _print([style(numbers.printable(title), "bold")])
-            _print(_case_lines(known, style))
+                style.show([style(numbers.printable(title), "bold")])
+            style.show(_case_lines(known, style))
     if not is_available():
-        _print(["", *wrapped(f"Change points were not looked for: {HOW_TO_GET}", style.width)])
+        style.show(["", *wrapped(f"Change points were not looked for: {HOW_TO_GET}", style.width)])
     return FINE
 
 
@@ -241,9 +241,3 @@ def _case_lines(known: CaseHistory, style: Style) -> Iterator[str]:
     noise = history_words.noise(known)
     if noise is not None:
         yield f"  {noise}"
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        # What was put in may be anything, also where a long text was broken into lines.
-        print(numbers.inert(line))  # noqa: T201 - a command prints

@@ -296,7 +296,8 @@ def _trial(
         plan.found.append("a login node of Slurm: nothing was run; --log takes what was printed")
         return None
     shown = masked_script(command.text)
-    print(f"running it once, for {_TRIAL_LIMIT_S} s at most: {shown}", flush=True)  # noqa: T201
+    Style(sys.stdout).show([f"running it once, for {_TRIAL_LIMIT_S} s at most: {shown}"])
+    sys.stdout.flush()
     tried = run_once(command, limit_s=_TRIAL_LIMIT_S)
     if tried.exit_code not in (0, None):
         raise UsageError(
@@ -401,8 +402,7 @@ def _cluster(options: argparse.Namespace, asked: Asked, plan: _Plan) -> None:
 
 def _write(options: argparse.Namespace, plan: _Plan) -> None:
     style = Style(sys.stdout)
-    for line in _told(options, plan, style):
-        print(line)  # noqa: T201 - a command prints
+    style.show(_told(options, plan, style))
 
 
 def _told(options: argparse.Namespace, plan: _Plan, style: Style) -> Iterator[str]:

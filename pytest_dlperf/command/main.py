@@ -11,7 +11,7 @@ import signal
 import sys
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pytest_dlperf.model.errors import DlperfError
 
@@ -55,10 +55,9 @@ def _run(given: list[str]) -> int:
         code: int = _module(options.command).run(options)
         sys.stdout.flush()
     except DlperfError as error:
-        from pytest_dlperf.reports.numbers import printable
+        from pytest_dlperf.reports.numbers import plain
 
-        lines = "\n".join(map(printable, str(error).splitlines()))
-        print(f"pytest-dlperf {options.command}: {lines}", file=sys.stderr)  # noqa: T201
+        print(f"pytest-dlperf {options.command}: {plain(str(error))}", file=sys.stderr)  # noqa: T201
         return MISUSE
     except BrokenPipeError:
         # The reader has gone, as head does. Python would complain again at its end.
@@ -109,7 +108,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
     """Build the parser; of the subcommands only the chosen ones know their arguments."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pytest-dlperf",
         description="Start a suite, and look after its baselines and results.",
         epilog="Exit codes: 0 fine, 1 faults were found, 2 the command was misused.",
@@ -122,6 +121,15 @@ def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
         if name in chosen:
             _module(name).add_arguments(command)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells of misuse in plain text, whatever was given."""
+
+    def error(self, message: str) -> NoReturn:
+        from pytest_dlperf.reports.numbers import plain
+
+        super().error(plain(message))
 
 
 class _Version(argparse.Action):

@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
     rows = _qualified(tasks)
     if rows:
         legend = legend_lines(rows, trials=options.trials, seed=options.seed)
-        print(*table_lines(rows, style), "", *legend, "", sep="\n")  # noqa: T201 - a command prints
+        style.show([*table_lines(rows, style), "", *legend, ""])
     comparable = sum(_is_comparable(metric, baseline) for _, metric, baseline in baselines)
     left_out = {
         "of another unit or direction than accepted, or not above 0; 'pytest-dlperf check' tells "
@@ -148,7 +148,7 @@ def run(options: argparse.Namespace) -> int:
         "without baseline; --dlperf-create-baselines records what is measured": len(judged)
         - len(baselines),
     }
-    print(*_summary(suite.cluster.name, rows, left_out, style), sep="\n")  # noqa: T201 - as above
+    style.show(_summary(suite.cluster.name, rows, left_out, style))
     return FINE if rows and not any(row.qualification.fault for row in rows) else FAULTS
 
 

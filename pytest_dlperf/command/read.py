@@ -76,17 +76,17 @@ def run(options: argparse.Namespace) -> int:
     systems, problems = read_systems(project.system_files, formats, lazily=True)
     wanted = Wanted(case=_case(options.case, systems), global_batch=options.batch)
     file = None if options.write is None else Path(options.write)
-    reader = LogReport(systems, formats, wanted, Style(sys.stdout), file)
-    for problem in problems[:1]:
-        print(f"note: {problem}; 'pytest-dlperf check' shows all mistakes")  # noqa: T201 - a command prints
+    style = Style(sys.stdout)
+    reader = LogReport(systems, formats, wanted, style, file)
+    style.show(f"note: {one}; 'pytest-dlperf check' shows all mistakes" for one in problems[:1])
     identified = [identify(head, systems, formats, wanted) for head in heads]
     shows_steps = next((head for head, found in zip(heads, identified, strict=True) if found), None)
     for number, (head, found) in enumerate(zip(heads, identified, strict=True)):
         if number:
-            print()  # noqa: T201
-        lines = reader.unknown(head, shows_steps) if found is None else reader.known(head, found)
-        for line in lines:
-            print(line)  # noqa: T201
+            style.show([""])
+        style.show(
+            reader.unknown(head, shows_steps) if found is None else reader.known(head, found)
+        )
         if file is not None:
             _write(file, found)
     return FINE if all(identified) else FAULTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.reports.numbers import printable
+from pytest_dlperf.reports.numbers import plain, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ given to it, if there is one.
 """
 
 _CODES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
+_MARKUP: Final = re.compile(r"(\033\[(?:0|1|3[123]|1;3[123])m)")
 _USUAL_WIDTH: Final = 80
 _MIN_WIDTH: Final = 40
 
@@ -138,8 +140,8 @@ class Style:
 
     def __init__(self, stream: TextIO) -> None:
         """Look whether the stream is a terminal, and what the user says about colours."""
-        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-        self._is_coloured = stream.isatty() and not plain
+        is_bare = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        self._is_coloured = stream.isatty() and not is_bare
         # The width of a terminal says nothing of a file; COLUMNS is what the user says.
         usual = (_USUAL_WIDTH, 24)
         width = (
@@ -154,3 +156,13 @@ class Style:
         if not self._is_coloured or not markup:
             return text
         return f"\033[{';'.join(_CODES[name] for name in markup)}m{text}\033[0m"
+
+    def show(self, lines: Iterable[str]) -> None:
+        """Print lines, in which only the markup of this style has force."""
+        for line in lines:
+            if self._is_coloured:
+                texts = _MARKUP.split(line)
+                texts[::2] = map(plain, texts[::2])
+                print("".join(texts))  # noqa: T201 - the one place where commands print
+            else:
+                print(plain(line))  # noqa: T201 - as above

@@ -36,8 +36,7 @@ def run(options: argparse.Namespace) -> int:
         return FINE
     style = Style(sys.stdout)
     widest = max(map(len, systems))
-    for name in systems:
-        print(f"{style(f'{name:<{widest}}', 'bold')}  {summary(name)}")  # noqa: T201
+    style.show(f"{style(f'{name:<{widest}}', 'bold')}  {summary(name)}" for name in systems)
     return FINE
 
 

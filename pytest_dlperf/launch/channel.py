@@ -16,7 +16,7 @@ from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.launch.clients import end_with_this_process, has_ended
 from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.node import folder, followed, ports, processes, relay, supervisor
+from pytest_dlperf.node import folder, followed, keeper, ports, processes, relay, supervisor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HEARTBEAT_TIMEOUT_S: Final = 5.0
 """Seconds of silence, where a network lies between, after which each side gives the other up."""
 LAST_WORDS_BYTES: Final = 2048
-SENT_ALONG: Final = (followed, folder, ports, processes, relay)
+SENT_ALONG: Final = (followed, folder, ports, processes, keeper, relay)
 """The modules of ours that the supervisor needs on a node."""
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.channel import supervisor_source
+from pytest_dlperf.launch.head_node import keeper_file, keeper_source, launch_agents
 from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.plan import node_folder
 from pytest_dlperf.launch.remote_call import start_remote
@@ -73,6 +74,9 @@ class Gang:
         self._head_only = head_only
         self._files = files
         self._row = row
+        self._keeper: tuple[str, str] | None = None
+        if head_only and not launcher.on_this_machine:
+            self._keeper = keeper_file(scratch, run_id), keeper_source()
         self.first_port = 0
         """The first port of the row, once the nodes are prepared."""
         self._signals = signals
@@ -110,6 +114,13 @@ class Gang:
         """Name the folder of the run on a node."""
         return node_folder(self._scratch, self._id, rank)
 
+    @property
+    def in_front(self) -> Mapping[str, tuple[str, str]]:
+        """What variables of a head node's program begin with there, and their defaults."""
+        if self._keeper is None:
+            return {}
+        return launch_agents(self._launcher.python, self._keeper[0], self.clients[0].marker)
+
     def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
         """Take reports until a condition holds or it is too late.
 
@@ -139,14 +150,7 @@ class Gang:
             # A node that is queued for, or does not answer, would keep all others waiting.
             self._abandon([client for client in self.clients if client.port is None])
             self._sweep()
-            for client in self.clients:
-                client.end()
-            self.listen(
-                supervisor_client.TERMINATION_GRACE_S,
-                # With a second signal somebody is losing patience.
-                until=lambda: len(self._signals) > 1 or self._all_ended(),
-                patient=True,
-            )
+            self._end_in_order()
         finally:
             for client in self.clients:
                 client.kill()
@@ -162,6 +166,22 @@ class Gang:
             self._sweep()
             self.problems += self._swept()
             self._reports.close()
+
+    def _end_in_order(self) -> None:
+        """Ask for the end, and wait for it; with a second signal somebody is losing patience."""
+        deadline = time.monotonic() + supervisor_client.TERMINATION_GRACE_S
+        # Other nodes have nothing but what the first one's program has started: it is asked first.
+        waves = [self.clients[:1], self.clients[1:]] if self._head_only else [self.clients]
+        for wave in waves:
+            for client in wave:
+                client.end()
+            self.listen(
+                deadline - time.monotonic(),
+                until=lambda wave=wave: (  # type: ignore[misc]
+                    len(self._signals) > 1 or all(client.is_gone for client in wave)
+                ),
+                patient=True,
+            )
 
     def _beat(self) -> None:
         """Tell distant supervisors each second that somebody is there, in a thread of its own.
@@ -209,6 +229,7 @@ class Gang:
                 files=self._files,
                 # Nodes that are one machine share its row.
                 row=(self.first_port, 0 if held in machines else self._row),
+                keeper=self._keeper,
             )
             machines.add(held)
         self.listen(
@@ -250,7 +271,8 @@ class Gang:
         for rank, client in enumerate(self.clients):
             if not client.needs_sweep or client.marker in self._sweeps:
                 continue
-            orders = sweep_orders(self._marked(client), self.folder(rank))
+            keeper = self._keeper and self._keeper[0]
+            orders = sweep_orders(self._marked(client), self.folder(rank), keeper)
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:

@@ -229,7 +229,11 @@ class _Run:
         # A program that starts the others itself may do so as steps of the job around it.
         inherits = SLURM if order.head_only else ()
         for client, command in zip(started, self._commands, strict=True):
-            client.start(command, inherits=(*inherits, *self._launcher.sets))
+            client.start(
+                command,
+                inherits=(*inherits, *self._launcher.sets),
+                in_front=self._gang.in_front,
+            )
         self._gang.listen(
             CONNECT_LIMIT_S, until=lambda: all(client.start_is_known for client in started)
         )

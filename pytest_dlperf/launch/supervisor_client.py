@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.launch import channel
@@ -69,6 +70,7 @@ _CONNECTED: Final = frozenset(NodeState) - {NodeState.CONNECTING}
 _TO_CLEAN_UP: Final = frozenset(
     {NodeState.PREPARED, NodeState.NOT_STARTED, NodeState.RUNNING, NodeState.EXITED}
 )
+_NOTHING: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({})
 _START_IS_KNOWN: Final = _TO_CLEAN_UP - {NodeState.PREPARED} | {NodeState.CLEANED_UP}
 
 _TRANSITIONS: Final[Mapping[str, tuple[frozenset[NodeState], NodeState]]] = {
@@ -164,11 +166,18 @@ class SupervisorClient:
     # ------------------------------------------------------------------ orders
 
     def prepare(
-        self, *, sweep: str, folder: str, files: Mapping[str, str], row: tuple[int, int]
+        self,
+        *,
+        sweep: str,
+        folder: str,
+        files: Mapping[str, str],
+        row: tuple[int, int],
+        keeper: tuple[str, str] | None,
     ) -> None:
         """Have the devices locked, ports held and the run's folder made, with these files.
 
         ``row`` is the first of ports in a row that have to be free, and how many they are.
+        ``keeper`` is a program that is laid ready for the head node, by its path and text.
         """
         scope, devices = self.place.lock_scope, self.place.locked_devices
         run_id = self.marker.partition(".")[0]
@@ -180,6 +189,7 @@ class SupervisorClient:
             node_folder=_as_text(folder),
             files=dict(files),
             row=(*row, played_address(self.place.host)),
+            keeper=None if keeper is None else (_as_text(keeper[0]), keeper[1]),
             taken_over=False,
             ipv6=":" in self.place.host.address,
         )
@@ -190,10 +200,21 @@ class SupervisorClient:
         self.state, self.port = NodeState.READY, None
         self._channel.send(_order("release"))
 
-    def start(self, command: NodeCommand, *, inherits: Sequence[str]) -> None:
-        """Have the program started; it ``inherits`` what belongs to how it is started."""
+    def start(
+        self,
+        command: NodeCommand,
+        *,
+        inherits: Sequence[str],
+        in_front: Mapping[str, tuple[str, str]] = _NOTHING,
+    ) -> None:
+        """Have the program started; it ``inherits`` what belongs to how it is started.
+
+        ``in_front`` is what stands before the values that variables have there, or else before
+        these defaults.
+        """
         self._command = command
-        self._channel.send(_order("start", **start_details(command, self.marker, inherits)))
+        details = start_details(command, self.marker, inherits, in_front)
+        self._channel.send(_order("start", **details))
 
     def end(self) -> None:
         """Have all that the program has started ended, politely at first."""
@@ -321,7 +342,12 @@ class SupervisorClient:
         return f"host {self.place.host.name}"
 
 
-def start_details(command: NodeCommand, marker: str, inherits: Sequence[str]) -> dict[str, Any]:
+def start_details(
+    command: NodeCommand,
+    marker: str,
+    inherits: Sequence[str],
+    in_front: Mapping[str, tuple[str, str]] = _NOTHING,
+) -> dict[str, Any]:
     """Say in an order's words how a node's program is started."""
     folder = command.working_directory
     environment = {"PYTHONUNBUFFERED": "1", **command.environment, processes.MARKER: marker}
@@ -329,6 +355,7 @@ def start_details(command: NodeCommand, marker: str, inherits: Sequence[str]) ->
         "arguments": [_as_text(argument) for argument in command.arguments],
         "environment": {_as_text(key): _as_text(value) for key, value in environment.items()},
         "without": foreign_names(inherits),
+        "in_front": dict(in_front),
         "python_path": [_as_text(path) for path in command.python_path],
         "folder": _as_text(str(Path.cwd() / (folder or ""))),
         "log_file": None if command.log_file is None else _as_text(command.log_file),
@@ -346,14 +373,17 @@ def prepare_details(sweep: str, folder: str, files: Mapping[str, str]) -> dict[s
         "node_folder": _as_text(folder),
         "files": dict(files),
         "row": (0, 0, ""),
+        "keeper": None,
         "taken_over": False,
         "ipv6": False,
     }
 
 
-def sweep_orders(sweep: str, folder: str) -> bytes:
-    """Give the orders to end what a lost supervisor has left: processes, and the run's folder."""
+def sweep_orders(sweep: str, folder: str, keeper: str | None) -> bytes:
+    """Give the orders to end what a lost supervisor has left: processes, and the run's files."""
     details = {**prepare_details(sweep, folder, {}), "taken_over": True}
+    if keeper is not None:
+        details["keeper"] = _as_text(keeper), ""
     return _order("prepare", **details) + _order("kill")
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MARKER = "DLPERF_RUN_ID"
 """Environment variable that is handed down to every process below a supervisor. Its value begins
 with the run's number and the node's rank, each with a dot behind it."""
+KEEPER = b"-keeper.py"
+"""The name of the program that keeps what a head node has started on another one ends so."""
 KILL_LIMIT_S = 5.0
 """Killed processes may take so long to be gone; one that is stuck in the kernel takes long."""
 POLL_S = 0.01
@@ -28,6 +30,7 @@ def kill_marked(prefix: str) -> "list[int]":
 
     Repeats, since a process may have been started by one that was killed after it was looked for.
     """
+    end_keepers(prefix)
     deadline = time.monotonic() + KILL_LIMIT_S
     entry = f"{MARKER}={prefix}".encode()
     while True:
@@ -38,6 +41,26 @@ def kill_marked(prefix: str) -> "list[int]":
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(POLL_S)
+
+
+def end_keepers(prefix: str) -> None:
+    """Have what keepers keep ended, whose marker begins so (``keeper``), and wait for it."""
+    deadline = time.monotonic() + KILL_LIMIT_S
+    while time.monotonic() < deadline:
+        keepers = list(_keepers(prefix.encode()))
+        if not keepers:
+            return
+        for process in keepers:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGTERM)
+        time.sleep(POLL_S)
+
+
+def _keepers(start: bytes) -> "Iterator[int]":
+    for number, arguments in _read_all("cmdline"):
+        before, at, _ = arguments.partition(b"\0" + start)
+        if at and before.endswith(KEEPER):
+            yield number
 
 
 def descendants(process: int) -> "list[int]":

@@ -34,6 +34,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.node.folder import made_folder, put_in_front, remove
+from pytest_dlperf.node.keeper import lay, take_away
 from pytest_dlperf.node.ports import held_port, held_range
 from pytest_dlperf.node.processes import KILL_LIMIT_S, POLL_S, descendants, kill_marked
 from pytest_dlperf.node.relay import Relay
@@ -79,6 +80,8 @@ class Supervisor:
         self._sweep = None  # type: str | None
         self._folder = None  # type: str | None
         self._folder_lock = None  # type: int | None
+        self._keeper = None  # type: tuple[str, str] | None
+        self._keeper_lock = None  # type: int | None
         self._held = []  # type: list[socket.socket]
         self._wake_up, wake_up = os.pipe()
         os.set_blocking(wake_up, False)
@@ -251,6 +254,9 @@ class Supervisor:
             if not order["taken_over"]:
                 self._folder_lock = made_folder(folder, order["files"])
             self._folder = folder
+            self._keeper = order["keeper"]
+            if self._keeper is not None and not order["taken_over"]:
+                self._keeper_lock = lay(*self._keeper)
         except OSError as error:
             _report(cannot_prepare=str(error))
             return
@@ -258,6 +264,12 @@ class Supervisor:
         _report(prepared=True, port=holder.getsockname()[1])
 
     def _release(self) -> None:
+        if self._keeper is not None:
+            take_away(self._keeper[0])
+            self._keeper = None
+        if self._keeper_lock is not None:
+            os.close(self._keeper_lock)
+            self._keeper_lock = None
         if self._folder is not None:
             kept = remove(self._folder)
             if kept is not None:
@@ -299,6 +311,9 @@ class Supervisor:
         environment = {k: v for k, v in os.environb.items() if not is_foreign(k)}
         added = order["environment"].items()
         environment.update({_as_bytes(key): _as_bytes(value) for key, value in added})
+        for name, (text, default) in order["in_front"].items():
+            given = environment.get(_as_bytes(name), _as_bytes(default))
+            environment[_as_bytes(name)] = _as_bytes(text) + b" " + given
         put_in_front(environment, [_as_bytes(folder) for folder in order["python_path"]])
         place = _as_bytes(order["folder"])
         is_there = os.path.isdir(place)  # noqa: PTH112 - as above

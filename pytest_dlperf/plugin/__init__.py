@@ -158,7 +158,9 @@ def pytest_terminal_summary(
 
         text = why_nothing_ran(config)
         if text is not None:
-            terminalreporter.write_line(text, yellow=True)
+            from pytest_dlperf.reports.numbers import plain
+
+            terminalreporter.write_line(plain(text), yellow=True)
 
 
 # pytest puts a test's parameters in the place of the next three: they stand here to be found by

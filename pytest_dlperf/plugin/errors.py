@@ -19,11 +19,22 @@ def ending_session() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise pytest.UsageError(str(error)) from error
+        raise pytest.UsageError(_plain(error)) from error
 
 
 def outcome_of(error: DlperfError) -> BaseException:
     """Return what a test raises: it skips where it cannot measure here, and fails otherwise."""
     if isinstance(error, CannotMeasureError):
-        return pytest.skip.Exception(str(error))
-    return pytest.fail.Exception(str(error), pytrace=False)
+        return pytest.skip.Exception(_plain(error))
+    return pytest.fail.Exception(_plain(error), pytrace=False)
+
+
+def not_collected(why: UsageError | str) -> pytest.Collector.CollectError:
+    """Return what a test raises that cannot be given its cases."""
+    return pytest.Collector.CollectError(_plain(why))
+
+
+def _plain(told: object) -> str:
+    from pytest_dlperf.reports.numbers import plain
+
+    return plain(str(told))

@@ -242,18 +242,19 @@ class Reporting:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what the reports say at the end."""
+        from pytest_dlperf.reports.numbers import plain
         from pytest_dlperf.reports.terminal import note_lines
 
         if self._reports is None or self._results is None or not self._any_report:
             lines = note_lines(self._notes)
         else:
             cluster = self._suite.cluster
-            terminalreporter.write_sep(
-                "=", f"dlperf: cluster {cluster.name}, {cluster.estimator.value}"
-            )
+            title = plain(f"dlperf: cluster {cluster.name}, {cluster.estimator.value}")
+            terminalreporter.write_sep("=", title)
             lines = self._reports.summary(self._results)
         for line in lines:
-            terminalreporter.write_line(line.text, **dict.fromkeys(line.markup, True))
+            text = line.text if line.is_command else plain(line.text)
+            terminalreporter.write_line(text, **dict.fromkeys(line.markup, True))
 
 
 class _ReportsOfOthers:

@@ -22,6 +22,7 @@ from pytest_dlperf.plugin.cases import (
     packed,
     tests_of,
 )
+from pytest_dlperf.plugin.errors import not_collected
 from pytest_dlperf.plugin.workers import (
     Told,
     end_with_controller,
@@ -209,7 +210,7 @@ class DlperfSession:
         suite = self._suite
         if suite is None or not suite.cases:
             folders = ", ".join(map(str, self._settings.systems_directories))
-            raise pytest.Collector.CollectError(
+            raise not_collected(
                 f"{fixtures[0]} has no cases: there is no system file (*.yaml) in {folders}; "
                 "--dlperf-systems or the ini key dlperf_systems names another folder"
             )
@@ -249,6 +250,7 @@ class DlperfSession:
         if not self._settings.dry_run or launching is None:
             return None
         from pytest_dlperf.reports.nothing_run import dry_run_lines
+        from pytest_dlperf.reports.numbers import plain
 
         cases = []
         for case, metric in tests_of(session.items):
@@ -257,11 +259,11 @@ class DlperfSession:
                 cases.append(case.reference)
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
-            reporter.write_line(f"dlperf: launched {launching.description}")
+            reporter.write_line(plain(f"dlperf: launched {launching.description}"))
             for line in dry_run_lines(
                 list(dict.fromkeys(cases)), launching.planned, launching.shown
             ):
-                reporter.write_line(line)
+                reporter.write_line(plain(line))
         return True
 
     # ------------------------------------------------------------- xdist's two sides
@@ -309,11 +311,12 @@ class DlperfSession:
         if suite is None or not self._deselected:
             return
         from pytest_dlperf.reports.nothing_run import selection_lines
+        from pytest_dlperf.reports.numbers import plain
 
         names = [" ".join((item.nodeid, *item.keywords)).lower() for item in self._deselected]
         option = self._config.option
         for text in selection_lines(option.keyword, option.markexpr, suite.cases, names):
-            terminalreporter.write_line(text, yellow=True)
+            terminalreporter.write_line(plain(text), yellow=True)
         for name in sorted(
             {*(self._settings.metrics or ())} - {m for _, m in tests_of(self._deselected)}
         ):

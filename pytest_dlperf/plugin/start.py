@@ -11,7 +11,7 @@ import pytest
 from pytest_dlperf.config.option_reading import is_any_given, read_settings
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.errors import ending_session
+from pytest_dlperf.plugin.errors import ending_session, not_collected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -131,13 +131,13 @@ def parametrize(metafunc: pytest.Metafunc, asked: Iterable[str]) -> None:
         except UsageError as error:
             config.stash[_MISTAKE] = error
     if session is None and hasattr(config, "workerinput"):
-        raise pytest.Collector.CollectError(str(config.stash[_MISTAKE]))
+        raise not_collected(config.stash[_MISTAKE])
     from pytest_dlperf.plugin.cases import CASE_FIXTURES, METRIC_FIXTURE
 
     asked = set(asked)
     with_metric = METRIC_FIXTURE in asked
     if with_metric and asked.isdisjoint(CASE_FIXTURES):
-        raise pytest.Collector.CollectError(
+        raise not_collected(
             f"{METRIC_FIXTURE} is a metric of a case: ask for {' or '.join(CASE_FIXTURES)} as well"
         )
     # Of the tests that come with the package, a system file has those of its own cases.

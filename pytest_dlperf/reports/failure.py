@@ -44,7 +44,7 @@ class FailureText:
     def __init__(self, text: str, location: tuple[str, int | None, str]) -> None:
         """Keep the text; ``location`` is the test's: file, line from 0 on, and name."""
         # A log's lines stand in it, and a line may be a command to what runs the session.
-        self._text = text = numbers.inert(text)
+        self._text = text = numbers.plain(text)
         path, line, _ = location
         self.reprcrash = _Crash(path, (line or 0) + 1, text.partition("\n")[0])
 

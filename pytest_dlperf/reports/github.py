@@ -80,7 +80,7 @@ class Annotations(Report):
 
     def summary(self, results: Results, notes: Sequence[Note]) -> Iterator[Line]:
         """Return the commands."""
-        return map(Line, annotation_lines(results, notes))
+        return (Line(text, is_command=True) for text in annotation_lines(results, notes))
 
 
 def annotation_lines(results: Results, notes: Iterable[Note] = ()) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _annotations(kind: str, told: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _command(kind: str, title: str, message: str) -> str:
     """Write a workflow command in one line, which nothing in its texts can end or add to."""
-    text = "\n".join(map(numbers.printable, message.split("\n")))
+    text = numbers.plain(message)
     if len(text) > MESSAGE_LENGTH:
         text = f"{text[:MESSAGE_LENGTH]}…"
     return f"::{kind} title={_property(numbers.printable(title))}::{_data(text)}"

@@ -71,7 +71,7 @@ class ProgressFile:
         is_due = not is_done and now - self._shown_at >= 10.0  # noqa: PLR2004 - seconds
         if run != self._shown or is_due:
             self._shown, self._shown_at = run, now
-            self.write(progress_line(progress))
+            self.write(numbers.printable(progress_line(progress)))
 
     def write(self, text: str) -> None:
         """Write one line, with the time and the writer's name."""
@@ -121,7 +121,8 @@ class LiveReport:
             if not self._is_open:
                 reporter.ensure_newline()
             self._is_open = True
-            line = progress_line(progress)[: shutil.get_terminal_size().columns - 1]
+            columns = shutil.get_terminal_size().columns
+            line = numbers.printable(progress_line(progress))[: columns - 1]
             # Past pytest's writer, which would count these columns as part of its own line.
             sys.stdout.write(f"\r{line}{_CLEAR}")
             sys.stdout.flush()

@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ABSENT: Final = "-"
-# What the runner of GitHub Actions obeys in what is printed: a line that begins with two colons,
-# whatever blanks stand before them, and its older form anywhere in a line.
-_WORKFLOW_COMMAND: Final = re.compile(r"^([^\S\n]*)(?=::)|(?<=#)(?=#\[)", re.MULTILINE)
+# What the engine of a CI obeys in what is printed: GitHub, Gitea and Forgejo a line that begins
+# with two colons, whatever blanks stand before them; GitHub, Azure Pipelines and TeamCity
+# ``##[error]``, ``##vso[…]`` and ``##teamcity[…]`` anywhere in a line; Buildkite a line that begins
+# a group. What others obey, GitLab's sections and Jenkins' notes, begins with a control character.
+_OBEYED: Final = re.compile(
+    r"^([^\S\n]*)(?=::)|(?<=#)(?=#[A-Za-z]{0,20}\[)|^(?=(?:---|\+\+\+|~~~|\^\^\^)[^\S\n])",
+    re.MULTILINE,
+)
 
 
 def written(value: float | None, unit: str) -> str:
@@ -65,7 +70,7 @@ def in_short(reason: str) -> str:
 
 def in_full(reason: str, indent: int) -> str:
     """Write a reason as it is, the lines below the first one indented."""
-    head, *below = map(printable, reason.split("\n"))
+    head, *below = plain(reason).split("\n")
     return "\n".join([head, *(f"{' ' * indent}{line}" for line in below)])
 
 
@@ -81,17 +86,25 @@ def named(names: Sequence[str], most: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Make text of file names and logs safe for one line of a terminal."""
+    """Make text of users, hosts and logs safe for one line of a terminal and of a CI's log."""
     if not text.isprintable():
-        text = text.encode("unicode_escape").decode("ascii")
+        text = "".join(
+            character
+            if character.isprintable()
+            else character.encode("unicode_escape").decode("ascii")
+            for character in text
+        )
     return inert(text)
 
 
+def plain(text: str) -> str:
+    """Make text of several lines as safe; the lines stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def inert(text: str) -> str:
-    """Escape what GitHub Actions would obey as a command: ``::error::…`` and ``##[error]…``."""
-    if "::" not in text and "##[" not in text:
-        return text
-    return _WORKFLOW_COMMAND.sub(lambda match: f"{match[1] or ''}\\", text)
+    """Escape what the engine of a CI would obey as a command: ``::error::…``, ``##vso[…]…``."""
+    return _OBEYED.sub(lambda match: f"{match[1] or ''}\\", text)
 
 
 def columns(text: str) -> int:

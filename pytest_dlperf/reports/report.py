@@ -23,10 +23,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line for pytest's terminal and its markup (names that pytest's terminal writer knows)."""
+    """A line for pytest's terminal and its markup (names that pytest's terminal writer knows).
+
+    Whatever it holds is shown as text, unless ``is_command`` says that a CI's engine is to obey it.
+    """
 
     text: str
     markup: tuple[str, ...] = ()
+    is_command: bool = False
 
 
 @dataclass(frozen=True, slots=True)
