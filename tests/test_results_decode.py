@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from copy import deepcopy
 from dataclasses import fields, replace
 from pathlib import Path
@@ -604,7 +605,7 @@ def undefine_memory(plain: dict[str, Any]) -> None:
         (change_run("status", "lost"),
          '$.cases[1].runs[0].status: found "lost"; this version knows: ok, failed, hung, invalid'),
         (change_run("steps", 10**30), "$.cases[1].runs[0].steps: found 1000"),
-        (drop_median, "$.cases[0].metrics.peak_memory: 'median' is a required property"),
+        (drop_median, "$.cases[0].metrics.peak_memory: the key 'median' is missing"),
         (lambda plain: plain["cases"].append(plain["cases"][0]),
          f'$.cases[3].id: "{ONE}" stands in the file twice; each case has one entry'),
         (lambda plain: plain["cases"][0].update(id="\x1b[31m|x"),
@@ -691,6 +692,47 @@ def test_what_is_no_results_file_is_refused(
     tmp_path: Path, content: bytes | str, message: str
 ) -> None:
     assert refused(tmp_path, content).startswith(message)
+
+
+def test_a_second_entry_of_a_case_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    content = plain_session()
+    content["cases"] = [content["cases"][0], {"id": ONE}, {"id": ONE}]
+    assert refused(tmp_path, content).startswith(f'$.cases[1].id: "{ONE}" stands in the file twice')
+
+
+def test_two_values_of_a_key_are_refused(tmp_path: Path) -> None:
+    text = json.dumps(plain_session())[:-1] + ', "cluster": "another"}'
+    assert refused(tmp_path, text).startswith('the key "cluster" stands in an object twice')
+
+
+@pytest.mark.parametrize("levels", [60, 900, 100_000])
+def test_deep_nesting_is_refused_wherever_it_stands(tmp_path: Path, levels: int) -> None:
+    text = json.dumps(plain_session())[:-1] + f', "x": {"[" * levels}{"]" * levels}}}'
+    assert refused(tmp_path, text).startswith("is nested too deeply")
+
+
+def test_more_numbers_than_any_session_has_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "MAX_NUMBERS", 5)
+    assert "the metrics of each case times its runs" in refused(tmp_path, plain_session())
+    monkeypatch.setattr(decode, "MAX_METRICS", 2)
+    assert refused(tmp_path, plain_session()).startswith("$.metrics.paddle-resnet50: has ")
+
+
+def test_the_time_to_read_grows_with_the_file_and_no_faster(tmp_path: Path) -> None:
+    def read_s(cases: int) -> float:
+        content = plain_session()
+        one = content["cases"][0]
+        more = [f"paddle-resnet50-fp32-b{number}-1n1g" for number in range(1000, 1000 + cases)]
+        content["cases"] += [{**one, "id": case_id, "reference_topology": None} for case_id in more]
+        file = written(tmp_path, content)
+        began = time.process_time()
+        assert len(read_results(file).cases) == cases + 3
+        return time.process_time() - began
+
+    read_s(1)  # imports
+    assert read_s(1600) < 8 * max(read_s(400), 0.05)
 
 
 def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,16 +28,25 @@ from pytest_dlperf.model.records import Accepted, CaseResult, with_measurements
 from pytest_dlperf.model.results import Results, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from jsonschema.protocols import Validator
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import TypeAlias
 
     from pytest_dlperf.model.metric import Metric
+
+    _Place: TypeAlias = tuple[str | int, "_Place"] | None
 
 SCHEMA: Final = 2
 MAX_BYTES: Final = 64 * 2**20
 """Larger files are refused: ten thousand failed cases with their reasons fit."""
 
+MAX_NUMBERS: Final = 10_000_000
+"""Metrics of a case times its runs, of all cases: ten thousand cases have three millions."""
+
+MAX_METRICS: Final = 1000
+"""Metrics of a system: shipped ones have a dozen."""
+
+_MAX_DEPTH: Final = 40
+_TOO_DEEP: Final = "is nested too deeply to be a results file"
 _MAX_INTEGER: Final = 2**63
 _SCHEMA_FILE: Final = Path(__file__).parent / "schema.json"
 
@@ -106,18 +116,26 @@ def read_results(file: Path) -> Results:
     try:
         plain = _parsed(_content(file))
         _refuse_other_schemas(plain)
+        _refuse_doubles(plain)
         _refuse_unusual_values(plain)
         found = decode(plain)
         _validate(plain)
     except FormError as error:
         raise ResultsFileError(f"{file}: {error}") from error
+    except RecursionError as error:
+        raise ResultsFileError(f"{file}: {_TOO_DEEP}") from error
     return found
 
 
 def decode(plain: dict[str, Any]) -> Results:
     """Make results of what ``encode`` has written."""
     results = from_plain(Results, {**plain, "cases": []})
+    for system, metrics in results.metrics.items():
+        if len(metrics) > MAX_METRICS:
+            problem = f"has {len(metrics):,} metrics; no system has more than {MAX_METRICS:,}"
+            raise FormError(problem, "metrics", system)
     entries = from_plain(CaseEntries, plain)
+    _refuse_too_many_numbers(entries)
     reader = _Reader(results)
     cases = []
     for index, entry in enumerate(entries.cases):
@@ -125,7 +143,6 @@ def decode(plain: dict[str, Any]) -> Results:
             cases.append(reader.case(entry))
     for index, reference in enumerate(entries.reference_measurements):
         with _below("reference_measurements", index):
-            reader.refuse_twice(reference.case_id, "case_id")
             reader.measured[reference.case_id] = reader.measurement(reference)
     return replace(
         results, cases=tuple(with_measurements(result, reader.measured) for result in cases)
@@ -150,15 +167,7 @@ class _Reader:
             system: {metric.name: metric for metric in metrics}
             for system, metrics in results.metrics.items()
         }
-        self._seen: set[str] = set()
         self.measured: dict[str, Measurement] = {}
-
-    def refuse_twice(self, case_id: str, key: str) -> None:
-        if case_id in self._seen:
-            raise FormError(
-                f"{shown(case_id)} stands in the file twice; each case has one entry", key
-            )
-        self._seen.add(case_id)
 
     def case(self, entry: CaseEntry) -> CaseResult:
         case = _case(entry.id, "id")
@@ -166,7 +175,6 @@ class _Reader:
             case = replace(case, reference_topology=entry.reference_topology)
         except ValueError as error:
             raise FormError(str(error), "reference_topology") from error
-        self.refuse_twice(case.id, "id")
         metrics = self._defined(case, entry.metrics)
         if entry.runs or entry.fingerprint is not None or entry.available_runs is not None:
             own = [metric.name for metric in metrics.values() if metric.ratio_of is None]
@@ -265,17 +273,26 @@ def _content(file: Path) -> bytes:
 
 def _parsed(content: bytes) -> Any:
     try:
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise FormError(
             f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}; name the file "
             "that --dlperf-json wrote, whole"
         ) from error
-    except RecursionError as error:
-        raise FormError("is nested too deeply to be a results file") from error
+    except FormError:
+        raise
     except ValueError as error:
         # Bytes that are no text, or a number of thousands of digits.
         raise FormError(f"is not JSON: {error}; name the file that --dlperf-json wrote") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object, in which JSON's readers take the last or the first of two values."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise FormError(f"the key {shown(twice)} stands in an object twice")
+    return made
 
 
 def _refuse_other_schemas(plain: Any) -> None:
@@ -294,37 +311,105 @@ def _refuse_other_schemas(plain: Any) -> None:
     )
 
 
+def _refuse_doubles(plain: dict[str, Any]) -> None:
+    """Refuse a case that has two entries, before anything is made of either."""
+    seen: set[str] = set()
+    for name, key in (("cases", "id"), ("reference_measurements", "case_id")):
+        entries = plain.get(name)
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+            case_id = entry.get(key) if isinstance(entry, dict) else None
+            if isinstance(case_id, str):
+                if case_id in seen:
+                    raise FormError(
+                        f"{shown(case_id)} stands in the file twice; each case has one entry",
+                        *(name, index, key),
+                    )
+                seen.add(case_id)
+
+
 def _refuse_unusual_values(plain: Any) -> None:
-    """Refuse NaN and huge integers, also in unknown fields."""
-    left: list[tuple[Any, tuple[str | int, ...]]] = [(plain, ())]
+    """Refuse NaN, huge integers and deep nesting, also in unknown fields."""
+    left: list[tuple[Any, int, _Place]] = [(plain, 1, None)]
     while left:
-        value, path = left.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise FormError(f"found {shown(value)}; allowed: finite numbers", *path)
-        if isinstance(value, int) and abs(value) > _MAX_INTEGER:
-            raise FormError(f"found {shown(value)}; allowed: integers below 2**63", *path)
-        if isinstance(value, dict | list):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            left += [(item, (*path, key)) for key, item in items]
+        holder, depth, place = left.pop()
+        for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            kind = type(value)
+            if kind is dict or kind is list:
+                if depth == _MAX_DEPTH:
+                    raise FormError(_TOO_DEEP)
+                left.append((value, depth + 1, (key, place)))
+            elif kind is float and not math.isfinite(value):
+                raise _unusual(value, "finite numbers", (key, place))
+            elif kind is int and abs(value) > _MAX_INTEGER:
+                raise _unusual(value, "integers below 2**63", (key, place))
+
+
+def _unusual(value: float, allowed: str, place: _Place) -> FormError:
+    path: list[str | int] = []
+    while place is not None:
+        key, place = place
+        path.append(key)
+    return FormError(f"found {shown(value)}; allowed: {allowed}", *reversed(path))
+
+
+def _refuse_too_many_numbers(entries: CaseEntries) -> None:
+    """Refuse what would take minutes: the numbers of each metric are sought in all runs."""
+    counts = [len(one.runs) * len(one.metrics) for one in entries.cases]
+    counts += [len(one.runs) * len(one.metrics) for one in entries.reference_measurements]
+    for one in entries.cases:
+        if one.interleaved is not None:
+            arms = one.interleaved.candidate, one.interleaved.control
+            counts += [len(arm.runs) * len(arm.metrics) for arm in arms]
+    if sum(counts) > MAX_NUMBERS:
+        raise FormError(
+            f"holds {sum(counts):,} numbers, the metrics of each case times its runs; no session "
+            f"has more than {MAX_NUMBERS:,}"
+        )
 
 
 @lru_cache
-def _validator() -> Validator:
-    from jsonschema import Draft202012Validator, FormatChecker
+def _validator() -> Callable[[Any], Any]:
+    import fastjsonschema
 
-    formats = FormatChecker(formats=())
-    formats.checks("date-time", raises=ValueError)(_is_time)
     schema = json.loads(_SCHEMA_FILE.read_text(encoding="utf-8"))
-    return Draft202012Validator(schema, format_checker=formats)
+    formats = {"date-time": _is_time}
+    valid: Callable[[Any], Any] = fastjsonschema.compile(schema, formats=formats, use_default=False)
+    return valid
 
 
-def _is_time(found: Any) -> bool:
-    return not isinstance(found, str) or bool(parse_time(found))
+def _is_time(text: str) -> bool:
+    try:
+        return bool(parse_time(text))
+    except ValueError:
+        return False
 
 
 def _validate(plain: Any) -> None:
-    error = next(_validator().iter_errors(plain), None)
-    if error is not None:
-        rule = f"found {shown(error.instance)}; allowed: {error.validator} {error.validator_value}"
-        is_missing = error.validator == "required"
-        raise FormError(error.message if is_missing else rule, *error.absolute_path)
+    from fastjsonschema import JsonSchemaValueException
+
+    try:
+        _validator()(plain)
+    except JsonSchemaValueException as error:
+        if error.rule == "required":
+            missing = next(key for key in error.rule_definition if key not in error.value)
+            problem = f"the key {missing!r} is missing"
+        else:
+            problem = f"found {shown(error.value)}; allowed: {error.rule} {error.rule_definition}"
+        raise FormError(problem, *_path(plain, error.name)) from error
+
+
+def _path(plain: Any, name: str) -> Iterator[str | int]:
+    """Yield the keys to what the validator calls ``data.cases[3].id``; they may hold dots."""
+    left = name.removeprefix("data")
+    while left:
+        if isinstance(plain, list):
+            number = left[1:].partition("]")[0]
+            key: str | int = int(number)
+            left = left[len(number) + 2 :]
+        else:
+            ahead = [one for one in plain if f"{left}.".startswith((f".{one}.", f".{one}["))]
+            longest: str = max(ahead, key=len)
+            left = left[len(longest) + 1 :]
+            key = longest
+        yield key
+        plain = plain[key]
