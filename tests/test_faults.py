@@ -22,7 +22,7 @@ from fault_matrix.session import LONG_S, NODES, Session
 from pythons import old_python
 
 from pytest_dlperf.launch import channel, gang, run, supervisor_client
-from pytest_dlperf.node import supervisor
+from pytest_dlperf.node import guardian
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def test_all_faults_have_names_of_their_own() -> None:
 
 
 def test_a_node_that_fails_and_one_that_does_not_want_to_end_fit_into_the_promise() -> None:
-    silence_s = channel.HEARTBEAT_TIMEOUT_S + supervisor.HEARTBEAT_INTERVAL_S
+    silence_s = channel.HEARTBEAT_TIMEOUT_S + guardian.HEARTBEAT_INTERVAL_S
     for seconds in (
         run.PEER_GRACE_S + run.SETTLE_S + supervisor_client.TERMINATION_GRACE_S,
         silence_s + supervisor_client.TERMINATION_GRACE_S,

@@ -357,9 +357,7 @@ child.returncode = 0  # it is left alone on purpose
     assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
 
 
-def test_a_supervisor_that_is_killed_is_told_and_nothing_with_a_marker_is_left(
-    folder: Path,
-) -> None:
+def test_a_supervisor_that_is_killed_is_told_and_nothing_is_left(folder: Path) -> None:
     def kill() -> None:
         wait_until(lambda: tree_is_up(folder))
         agent = Path(f"/proc/{tree(folder)[0]}/stat").read_text(encoding="utf-8")
@@ -370,7 +368,7 @@ def test_a_supervisor_that_is_killed_is_told_and_nothing_with_a_marker_is_left(
     outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")))
     thread.join()
     assert outcome.exit_codes == (None,)
-    assert outcome.error == "host localhost: its supervisor was killed"
+    assert "host localhost: its supervisor was killed by SIGKILL" in str(outcome.error)
     assert outcome.log_sizes_at_failure == (0,)
     assert_tree_was_ended(folder)
 
@@ -379,7 +377,6 @@ def test_a_supervisor_that_is_stopped_is_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor_client, "TERMINATION_GRACE_S", 0.2)
-    monkeypatch.setattr(processes, "KILL_LIMIT_S", 0.5)
     code = f"""
 import os, pathlib, signal, time
 pathlib.Path({str(folder)!r}, "agent.pid").write_text(str(os.getpid()))
@@ -388,7 +385,7 @@ time.sleep(600)
 """
     outcome = run(nodes(folder, python(code)), time_limit_s=2)
     assert outcome.stopped.stop is Stop.TIME_LIMIT
-    assert outcome.error == "host localhost: its supervisor did not end as it should"
+    assert "host localhost: its supervisor was stopped" in str(outcome.error)
     assert not is_running(int((folder / "agent.pid").read_text()))
 
 

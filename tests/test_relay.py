@@ -39,7 +39,7 @@ class Supervised:
     ) -> None:
         source = supervisor_source()
         self.process = subprocess.Popen(
-            sent_program(sys.executable, source, str(timeout_s)),
+            sent_program(sys.executable, source, str(timeout_s), "run.0."),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=target,
@@ -59,6 +59,7 @@ class Supervised:
             "needs_folder": False,
             "grace_s": 1.0,
             "log_file": None,
+            "at_end": [],
         }
         self.send(source + f"start {json.dumps(order)}\n".encode())
 

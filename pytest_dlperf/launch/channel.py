@@ -16,7 +16,17 @@ from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.launch.clients import end_with_this_process, has_ended
 from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.node import folder, followed, keeper, ports, processes, relay, supervisor
+from pytest_dlperf.node import (
+    folder,
+    followed,
+    guardian,
+    keeper,
+    ports,
+    processes,
+    relay,
+    remains,
+    supervisor,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +38,8 @@ if TYPE_CHECKING:
 HEARTBEAT_TIMEOUT_S: Final = 5.0
 """Seconds of silence, where a network lies between, after which each side gives the other up."""
 LAST_WORDS_BYTES: Final = 2048
-SENT_ALONG: Final = (followed, folder, ports, processes, keeper, relay)
-"""The modules of ours that the supervisor needs on a node."""
+SENT_ALONG: Final = (followed, folder, ports, processes, keeper, relay, remains, guardian)
+"""The modules of ours that the supervisor needs on a node, each behind those that it needs."""
 
 
 def supervisor_source() -> bytes:
@@ -37,12 +47,22 @@ def supervisor_source() -> bytes:
     return source_of(supervisor, *SENT_ALONG)
 
 
+def sweep_source() -> bytes:
+    """Give the program that ends on a node what is left of a run there."""
+    return source_of(remains, folder, processes, keeper)
+
+
 @final
 class Channel:
     """Takes orders to a supervisor and brings its reports; its program's output goes to a log."""
 
-    def __init__(self, launcher: Launcher, host: Host, log: Path, *, again: bool) -> None:
-        """Start a supervisor on the host, which waits for orders; its errors go to ``log``."""
+    def __init__(
+        self, launcher: Launcher, host: Host, log: Path, marker: str, *, again: bool
+    ) -> None:
+        """Start a supervisor on the host, which waits for orders; its errors go to ``log``.
+
+        By the ``marker`` among its arguments it is known on the host.
+        """
         self.remote = launcher.remote
         self.closed = False
         """Whether the supervisor has ended, or is out of reach."""
@@ -52,7 +72,7 @@ class Channel:
         self._received = b""
         source = supervisor_source()
         timeout_s = HEARTBEAT_TIMEOUT_S if launcher.remote else 0.0
-        program = sent_program(launcher.python, source, str(timeout_s))
+        program = sent_program(launcher.python, source, str(timeout_s), marker)
         self._command = launcher.command(host, program)
         with _opened(log, again=again) as file:
             self._process = _started(self._command, file)
@@ -111,7 +131,9 @@ class Channel:
         """Give the supervisor up: hearing nothing either, it ends what is there."""
         self.lost = reason
         self.closed = True
-        self._process.kill()
+        self.end_orders()
+        if self.remote:
+            self._process.kill()
 
     @property
     def is_done(self) -> bool:
@@ -120,11 +142,15 @@ class Channel:
 
     def close(self) -> int:
         """Be done with the launcher's command, and return the status it exited with."""
-        with self._orders_lock, contextlib.suppress(BrokenPipeError):
-            _pipe(self._process.stdin).close()
+        self.end_orders()
         _pipe(self._process.stdout).close()
         self.closed = True
         return self._exit_status()
+
+    def end_orders(self) -> None:
+        """Let the supervisor's input end, which means the end of all that is left."""
+        with self._orders_lock, contextlib.suppress(BrokenPipeError):
+            _pipe(self._process.stdin).close()
 
     def last_words(self) -> str:
         """Say how the launcher's command ended, and what it said itself at the end of the log."""

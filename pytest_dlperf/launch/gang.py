@@ -11,13 +11,13 @@ import time
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import supervisor_client
-from pytest_dlperf.launch.channel import supervisor_source
+from pytest_dlperf.launch.channel import sweep_source
 from pytest_dlperf.launch.head_node import keeper_file, keeper_source, launch_agents
 from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.plan import node_folder
 from pytest_dlperf.launch.remote_call import start_remote
-from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, sweep_orders
-from pytest_dlperf.node import processes, supervisor
+from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, processes_left
+from pytest_dlperf.node import guardian, processes, remains
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ QUEUE_LIMIT_S: Final = 30.0
 """Some nodes of a run are kept for so long while others are still queued for."""
 QUEUE_SILENCE_S: Final = 3.0
 """A run is queued for so long before the user hears of it."""
-SWEEP_LIMIT_S: Final = 10.0
+SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
 """Limit of a second connection that ends what a killed supervisor has left."""
 LOST_SWEEP_LIMIT_S: Final = 4.0
 """The same where the host was lost: it is most likely still out of reach."""
@@ -154,7 +154,7 @@ class Gang:
         finally:
             for client in self.clients:
                 client.kill()
-            self.listen(processes.KILL_LIMIT_S, until=self._all_ended, patient=True)
+            self.listen(remains.REPORT_LIMIT_S, until=self._all_ended, patient=True)
             self._over.set()
             if self._launcher.remote:
                 self._pulse.join()
@@ -189,7 +189,7 @@ class Gang:
         Reading logs from a slow disk, or writing to a terminal that was stopped, may hold the run's
         own thread up for longer than a supervisor waits.
         """
-        while not self._over.wait(supervisor.HEARTBEAT_INTERVAL_S):
+        while not self._over.wait(guardian.HEARTBEAT_INTERVAL_S):
             for client in tuple(self.clients):
                 client.show_life()
 
@@ -272,11 +272,11 @@ class Gang:
             if not client.needs_sweep or client.marker in self._sweeps:
                 continue
             keeper = self._keeper and self._keeper[0]
-            orders = sweep_orders(self._marked(client), self.folder(rank), keeper)
+            order = client.sweep_order(self._marked(client), self.folder(rank), keeper)
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:
-                sweep = start_remote(self._launcher, host, supervisor_source(), orders, "0")
+                sweep = start_remote(self._launcher, host, sweep_source(), order)
             except OSError as error:
                 self.problems.append(_not_swept(host.name, error.strerror or str(error)))
             else:
@@ -294,6 +294,11 @@ class Gang:
                 # A host that is out of reach cleans up by itself, as long as its supervisor lives.
                 if client.lost is None and not any("clean" in report for report in reports):
                     yield _not_swept(client.place.host.name, reason)
+                for report in reports:
+                    if report.get("left"):
+                        yield f"host {client.place.host.name}: {processes_left(report['left'])}"
+                    if "at_end" in report:
+                        yield f"host {client.place.host.name}: {report['at_end']}"
 
     def _marked(self, client: SupervisorClient) -> str:
         # What node 0 started on other nodes carries its marker.

@@ -56,7 +56,8 @@ class NodeCommand:
 
     ``environment`` is only what the launch entry and the user add, beside ``python_path``, folders
     that are put in front of what ``PYTHONPATH`` names. The node's output, errors
-    included, goes to ``log``, and with it the lines of ``log_file``, as the program names it.
+    included, goes to ``log``, and with it the lines of ``log_file``, as the program names it. The
+    commands of ``at_end`` are run on the node when all that the program has started is gone.
     """
 
     node_rank: int
@@ -67,6 +68,7 @@ class NodeCommand:
     python_path: tuple[str, ...] = ()
     working_directory: str | None
     log_file: str | None = None
+    at_end: tuple[tuple[str, ...], ...] = ()
     log: Path
 
 

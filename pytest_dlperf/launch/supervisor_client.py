@@ -113,7 +113,9 @@ class SupervisorClient:
         self._left: list[int] = []
         self._signal: str | None = None
         self._lost: str | None = None
-        self._channel = Channel(launcher, place.host, place.log, again=again)
+        self._at_end: list[str] = []
+        self._killed: str | None = None
+        self._channel = Channel(launcher, place.host, place.log, marker, again=again)
         self._arrivals = ArrivalsWriter(place.log)
 
     # ------------------------------------------------------------------ what is known of it
@@ -190,7 +192,6 @@ class SupervisorClient:
             files=dict(files),
             row=(*row, played_address(self.place.host)),
             keeper=None if keeper is None else (_as_text(keeper[0]), keeper[1]),
-            taken_over=False,
             ipv6=":" in self.place.host.address,
         )
         self._channel.send(order)
@@ -223,10 +224,29 @@ class SupervisorClient:
     def kill(self) -> None:
         """Have all that the program has started killed."""
         self._channel.send(_order("kill"))
+        # One that was stopped hears nothing, but its guardian sees the end of the orders.
+        self._channel.end_orders()
 
     def show_life(self) -> None:
         """Tell the supervisor that somebody is here."""
         self._channel.send(b"\n")
+
+    def sweep_order(self, sweep: str, folder: str, keeper: str | None) -> bytes:
+        """Give the order to end what a lost supervisor has left: processes, and the run's folder.
+
+        It is for a program of its own, that comes over another connection.
+        """
+        at_end = () if self._command is None else self._command.at_end
+        environment = {} if self._command is None else self._command.environment
+        order = {
+            "watched_by": self.marker,
+            "sweep": sweep,
+            "folder": _as_text(folder),
+            "keeper": None if keeper is None else _as_text(keeper),
+            "at_end": [[_as_text(argument) for argument in one] for one in at_end],
+            "environment": {_as_text(k): _as_text(value) for k, value in environment.items()},
+        }
+        return f"{json.dumps(order)}\n".encode("ascii")
 
     # ------------------------------------------------------------------ reports
 
@@ -253,6 +273,12 @@ class SupervisorClient:
         self._left = report.get("left", self._left)
         self._signal = report.get("signal", self._signal)
         self._lost = report.get("lost", self._lost)
+        if "at_end" in report:
+            self._at_end.append(report["at_end"])
+        if "supervisor_killed" in report:
+            self._killed = f"its supervisor {report['supervisor_killed']}"
+        if "guardian_killed" in report:
+            self._killed = "the guardian of its supervisor was killed"
         if "arrivals" in report:
             self._arrivals.add(report["arrivals"], report["anchor"])
         if "deserted" in report:
@@ -323,6 +349,8 @@ class SupervisorClient:
                 problems.append("its supervisor did not end as it should")
         elif self.lost is not None:
             problems.append(self.lost)
+        elif self._killed is not None:
+            problems.append(f"{self._killed}, and the run with it")
         elif self.pid is not None and self.exit_code is None:
             cut = " or cannot be reached" if self._channel.remote else ""
             problems.append(f"its supervisor was killed{cut}")
@@ -331,8 +359,8 @@ class SupervisorClient:
         if self._lost is not None:
             log = self.place.log
             problems.append(f"some of the output is lost: cannot write the log {log}: {self._lost}")
-        if self._left:
-            problems.append(f"processes {self._left} could not be ended")
+        problems += [f"at the end of the run, {problem}" for problem in self._at_end]
+        problems += [] if not self._left else [processes_left(self._left)]
         self._channel.close()
         self._arrivals.seal()
         return [f"{self._where}: {problem}" for problem in problems]
@@ -361,6 +389,7 @@ def start_details(
         "log_file": None if command.log_file is None else _as_text(command.log_file),
         "needs_folder": folder is not None,
         "grace_s": TERMINATION_GRACE_S,
+        "at_end": [[_as_text(argument) for argument in one] for one in command.at_end],
     }
 
 
@@ -374,17 +403,18 @@ def prepare_details(sweep: str, folder: str, files: Mapping[str, str]) -> dict[s
         "files": dict(files),
         "row": (0, 0, ""),
         "keeper": None,
-        "taken_over": False,
         "ipv6": False,
     }
 
 
-def sweep_orders(sweep: str, folder: str, keeper: str | None) -> bytes:
-    """Give the orders to end what a lost supervisor has left: processes, and the run's files."""
-    details = {**prepare_details(sweep, folder, {}), "taken_over": True}
-    if keeper is not None:
-        details["keeper"] = _as_text(keeper), ""
-    return _order("prepare", **details) + _order("kill")
+def processes_left(numbers: Sequence[int]) -> str:
+    """Say which processes could not be ended, and what to do."""
+    listed = ", ".join(map(str, numbers))
+    return (
+        f"processes {listed} could not be ended: they are another user's, or stuck in the kernel; "
+        f"look at them there (ps -o pid,user,stat,wchan,args -p {listed.replace(' ', '')}) and end "
+        "them, as root if need be"
+    )
 
 
 def _order(word: str, **details: object) -> bytes:

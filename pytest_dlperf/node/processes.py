@@ -1,4 +1,4 @@
-"""Processes of this machine: those below another one, and those that a run has marked.
+"""Processes of this machine: those below another one, those that a run has marked, and their end.
 
 It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
 on Python 3.6.
@@ -11,36 +11,123 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MARKER = "DLPERF_RUN_ID"
 """Environment variable that is handed down to every process below a supervisor. Its value begins
 with the run's number and the node's rank, each with a dot behind it."""
 KEEPER = b"-keeper.py"
 """The name of the program that keeps what a head node has started on another one ends so."""
-KILL_LIMIT_S = 5.0
-"""Killed processes may take so long to be gone; one that is stuck in the kernel takes long."""
+KILL_LIMIT_S = 8.0
+"""Killed processes may take so long to be gone: one that held devices takes seconds."""
 POLL_S = 0.01
 
 _PROC = "/proc"
+_FREEZE_LIMIT_S = 1.0
+_MOST_MADE = 256
+"""So many new processes are looked at one by one; a look at all is as quick for more."""
+_MOST_ROUNDS = 20
+_EMPTY_LOOKS = 5
+_DEAD = (b"Z", b"X")
 
 
-def kill_marked(prefix: str) -> "list[int]":
-    """Kill all processes of this machine whose marker begins so, and say which ones are left.
+class Below:
+    """The processes below one, whatever their session, group or environment."""
 
-    Repeats, since a process may have been started by one that was killed after it was looked for.
+    def __init__(self, process: int) -> None:
+        """Look below this process."""
+        self._process = process
+
+    def look(self) -> "list[int]":
+        """List them; none where the system does not say."""
+        return descendants(self._process)
+
+    def has(self, process: int) -> bool:
+        """Say whether a process is one of them."""
+        while process > 1:
+            stat = _stat(process)
+            if stat is None:
+                return False
+            process = int(stat[1])
+            if process == self._process:
+                return True
+        return False
+
+
+class Marked:
+    """The processes of this machine whose marker begins so, but for this one."""
+
+    def __init__(self, prefix: str) -> None:
+        """Look for markers that begin with ``prefix``."""
+        self._start = prefix.encode()
+
+    def look(self) -> "list[int]":
+        """List them, as far as this user may read their environment."""
+        return [number for number, marker in marked() if marker.startswith(self._start)]
+
+    def has(self, process: int) -> bool:
+        """Say whether a process is one of them."""
+        return process != os.getpid() and _marker(process).startswith(self._start)
+
+
+def end_all(
+    ours: "Below | Marked", limit_s: float, pause: "Callable[[float], object]" = time.sleep
+) -> "list[int]":
+    """Kill all processes of a kind, and say which ones are left after ``limit_s`` seconds.
+
+    Two looks may miss what one process starts while it is looked at another: whatever was made
+    meanwhile is looked at too, by its number. All are stopped before the first is killed, so that
+    none takes the place of another. On a machine where processes are made all the time, several
+    looks without a find are enough.
     """
-    end_keepers(prefix)
-    deadline = time.monotonic() + KILL_LIMIT_S
-    entry = f"{MARKER}={prefix}".encode()
+    now = time.monotonic()
+    deadline, freeze_until = now + limit_s, now + _FREEZE_LIMIT_S
+    frozen = set()  # type: set[int]
+    empty = 0
     while True:
-        found = list(_marked(entry))
-        if not found or time.monotonic() > deadline:
-            return found
-        for process in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
-        time.sleep(POLL_S)
+        found, is_complete = _seize(ours, frozen)
+        now = time.monotonic()
+        if not found:
+            empty += 1
+            # What is about to become another program has no environment for a moment.
+            if empty >= (_EMPTY_LOOKS if not is_complete else 2 if frozen else 1):
+                return []
+        elif now >= deadline:
+            return sorted(found)
+        else:
+            empty = 0
+            if found - frozen and now < freeze_until:
+                frozen |= found
+                continue
+            frozen |= found
+            for process in found:
+                send(process, signal.SIGKILL)
+        pause(POLL_S)
+
+
+def send(process: int, number: int) -> None:
+    """Send a signal to a process, if it is there and may be sent one."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(process, number)
+
+
+def _seize(ours: "Below | Marked", known: "set[int]") -> "tuple[set[int], bool]":
+    """Stop all that are found, but for those that are known; say whether none can have escaped."""
+    newest = _newest()
+    found = set(ours.look())
+    for process in found - known:
+        send(process, signal.SIGSTOP)
+    for _ in range(_MOST_ROUNDS):
+        seen, newest = newest, _newest()
+        if seen == newest:
+            return found, True
+        if not seen < newest <= seen + _MOST_MADE:
+            break
+        for process in range(seen + 1, newest + 1):
+            if process not in found and ours.has(process):
+                send(process, signal.SIGSTOP)
+                found.add(process)
+    return found, False
 
 
 def end_keepers(prefix: str) -> None:
@@ -51,8 +138,7 @@ def end_keepers(prefix: str) -> None:
         if not keepers:
             return
         for process in keepers:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGTERM)
+            send(process, signal.SIGTERM)
         time.sleep(POLL_S)
 
 
@@ -64,27 +150,73 @@ def _keepers(start: bytes) -> "Iterator[int]":
 
 
 def descendants(process: int) -> "list[int]":
-    """List all processes below this one; none where the system does not say."""
+    """List all living processes below this one; none where the system does not say."""
     children = {}  # type: dict[int, list[int]]
-    for number, stat in _read_all("stat"):
-        # The program's name, in parentheses, may hold anything, parentheses too.
-        parent = int(stat.rpartition(b")")[2].split()[1])
-        children.setdefault(parent, []).append(number)
+    dead = set()
+    for number, content in _read_all("stat"):
+        fields = _fields(content)
+        children.setdefault(int(fields[1]), []).append(number)
+        # One whose first thread has ended looks dead, and is not while it has others.
+        if fields[0] in _DEAD and int(fields[17]) <= 1:
+            dead.add(number)
     found = []  # type: list[int]
     new = children.get(process, [])
     while new:
         found += new
         new = [below for number in new for below in children.get(number, [])]
+    return [number for number in found if number not in dead]
+
+
+def marked() -> "Iterator[tuple[int, bytes]]":
+    """Find the marked processes of this machine but this one, with their markers."""
+    for number, environment in _read_all("environ"):
+        if number != os.getpid():
+            marker = _marker_in(environment)
+            if marker:
+                yield number, marker
+
+
+def watchers(marker: str) -> "list[int]":
+    """Find who watches over a node of a run: a supervisor, and the guardian that it has."""
+    options, wanted = [b"-I", b"-S", b"-c"], marker.encode()
+    found = []
+    for number, command in _read_all("cmdline"):
+        arguments = command.split(b"\0")[:-1]
+        if arguments[1:4] == options and arguments[-1] == wanted and number != os.getpid():
+            found.append(number)
     return found
 
 
-def _marked(start: bytes) -> "Iterator[int]":
-    """Find processes with an entry in their environment that begins so."""
-    for number, environment in _read_all("environ"):
-        if number != os.getpid() and any(
-            entry.startswith(start) for entry in environment.split(b"\0")
-        ):
-            yield number
+def state(process: int) -> bytes:
+    """Give the letter by which the system tells the state of a process, none where it is gone."""
+    stat = _stat(process)
+    return b"" if stat is None else stat[0]
+
+
+def _marker(process: int) -> bytes:
+    return _marker_in(_read(process, "environ"))
+
+
+def _marker_in(environment: bytes) -> bytes:
+    start = MARKER.encode() + b"="
+    entries = [entry for entry in environment.split(b"\0") if entry.startswith(start)]
+    return entries[0][len(start) :] if entries else b""
+
+
+def _newest() -> int:
+    """Give the number of the process that was made last, 0 where the system does not say."""
+    last = _content(f"{_PROC}/loadavg").split()[-1:]
+    return int(last[0]) if last else 0
+
+
+def _stat(process: int) -> "list[bytes] | None":
+    content = _read(process, "stat")
+    return _fields(content) if content else None
+
+
+def _fields(stat: bytes) -> "list[bytes]":
+    """Split what follows the program's name: it stands in parentheses, and may hold any."""
+    return stat.rpartition(b")")[2].split()
 
 
 def _read_all(name: str) -> "Iterator[tuple[int, bytes]]":
@@ -94,10 +226,20 @@ def _read_all(name: str) -> "Iterator[tuple[int, bytes]]":
     except OSError:
         return
     for number in numbers:
-        # The process may be gone by now, or be another user's.
-        with contextlib.suppress(OSError):
-            # To import pathlib takes as long as all of this.
-            with open(f"{_PROC}/{number}/{name}", "rb") as file:  # noqa: PTH123 - as said
-                content = file.read()
-            if content:
-                yield int(number), content
+        content = _read(int(number), name)
+        if content:
+            yield int(number), content
+
+
+def _read(process: int, name: str) -> bytes:
+    """Read a file of a process; nothing where it is gone by now, or another user's."""
+    return _content(f"{_PROC}/{process}/{name}")
+
+
+def _content(file: str) -> bytes:
+    try:
+        # To import pathlib takes as long as all of this.
+        with open(file, "rb") as opened:  # noqa: PTH123 - as said
+            return opened.read()
+    except OSError:
+        return b""

@@ -4,14 +4,16 @@ A launcher of distributed training starts its workers in sessions of their own, 
 On Linux the supervisor is therefore the reaper of all processes below it: whose parent ends becomes
 its child. So everything the program has started stays below the supervisor, whatever its session,
 group or environment, unless a service of the machine has been asked to start it. As a second net,
-processes with the run's marker in their environment are looked for in the whole machine.
+processes with the run's marker in their environment are looked for in the whole machine. Above it
+is a guardian, which does the same when the supervisor is killed or stopped.
 
 Orders come as lines on standard input, a word and a JSON object each: ``prepare``, ``start``,
 ``release``, which takes back what was prepared, ``end``, ``kill``, and an empty line, which only
 says that somebody is there. The end of the input is the end of whoever gives the orders, and means
-``kill``: the next run may begin at once. So does silence, where a network lies between that could
-be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when one comes after that; those that
-were ignored when it started stay so. Reports are JSON objects, one on each line of standard output.
+``kill``: the next run may begin at once. So do the end of the guardian, and silence, where a
+network lies between that could be cut. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when
+one comes after that; those that were ignored when it started stay so. Reports are JSON objects, one
+on each line of standard output.
 What the program prints goes through a pipe to the supervisor's standard error, and reports say when
 it came.
 
@@ -21,36 +23,39 @@ standard library else. It has to run on Python 3.6, so that a cluster's own Pyth
 
 import contextlib
 import enum
-import errno
 import json
 import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.node.folder import made_folder, put_in_front, remove
-from pytest_dlperf.node.keeper import lay, take_away
-from pytest_dlperf.node.ports import held_port, held_range
-from pytest_dlperf.node.processes import KILL_LIMIT_S, POLL_S, descendants, kill_marked
+from pytest_dlperf.node.folder import made_folder, put_in_front
+from pytest_dlperf.node.guardian import (
+    FORWARDED,
+    HEARTBEAT_INTERVAL_S,
+    die_with_parent,
+    guarded,
+)
+from pytest_dlperf.node.keeper import lay
+from pytest_dlperf.node.ports import held_name, held_port, held_range
+from pytest_dlperf.node.processes import KILL_LIMIT_S, MARKER, descendants, send
 from pytest_dlperf.node.relay import Relay
+from pytest_dlperf.node.remains import Remains, as_bytes, report
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
-HEARTBEAT_INTERVAL_S = 1.0
-"""Interval between signs of life of each side, where a network lies between them."""
-
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_PDEATHSIG = 1
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 _DRAIN_LIMIT_S = 2.0
 """Whoever reads the output may take so long to have what was printed before an end."""
+_SAME_SIGNAL_S = 0.3
+"""A signal that comes to the guardian as well is forwarded, and comes twice."""
 
 
 class Stage(enum.IntEnum):
@@ -64,9 +69,12 @@ class Stage(enum.IntEnum):
 class Supervisor:
     """Starts a program, and ends all that came of it."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, guardian: "socket.socket") -> None:
         """Take signals from now on, and orders less than ``timeout_s`` seconds apart (0: any)."""
         self._timeout_s = timeout_s
+        self._guardian = guardian
+        self._is_guarded = True
+        self._remains = Remains(self._tell_guardian)
         self._heard_at = self._reported_at = time.monotonic()
         self._input = b""
         self._listening = True
@@ -77,10 +85,8 @@ class Supervisor:
         self._exit_code = None  # type: int | None
         self._untold_end = None  # type: tuple[int, float] | None
         self._grace_s = 0.0
-        self._sweep = None  # type: str | None
-        self._folder = None  # type: str | None
+        self._signalled = 0, 0.0
         self._folder_lock = None  # type: int | None
-        self._keeper = None  # type: tuple[str, str] | None
         self._keeper_lock = None  # type: int | None
         self._held = []  # type: list[socket.socket]
         self._wake_up, wake_up = os.pipe()
@@ -88,32 +94,36 @@ class Supervisor:
         signal.set_wakeup_fd(wake_up)
         # A signal without a handler would not wake up a waiting process.
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in FORWARDED:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
-        _report(ready=sys.version.split()[0])
+        report(ready=sys.version.split()[0])
 
     def run(self) -> int:
         """Follow the orders to the end, and return an exit code by the program's."""
         self._wait(lambda: self._stage > Stage.SERVING)
         if self._program is not None:
-            self._end()
-        # Its own descendants first: what they are doing for other nodes ends with them.
-        left = set(descendants(os.getpid())) if self._has_children else set()
-        if self._sweep is not None:
-            left.update(kill_marked(self._sweep))
+            self._ask_to_end()
+            self._signal_program(signal.SIGKILL)
+        # Without a child there is no descendant either: those of a child that ended are children.
+        left = self._remains.end(os.getpid() if self._has_children else None, self._pause)
+        if not left:
+            self._wait(lambda: not self._has_children, time.monotonic() + KILL_LIMIT_S)
         self._unlock()
         self._drain()
         # The run is over here; what it has written may take long to remove.
-        _report(clean=not left, left=sorted(left))
+        report(clean=not left, left=left)
+        self._remains.note(left=left)
         self._release()
+        if self._is_guarded:
+            send(os.getppid(), signal.SIGCONT)  # one that was stopped would stay for ever
         if self._program is None:
             return 0
         code = self._program.returncode = self._exit_code  # it has been waited for here
         return _NOT_STARTED if code is None else code if code >= 0 else _SIGNALLED - code
 
-    def _end(self) -> None:
-        """Ask at first, then kill.
+    def _ask_to_end(self) -> None:
+        """Ask at first, before anything is killed.
 
         The program itself is asked before the others, because it may know how to end them.
         """
@@ -123,12 +133,6 @@ class Supervisor:
         if self._stage is not Stage.KILLING and time.monotonic() < deadline:
             self._signal_descendants(signal.SIGTERM)
             self._wait(lambda: self._stage is Stage.KILLING or not self._has_children, deadline)
-        deadline = time.monotonic() + KILL_LIMIT_S
-        # Without a child there is no descendant either: those of a child that ended are children.
-        while self._has_children and time.monotonic() < deadline:
-            self._signal_program(signal.SIGKILL)
-            self._signal_descendants(signal.SIGKILL)
-            self._wait(lambda: not self._has_children, time.monotonic() + POLL_S)
 
     def _advance(self, stage: Stage) -> None:
         self._stage = max(self._stage, stage)
@@ -140,15 +144,23 @@ class Supervisor:
             if left_s <= 0:
                 return
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
+            sources += [self._guardian.fileno()] if self._is_guarded else []
             ready = self._select(sources, min(left_s, HEARTBEAT_INTERVAL_S))
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if 0 in ready:
                 self._take_orders()
+            if self._is_guarded and self._guardian.fileno() in ready:
+                report(guardian_killed=True)
+                self._is_guarded = False
+                self._be_alone()
             self._reap()
             self._tell_end()
             if self._timeout_s:
                 self._check_heartbeat()
+
+    def _pause(self, seconds: float) -> None:
+        self._wait(lambda: False, time.monotonic() + seconds)
 
     def _select(self, sources: "list[int]", limit_s: float) -> "list[int]":
         """Wait for something to do; what the program has printed is passed on meanwhile."""
@@ -172,7 +184,7 @@ class Supervisor:
         while relay is not None and relay.has_news(hurry=hurry):
             if not select.select([], [1], [], 0)[1]:
                 return
-            _report(**relay.news())
+            report(**relay.news())
 
     def _tell_end(self, limit_s: float = _DRAIN_LIMIT_S) -> None:
         """Report the end of the program once all that it has printed was passed on."""
@@ -182,7 +194,7 @@ class Supervisor:
         if self._relay.has_passed(mark) or time.monotonic() - since >= limit_s:
             self._untold_end = None
             self._tell_arrivals(hurry=True)
-            _report(ended=self._exit_code)
+            report(ended=self._exit_code)
 
     def _drain(self) -> None:
         """Pass on what was printed until now by whatever the program has started."""
@@ -196,11 +208,11 @@ class Supervisor:
     def _check_heartbeat(self) -> None:
         now = time.monotonic()
         if self._listening and now - self._heard_at > self._timeout_s:
-            _report(deserted=True)
+            report(deserted=True)
             self._be_alone()
         if now - self._reported_at >= HEARTBEAT_INTERVAL_S:
             self._reported_at = now
-            _report(alive=True)
+            report(alive=True)
 
     def _be_alone(self) -> None:
         """Go on without anybody who gives orders."""
@@ -233,114 +245,104 @@ class Supervisor:
 
         ``device_locks`` are held against other runs; ``run_lock`` shows a machine of two names,
         which would wait for itself. In the end processes whose marker begins with ``sweep`` are
-        killed, and ``node_folder`` is removed; ``taken_over`` is that of a supervisor now gone.
+        killed, and ``node_folder`` is removed.
         """
         try:
             if order["run_lock"] is not None and not self._lock(order["run_lock"]):
-                _report(cannot_prepare="another host of this run is the same machine; name it once")
+                report(cannot_prepare="another host of this run is the same machine; name it once")
                 return
             if not all(self._lock(name) for name in order["device_locks"]):
                 self._unlock()
-                _report(busy=True)
+                report(busy=True)
                 return
             row = held_range(*order["row"], ipv6=order["ipv6"])
             if row is None:
                 self._unlock()
-                _report(row_taken=True)
+                report(row_taken=True)
                 return
             holder = held_port(ipv6=order["ipv6"])
             self._held += [*row, holder]
-            folder = os.fsdecode(_as_bytes(order["node_folder"]))
-            if not order["taken_over"]:
-                self._folder_lock = made_folder(folder, order["files"])
-            self._folder = folder
-            self._keeper = order["keeper"]
-            if self._keeper is not None and not order["taken_over"]:
-                self._keeper_lock = lay(*self._keeper)
+            folder = os.fsdecode(as_bytes(order["node_folder"]))
+            self._folder_lock = made_folder(folder, order["files"])
+            self._remains.note(folder=order["node_folder"], locks=order["device_locks"])
+            if order["keeper"] is not None:
+                keeper, text = order["keeper"]
+                self._keeper_lock = lay(os.fsdecode(as_bytes(keeper)), text)
+                self._remains.note(keeper=keeper)
         except OSError as error:
-            _report(cannot_prepare=str(error))
+            report(cannot_prepare=str(error))
             return
-        self._sweep = order["sweep"]
-        _report(prepared=True, port=holder.getsockname()[1])
+        self._remains.note(sweep=order["sweep"])
+        report(prepared=True, port=holder.getsockname()[1])
 
     def _release(self) -> None:
-        if self._keeper is not None:
-            take_away(self._keeper[0])
-            self._keeper = None
+        self._remains.remove_files()
         if self._keeper_lock is not None:
             os.close(self._keeper_lock)
             self._keeper_lock = None
-        if self._folder is not None:
-            kept = remove(self._folder)
-            if kept is not None:
-                _report(kept=kept)
-            self._folder = None
         if self._folder_lock is not None:
             os.close(self._folder_lock)
             self._folder_lock = None
         self._unlock()
+        self._remains.note(sweep=None, folder=None, keeper=None)
 
     def _unlock(self) -> None:
+        self._remains.note(locks=[])
         while self._held:
             self._held.pop().close()
 
     def _lock(self, name: str) -> bool:
-        """Take a lock of this machine, which the kernel frees with this process, if it is free."""
-        if not sys.platform.startswith("linux"):
-            return True  # no other system has names that end with their process
-        holder = socket.socket(socket.AF_UNIX)
-        try:
-            holder.bind(name)
-        except OSError as error:
-            holder.close()
-            if error.errno == errno.EADDRINUSE:
-                return False
-            raise
-        self._held.append(holder)
-        return True
+        """Take a lock of this machine, if it is free."""
+        holder = held_name(name)
+        if holder is not None:
+            self._held.append(holder)
+        return holder is not None
 
     def _start(self, order: "dict[str, Any]") -> None:
         """Start the program; it is asked to end ``grace_s`` seconds before it is killed.
 
         ``environment`` is added to the supervisor's own, but for names that match ``without``. It
         runs in ``folder``, or where the supervisor does if that is neither there nor needed. The
-        lines of its ``log_file`` are passed on with its output.
+        lines of its ``log_file`` are passed on with its output. The commands of ``at_end`` are run,
+        in the same environment, when all that it has started is gone.
         """
         self._grace_s = order["grace_s"]
-        is_foreign = re.compile(_as_bytes(order["without"])).fullmatch
+        is_foreign = re.compile(as_bytes(order["without"])).fullmatch
         environment = {k: v for k, v in os.environb.items() if not is_foreign(k)}
-        added = order["environment"].items()
-        environment.update({_as_bytes(key): _as_bytes(value) for key, value in added})
+        added = order["environment"]
+        environment.update({as_bytes(key): as_bytes(value) for key, value in added.items()})
+        unmarked = {key: value for key, value in added.items() if key != MARKER}
+        self._remains.note(at_end=order["at_end"], environment=unmarked)
         for name, (text, default) in order["in_front"].items():
-            given = environment.get(_as_bytes(name), _as_bytes(default))
-            environment[_as_bytes(name)] = _as_bytes(text) + b" " + given
-        put_in_front(environment, [_as_bytes(folder) for folder in order["python_path"]])
-        place = _as_bytes(order["folder"])
+            given = environment.get(as_bytes(name), as_bytes(default))
+            environment[as_bytes(name)] = as_bytes(text) + b" " + given
+        put_in_front(environment, [as_bytes(folder) for folder in order["python_path"]])
+        place = as_bytes(order["folder"])
         is_there = os.path.isdir(place)  # noqa: PTH112 - as above
         if order["needs_folder"] and not is_there:
-            _report(cannot_start=None)
+            report(cannot_start=None)
             return
         base = place if is_there else os.getcwdb()  # noqa: PTH109 - as above
         name = order["log_file"]
-        file = None if name is None else os.path.join(base, _as_bytes(name))  # noqa: PTH118
+        file = None if name is None else os.path.join(base, as_bytes(name))  # noqa: PTH118
         relay = Relay(2, file)
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
-                [_as_bytes(argument) for argument in order["arguments"]],
+                [as_bytes(argument) for argument in order["arguments"]],
                 cwd=place if is_there else None,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=relay.entrance,
                 stderr=relay.entrance,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads here
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - there are no threads here
             )
         except OSError as error:
-            _report(cannot_start=os.strerror(error.errno or 0))
+            report(cannot_start=os.strerror(error.errno or 0))
         else:
             self._has_children = True
             self._relay = relay
-            _report(started=self._program.pid)
+            report(started=self._program.pid)
         relay.close_entrance()
 
     def _reap(self) -> None:
@@ -366,37 +368,22 @@ class Supervisor:
 
     def _signal_descendants(self, number: int) -> None:
         for process in descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, number)
+            send(process, number)
+
+    def _tell_guardian(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._guardian.sendall(line)
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        _report(signal=signal.Signals(number).name)
+        now, last = time.monotonic(), self._signalled
+        self._signalled = number, now
+        if last[0] == number and now - last[1] < _SAME_SIGNAL_S:
+            return
+        report(signal=signal.Signals(number).name)
         self._advance(Stage.ENDING if self._stage is Stage.SERVING else Stage.KILLING)
 
 
-def _die_with_parent() -> None:
-    """Have the kernel end the program when its supervisor is killed and nobody is left to look."""
-    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _control(operation: int, value: int) -> None:
-    """Ask the system for something about this process, where it knows how."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(operation, value, 0, 0, 0)
-
-
-def _report(**message: object) -> None:
-    # Whoever was to read it may be gone. What a login shell has printed may go on in this line.
-    with contextlib.suppress(OSError):
-        os.write(1, b"\n" + json.dumps(message).encode("ascii") + b"\n")
-
-
-def _as_bytes(text: str) -> bytes:
-    return text.encode("latin-1")
-
-
 if __name__ == "__main__":
-    _control(_PR_SET_CHILD_SUBREAPER, 1)
-    sys.exit(Supervisor(float(sys.argv[1])).run())
+    limit_s = float(sys.argv[1])
+    link = guarded(limit_s)
+    sys.exit(Supervisor(limit_s, link).run())

@@ -1,0 +1,189 @@
+"""The guardian: above a supervisor, and does nothing but wait, and end what one that died has left.
+
+A supervisor may be killed or stopped like any process. What it has started becomes the guardian's
+then, whatever its session, group or environment, so nothing escapes. The other way round, the
+supervisor ends all as soon as its guardian is gone. Only who kills both leaves anything.
+
+It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
+on Python 3.6.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.node.ports import held_name
+from pytest_dlperf.node.processes import send, state
+from pytest_dlperf.node.remains import REPORT_LIMIT_S, Remains, report
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+HEARTBEAT_INTERVAL_S = 1.0
+"""Interval between signs of life of each side, where a network lies between them."""
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that mean the end of a run. Those that are ignored at the start stay so."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
+_SIGNALLED = 128
+_LOOK_S = 0.25
+_STOPPED_LIMIT_S = 0.5
+_STUCK_LIMIT_S = 3.0
+_DYING_LIMIT_S = 1.0
+
+
+def guarded(timeout_s: float) -> "socket.socket":
+    """Leave a guardian behind in this process, and go on as its child, with a link to it.
+
+    Over the link the guardian is told what there is of the run. Where a network lies between,
+    whoever gives the orders gives up after ``timeout_s`` seconds of silence (0: never).
+    """
+    control(_PR_SET_CHILD_SUBREAPER, 1)
+    # Who ignores the end of children does not learn how they ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    link, own = socket.socketpair()
+    child = os.fork()
+    if child:
+        own.close()
+        os._exit(_Guardian(child, link, timeout_s).watch())
+    link.close()
+    # A signal to the guardian's process group is not for both.
+    os.setsid()
+    control(_PR_SET_CHILD_SUBREAPER, 1)
+    return own
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill a program with its supervisor, whoever is left to look."""
+    control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def control(operation: int, value: int) -> None:
+    """Ask the system for something about this process, where it knows how."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(operation, value, 0, 0, 0)
+
+
+class _Guardian:
+    """Waits for the end of a supervisor."""
+
+    def __init__(self, child: int, link: "socket.socket", timeout_s: float) -> None:
+        self._child = child
+        self._link = link
+        self._timeout_s = timeout_s
+        self._remains = Remains()
+        self._received = b""
+        self._status = None  # type: int | None
+        self._hung_up_at = None  # type: float | None
+        self._runs_at = self._alive_at = time.monotonic()
+        for number in FORWARDED:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._forward)
+
+    def watch(self) -> int:
+        """Wait for the end, see to it that nothing is left, and return an exit code."""
+        fate = self._fate()
+        status = self._status
+        if status is not None and os.WIFEXITED(status) and self._remains.left is not None:
+            self._end_rest()
+            return os.WEXITSTATUS(status)
+        # Nobody else may begin here before all is gone. Where somebody has, that is as it is.
+        locks = [held_name(name) for name in self._remains.locks]
+        report(supervisor_killed=fate)
+        send(self._child, signal.SIGKILL)
+        left = self._remains.end(os.getpid(), self._pause)
+        for lock in locks:
+            if lock is not None:
+                lock.close()
+        report(clean=not left, left=left)
+        self._remains.remove_files()
+        return _SIGNALLED + signal.SIGKILL
+
+    def _fate(self) -> str:
+        """Wait until the supervisor has ended, or has to be; say what became of it."""
+        poll = select.poll()
+        poll.register(self._link, select.POLLIN)
+        # Orders are for the supervisor. That no more will come shows without reading them; of a
+        # socket only half may be closed.
+        poll.register(0, getattr(select, "POLLRDHUP", 0))
+        while True:
+            watches = self._timeout_s or self._hung_up_at is not None
+            for descriptor, _ in poll.poll(_LOOK_S * 1000 if watches else None):
+                if descriptor == 0:
+                    poll.unregister(0)
+                    self._hung_up_at = time.monotonic()
+                elif not self._hear():
+                    return self._end_of_child()
+            overdue = self._overdue()
+            if overdue is not None:
+                return overdue
+
+    def _hear(self) -> bool:
+        """Take what the supervisor tells; false when it is gone."""
+        received = b""
+        with contextlib.suppress(OSError):
+            received = self._link.recv(65536)
+        lines = (self._received + received).split(b"\n")
+        self._received = lines.pop()
+        for line in lines:
+            self._remains.note(**json.loads(line.decode("ascii")))
+        return bool(received)
+
+    def _end_of_child(self) -> str:
+        deadline = time.monotonic() + _DYING_LIMIT_S
+        while time.monotonic() < deadline:
+            child, status = os.waitpid(self._child, os.WNOHANG)
+            if child:
+                self._status = status
+                if os.WIFSIGNALED(status):
+                    return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+                return f"ended with exit status {os.WEXITSTATUS(status)}"
+            time.sleep(0.001)
+        return "was about to die for too long"
+
+    def _overdue(self) -> "str | None":
+        """Say what keeps the supervisor from ending, if it should have."""
+        now = time.monotonic()
+        stuck = {b"T": "stopped", b"t": "stopped", b"D": "stuck in the kernel"}
+        current = state(self._child)
+        if current not in stuck:
+            self._runs_at = now
+        # Earlier than it is missed where the orders come from: so it is told what became of it.
+        limit_s = self._timeout_s / 2 or float("inf")
+        if self._hung_up_at is not None:
+            limit_s = _STUCK_LIMIT_S if current == b"D" else _STOPPED_LIMIT_S
+        # Once no process is left, what it has written is removed, and a disk may be slow.
+        is_clean = self._remains.left is not None
+        if now - self._runs_at > limit_s and not (is_clean and current == b"D"):
+            return f"was {stuck[current]}"
+        if self._hung_up_at is None or is_clean:
+            return None
+        return "did not end" if now - self._hung_up_at > REPORT_LIMIT_S else None
+
+    def _end_rest(self) -> None:
+        """End what the supervisor has left after its last look."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+            if not self._remains.left:
+                remains = Remains()
+                left = remains.end(os.getpid())
+                report(clean=not left, left=left)
+
+    def _pause(self, seconds: float) -> None:
+        now = time.monotonic()
+        if self._timeout_s and now - self._alive_at >= HEARTBEAT_INTERVAL_S:
+            self._alive_at = now
+            report(alive=True)
+        time.sleep(seconds)
+
+    def _forward(self, number: int, _frame: "FrameType | None") -> None:
+        if self._status is None:
+            send(self._child, number)

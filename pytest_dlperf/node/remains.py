@@ -1,0 +1,182 @@
+"""What there is of a run on its node and has to be gone in the end, whoever sees to that.
+
+While a run lives that is its supervisor; a supervisor that is killed has a guardian. Where both are
+gone this is sent to the node as a program, with one order on its standard input. It imports the
+standard library only, and runs on Python 3.6.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from pytest_dlperf.node.folder import remove
+from pytest_dlperf.node.keeper import take_away
+from pytest_dlperf.node.processes import (
+    KILL_LIMIT_S,
+    POLL_S,
+    Below,
+    Marked,
+    end_all,
+    end_keepers,
+    send,
+    watchers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+AT_END_LIMIT_S = 5.0
+"""What is run at the end may take so long, all of it at once."""
+REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
+"""Whoever is told to end a run at once has said after so long what is left, whatever is stuck."""
+
+_LEAST_LIMIT_S = 1.0
+_WAKE_LIMIT_S = 1.0
+_LAST_WORDS_BYTES = 500
+
+
+class Remains:
+    """What one node has of a run, as far as it is known by now."""
+
+    def __init__(self, tell: "Callable[[bytes], object] | None" = None) -> None:
+        """Begin with nothing; ``tell`` is called with each line of what is noted."""
+        self._tell = tell
+        self.sweep = None  # type: str | None
+        """What the markers of its processes begin with."""
+        self.folder = None  # type: str | None
+        self.keeper = None  # type: str | None
+        """The file of the program that keeps what a head node has started here (``keeper``)."""
+        self.locks = []  # type: list[str]
+        self.at_end = []  # type: list[list[str]]
+        """Commands, as lists of arguments, that are run when its processes are gone."""
+        self.environment = {}  # type: dict[str, str]
+        """What is added to ours for these."""
+        self.left = None  # type: list[int] | None
+        """Its processes that could not be ended, once that was tried."""
+
+    def note(self, **facts: object) -> None:
+        """Note what is there by now, or is no longer."""
+        vars(self).update(facts)
+        if self._tell is not None:
+            self._tell(json.dumps(facts).encode("ascii") + b"\n")
+
+    def end(
+        self, below: "int | None", pause: "Callable[[float], object]" = time.sleep
+    ) -> "list[int]":
+        """Kill its processes, those ``below`` one too; say which are left.
+
+        Then what is to be run at the end is run. Meanwhile ``pause`` is called to wait for seconds.
+        """
+        deadline = time.monotonic() + KILL_LIMIT_S
+        kinds = [] if below is None else [Below(below)]  # type: list[Below | Marked]
+        # Its own descendants first: what they are doing for other nodes ends with them.
+        kinds += [] if self.sweep is None else [Marked(self.sweep)]
+        if self.keeper is not None and self.sweep is not None:
+            end_keepers(self.sweep)
+        left = set()  # type: set[int]
+        for kind in kinds:
+            limit_s = max(deadline - time.monotonic(), _LEAST_LIMIT_S)
+            left.update(end_all(kind, limit_s, pause))
+        for problem in self._run_at_end(pause):
+            report(at_end=problem)
+        return sorted(left)
+
+    def remove_files(self) -> None:
+        """Remove its folder with all that is in it, and what lies beside it."""
+        if self.keeper is not None:
+            take_away(os.fsdecode(as_bytes(self.keeper)))
+            self.keeper = None
+        if self.folder is not None:
+            kept = remove(os.fsdecode(as_bytes(self.folder)))
+            if kept is not None:
+                report(kept=kept)
+            self.folder = None
+
+    def _run_at_end(self, pause: "Callable[[float], object]") -> "list[str]":
+        """Run all commands at once, and say what went wrong."""
+        environment = dict(os.environb)
+        environment.update({as_bytes(k): as_bytes(v) for k, v in self.environment.items()})
+        problems = []
+        started = []
+        for command in self.at_end:
+            try:
+                started.append((" ".join(command), _started(command, environment)))
+            except OSError as error:  # noqa: PERF203 - there are few
+                problems.append(f"{command[0]}: {os.strerror(error.errno or 0)}")
+        deadline = time.monotonic() + AT_END_LIMIT_S
+        for line, process in started:
+            while process.poll() is None and time.monotonic() < deadline:
+                pause(POLL_S)
+            if process.poll() is None:
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                problems.append(f"{line}: not done after {AT_END_LIMIT_S:g} s")
+            elif process.returncode:
+                words = _last_words(process)
+                problems.append(f"{line}: exit status {process.returncode}{words}")
+        return problems
+
+
+def report(**message: object) -> None:
+    """Say something to whoever gives the orders, as a line of standard output."""
+    # Whoever was to read it may be gone. What a login shell has printed may go on in this line.
+    with contextlib.suppress(OSError):
+        os.write(1, b"\n" + json.dumps(message).encode("ascii") + b"\n")
+
+
+def as_bytes(text: str) -> bytes:
+    """Give the bytes that an order has as text."""
+    return text.encode("latin-1")
+
+
+def _started(command: "list[str]", environment: "dict[bytes, bytes]") -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603 - it is what the order says
+        [as_bytes(argument) for argument in command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def _last_words(process: "subprocess.Popen[bytes]") -> str:
+    if process.stderr is None:
+        return ""
+    # What it has started may have its errors still: there is no waiting for their end.
+    os.set_blocking(process.stderr.fileno(), False)
+    with contextlib.suppress(OSError):
+        words = os.read(process.stderr.fileno(), 65536)[-_LAST_WORDS_BYTES:]
+        lines = [line.strip() for line in words.decode("utf-8", "replace").split("\n")]
+        return "".join(f": {line}" for line in [line for line in lines if line][-1:])
+    return ""
+
+
+def sweep(order: "dict[str, Any]") -> None:
+    """End what there is of a node whose connection is gone, and report like a supervisor."""
+    marker = order.pop("watched_by")
+    # One that was stopped ends it all by itself, and sees more of it, once it goes on.
+    for process in watchers(marker):
+        send(process, signal.SIGCONT)
+    deadline = time.monotonic() + _WAKE_LIMIT_S
+    while watchers(marker) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    left = set()  # type: set[int]
+    for process in watchers(marker):
+        left.update(end_all(Below(process), _LEAST_LIMIT_S))
+        send(process, signal.SIGKILL)
+    remains = Remains()
+    remains.note(**order)
+    left.update(remains.end(None))
+    report(clean=not left, left=sorted(left))
+    remains.remove_files()
+
+
+if __name__ == "__main__":
+    sweep(json.loads(sys.stdin.readline()))
