@@ -88,7 +88,7 @@ def main() -> None:
             run(
                 [*pytest, *plugin, "-k", kind, "--dlperf-run-dir", str(runs)],
                 folder,
-                {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TMPDIR": name},
+                {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TMPDIR": name, "XDG_RUNTIME_DIR": name},
             )
             records = [json.loads(file.read_text()) for file in runs.rglob("command.json")]
             taken[kind] = median(record["elapsed_s"] for record in records)

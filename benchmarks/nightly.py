@@ -95,7 +95,11 @@ def main() -> None:
         taken: dict[str, list[float]] = {kind: [] for kind in kinds}
         for _ in range(options.repeats):
             for kind, arguments in kinds.items():
-                usage = run([*pytest, *hosts, *arguments], folder, {**ENVIRONMENT, "TMPDIR": name})
+                usage = run(
+                    [*pytest, *hosts, *arguments],
+                    folder,
+                    {**ENVIRONMENT, "TMPDIR": name, "XDG_RUNTIME_DIR": name},
+                )
                 taken[kind].append(usage.wall_s)
                 print(f"{kind}: {usage.wall_s:.1f} s, {usage.cpu_s:.1f} s CPU", flush=True)
     together, alone = median(taken["-n auto"]), median(taken["one after another"])

@@ -77,10 +77,11 @@ def own_environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_ADDOPTS", f"{OTHER_PLUGINS} -p no:benchmark")
-    # The lock by which sessions take turns on a machine lies there: tests have one each.
+    # The leases by which sessions take turns on a machine lie there: tests have some each.
     temporary = pytester.path / "tmp"
-    temporary.mkdir()
+    temporary.mkdir(mode=0o700)
     monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(temporary))
     # So do the locks on hosts, which are the machine's.
     monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
 

@@ -141,6 +141,7 @@ def taken_on(
         pool=HostPool(folder / "pool", report=print),
         exclusive=True,
         lock=os.urandom(8).hex(),
+        wait_limit_s=60.0,
         shared_folder=None,
         say=print,
     )
@@ -390,6 +391,7 @@ def test_a_launcher_that_raises_is_named(tmp_path: Path) -> None:
         pool=HostPool(tmp_path / "pool", report=print),
         exclusive=True,
         lock=os.urandom(8).hex(),
+        wait_limit_s=60.0,
         shared_folder=None,
         say=print,
     )

@@ -112,7 +112,7 @@ def test_the_largest_gangs_are_launched_first(suite: Suite, over_ssh: SshHosts) 
 
 def claims(suite: Suite) -> list[dict[str, Any]]:
     """Who holds hosts, and which."""
-    [file] = (suite.path / "tmp").glob("pytest-dlperf-hosts-*/hosts.json")
+    [file] = (suite.path / "tmp").glob("pytest-dlperf-hosts/hosts.json")
     granted = json.loads(file.read_text(encoding="utf-8"))["claims"]
     return [claim for claim in granted if claim["granted"]]
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -21,7 +22,6 @@ from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
 # Leases what its arguments say, tells each step in a line, and releases at the next line of its
 # input. It ends by itself if a test hangs.
@@ -442,6 +442,28 @@ def test_who_gives_up_waiting_leaves_the_line(folder: Path, party: Callable[...,
     ):
         pass
     party("b").says("got")
+
+
+def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(
+    folder: Path, party: Callable[..., Party]
+) -> None:
+    holder = party("a")
+    holder.says("got")
+    pool = HostPool(folder, report=print)
+    with (
+        pytest.raises(BrokenError) as raised,
+        pool.leased(hosts_of("a"), nodes=1, devices=8, limit_s=0.1),
+    ):
+        pass
+    told = str(raised.value)
+    assert told.startswith("no hosts after 0.1 s: ")
+    assert f"a held by process {holder.process.pid} for case since 2" in told
+    assert f"started in {Path.cwd()}; --dlperf-wait-limit " in told
+    # Who has given up is in nobody's way.
+    behind = party("a")
+    behind.says("waits")
+    holder.release()
+    behind.says("got")
 
 
 def test_an_expired_lock_file_frees_only_what_no_process_holds(

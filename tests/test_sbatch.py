@@ -63,14 +63,14 @@ def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(
     with submitting.allocation():
         result, results = suite.judge(
             "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1",
-            "--dlperf-queue-limit", "4", "--dlperf-run-dir", suite.path / "night", cluster="local",
+            "--dlperf-wait-limit", "4", "--dlperf-run-dir", suite.path / "night", cluster="local",
         )  # fmt: skip
         assert len(submitting.jobs()) == 1  # the allocation
 
     assert result.ret == 1
     [run] = results["cases"][0]["runs"]
     assert run["status"] == "failed"
-    told = r"sbatch job \d+ had not begun after 4 s \(Resources\); --dlperf-queue-limit .*"
+    told = r"sbatch job \d+ had not begun after 4 s \(Resources\); --dlperf-wait-limit .*"
     assert re.match(told, run["reason"])
     result.stdout.re_match_lines([r".*waiting: sbatch job \d+ is queued: Resources .*4 s at most"])
 

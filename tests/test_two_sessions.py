@@ -24,8 +24,8 @@ def test_two_sessions_never_train_on_one_host_at_once(suite: Suite, *, apart: bo
     """From two machines, only the locks on the hosts themselves stand between them."""
     tiny = TinySystem(suite, topologies=["1n1g", "2n1g", "3n1g"])
     tiny.behave("0.01 wait work-0.2")
-    (suite.path / "elsewhere").mkdir()
-    other = {"TMPDIR": str(suite.path / "elsewhere")} if apart else {}
+    (suite.path / "elsewhere").mkdir(mode=0o700)
+    other = {"XDG_RUNTIME_DIR": str(suite.path / "elsewhere")} if apart else {}
 
     with in_background(suite, *SELECTED) as one:
         one.wait_until(lambda: len(tiny.starts()) == 3, what="the first run")
@@ -67,8 +67,8 @@ def test_sessions_of_one_allocation_take_turns(
     """They know nothing of each other; Slurm keeps the steps of one waiting."""
     tiny = TinySystem(suite, topologies=["3n1g"])
     tiny.behave("0.01 wait")
-    (suite.path / "elsewhere").mkdir()
-    other = {"TMPDIR": str(suite.path / "elsewhere")}
+    (suite.path / "elsewhere").mkdir(mode=0o700)
+    other = {"XDG_RUNTIME_DIR": str(suite.path / "elsewhere")}
     with slurm.allocation() as allocation:
         for name, value in allocation.environment.items():
             if name.startswith("SLURM"):

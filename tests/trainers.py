@@ -208,6 +208,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
         pool=HostPool(suite.path / "pool", report=print),
         exclusive=bool(hosts),
         lock=os.urandom(8).hex(),
+        wait_limit_s=60.0,
         shared_folder=None,
         say=print,
     )

@@ -151,10 +151,10 @@ class Settings:
         "run as a job",
         environment=True,
     )
-    queue_limit_s: float = option(
-        "queue-limit",
+    wait_limit_s: float = option(
+        "wait-limit",
         "SECONDS",
-        "how long a submitted run may wait until it begins",
+        "how long a run may wait for its hosts: for those that others hold, or in a queue",
         read=values.seconds,
         default="86400",
         environment=True,

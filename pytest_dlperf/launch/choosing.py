@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.files.yamlfile import nearest
@@ -13,10 +11,12 @@ from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
 from pytest_dlperf.launch.launchers import is_this_machine
 from pytest_dlperf.launch.leases import HostPool
+from pytest_dlperf.launch.pool_folder import users_pool
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.options import Settings
@@ -35,17 +35,16 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
 ) -> Fleet:
     """Put the hosts of a session and the way to them together."""
     launcher, hosts = launcher_and_hosts(settings, launchers, queues=queues)
-    # All sessions of this user on this machine share it.
-    pool_folder = Path(tempfile.gettempdir()) / f"pytest-dlperf-hosts-{os.getuid()}"
     return Fleet(
         launcher,
         [
             host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
             for host in hosts
         ],
-        pool=HostPool(pool_folder, report=say),
+        pool=HostPool(users_pool, report=say),
         exclusive=not settings.share_hosts,
         lock=settings.lock or "",
+        wait_limit_s=settings.wait_limit_s,
         shared_folder=shared_folder,
         say=say,
     )

@@ -32,6 +32,7 @@ class Claim:
     devices: int
     exclusive: bool
     candidates: Mapping[str, int | None]
+    started_in: str
     granted: Mapping[str, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
@@ -184,4 +185,5 @@ def _free_ids(claim: Claim, devices: int | None, used: set[int] | None) -> tuple
 def _who(claim: Claim) -> str:
     since = datetime.fromtimestamp(claim.since).astimezone()
     purpose = f" for {claim.purpose}" if claim.purpose else ""
-    return f"process {claim.pid}{purpose} since {since.isoformat(sep=' ', timespec='seconds')}"
+    when = since.isoformat(sep=" ", timespec="seconds")
+    return f"process {claim.pid}{purpose} since {when}, started in {claim.started_in}"

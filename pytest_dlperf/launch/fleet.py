@@ -54,7 +54,8 @@ class Fleet:
 
     The processes of a session share in ``shared_folder`` what they find out about hosts. Without
     ``exclusive`` several runs may share a host, each with devices of its own. ``lock`` is the name
-    of the locks that are held on the hosts against runs from elsewhere.
+    of the locks that are held on the hosts against runs from elsewhere. For either a run waits
+    ``wait_limit_s`` seconds at most.
     """
 
     launcher: Launcher
@@ -63,6 +64,7 @@ class Fleet:
     pool: HostPool
     exclusive: bool
     lock: str
+    wait_limit_s: float
     shared_folder: Path | None
     say: Callable[[str], None]
     _resolved: tuple[Host, ...] | None = field(default=None, init=False)
@@ -128,6 +130,7 @@ class Fleet:
             devices=topology.devices_per_node,
             exclusive=self.exclusive,
             purpose=case.id,
+            limit_s=self.wait_limit_s,
             on_wait=self.say,
         ) as leases:
             yield leases * topology.nodes if on_one_machine else leases

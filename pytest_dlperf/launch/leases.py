@@ -20,6 +20,7 @@ taken before the claim is written, and removed after the claim is struck out.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import stat
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.locks import HeldLock, LockError, is_held, locked
+from pytest_dlperf.files.writing import user_name
 from pytest_dlperf.launch.claims import CLAIM_NAME, Claim, Claims
 from pytest_dlperf.model.errors import BrokenError
 
@@ -43,6 +45,8 @@ _POLL_S: Final = 0.02
 """Each waiting process looks so often whether the state has changed; that is all it costs."""
 _CHECK_S: Final = 0.5
 """All waiting processes together look so often for processes that have died."""
+_LOCK_LIMIT_S: Final = 60.0
+"""Whoever changes the state needs a moment; a process that was stopped may hold it for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +60,13 @@ class Lease:
 class HostPool:
     """The hosts that all processes of a user on this machine share."""
 
-    def __init__(self, folder: Path, *, report: Callable[[str], None]) -> None:
-        """Share the pool in ``folder``, which is made when needed and belongs to the pool alone.
+    def __init__(self, place: Path | Callable[[], Path], *, report: Callable[[str], None]) -> None:
+        """Share the pool in a folder, which is made when needed and belongs to the pool alone.
 
+        ``place`` may be a function that finds it, for one that may go while this process lives.
         ``report`` gets warnings, such as of a state file that was set aside.
         """
-        self._folder = folder
+        self._find = place if callable(place) else lambda: place
         self._report = report
 
     @contextmanager
@@ -73,6 +78,7 @@ class HostPool:
         devices: int,
         exclusive: bool = True,
         purpose: str = "",
+        limit_s: float = math.inf,
         on_wait: Callable[[str], None] | None = None,
     ) -> Iterator[tuple[Lease, ...]]:
         """Hold ``nodes`` of the hosts with ``devices`` devices each for the length of a block.
@@ -82,6 +88,9 @@ class HostPool:
         the lowest devices that are free. Who waits comes before who asks later for any of the same
         hosts. ``purpose`` is for others who wait for it. If the hosts are not free at once,
         ``on_wait`` is called once with what is waited for.
+
+        Raises:
+            BrokenError: They were not free for ``limit_s`` seconds, or the pool cannot be used.
         """
         usable = _usable(hosts, nodes, devices)
         request = Claim(
@@ -94,10 +103,11 @@ class HostPool:
             devices=devices,
             exclusive=exclusive,
             candidates={key: host.devices for key, host in usable.items()},
+            started_in=os.getcwd(),  # noqa: PTH109 - text is what is kept
         )
-        claimed = _Claimed(request)
+        claimed = _Claimed(request, self._find())
         try:
-            granted = self._granted(claimed, on_wait)
+            granted = self._granted(claimed, limit_s, on_wait)
             yield tuple(
                 Lease(host=host, device_ids=granted[key])
                 for key, host in usable.items()
@@ -107,18 +117,24 @@ class HostPool:
             self._release(claimed)
 
     def _granted(
-        self, claimed: _Claimed, on_wait: Callable[[str], None] | None
+        self, claimed: _Claimed, limit_s: float, on_wait: Callable[[str], None] | None
     ) -> Mapping[str, tuple[int, ...]]:
+        deadline = time.monotonic() + limit_s
         pool = self._update(claimed)
         if claimed.request.name not in pool.granted and on_wait is not None:
             on_wait(pool.waited_for(claimed.request.name))
         seen = None
         while (granted := pool.granted.get(claimed.request.name)) is None:
+            if time.monotonic() > deadline:
+                raise BrokenError(
+                    f"no hosts after {limit_s:g} s: {pool.waited_for(claimed.request.name)}; "
+                    "--dlperf-wait-limit sets how long a run may wait"
+                )
             time.sleep(_POLL_S)
             # The file is replaced whole, so it can be read without the lock. Who sees news in it
             # looks again under the lock.
-            news, seen = seen, self._glance()
-            if news != seen or self._check_is_due():
+            news, seen = seen, _glance(claimed.folder)
+            if news != seen or _check_is_due(claimed.folder):
                 pool = self._update(claimed)
         return granted
 
@@ -134,16 +150,27 @@ class HostPool:
 
     def _update(self, claimed: _Claimed) -> Claims:
         """Bring the pool up to date, and this claim with it: into it, or out of it."""
-        problem = None
         try:
-            _make_private(self._folder)
-            with locked(self._folder / "pool.lock"):
-                os.utime(self._folder / "pool.lock")  # for _check_is_due
-                pool, problem = self._read()
+            return self._updated(claimed)
+        except BrokenError:
+            # The system removes the folder that it keeps for a user who has logged out.
+            place = claimed.folder if claimed.folder.exists() else self._find()
+            if claimed.over or place == claimed.folder:
+                raise
+            claimed.folder, claimed.lock = place, None
+            return self._updated(claimed)
+
+    def _updated(self, claimed: _Claimed) -> Claims:
+        folder, problem = claimed.folder, None
+        try:
+            _make_private(folder)
+            with locked(folder / "pool.lock", limit_s=_LOCK_LIMIT_S):
+                os.utime(folder / "pool.lock")  # for _check_is_due
+                pool, problem = _read(folder)
                 if claimed.lock is None:
-                    claimed.lock = HeldLock(self._folder / claimed.request.name)
+                    claimed.lock = HeldLock(folder / claimed.request.name)
                 before = pool.to_json()
-                pool.alive = self._alive(pool)
+                pool.alive = _alive(folder, pool)
                 if claimed.over:
                     pool.alive[claimed.request.name] = False
                 pool.strike_out_the_dead()
@@ -151,70 +178,19 @@ class HostPool:
                     pool.add(claimed.request)
                 pool.grant()
                 if pool.to_json() != before:
-                    self._write(pool)
+                    _write(folder, pool)
                 for name, alive in pool.alive.items():
                     if not alive:
-                        (self._folder / name).unlink(missing_ok=True)
+                        (folder / name).unlink(missing_ok=True)
         except LockError as error:
             raise BrokenError(f"hosts cannot be leased: {error}") from error
         except OSError as error:
             raise BrokenError(
-                f"hosts cannot be leased: {error.filename or self._folder}: "
-                f"{error.strerror or error}"
+                f"hosts cannot be leased: {error.filename or folder}: {error.strerror or error}"
             ) from error
         if problem is not None:
             self._report(problem)
         return pool
-
-    def _read(self) -> tuple[Claims, str | None]:
-        """Read the state; what is not legible is set aside, with a warning."""
-        file = self._folder / _STATE
-        try:
-            return Claims.parse(file.read_bytes()), None
-        except FileNotFoundError:
-            return Claims(), None
-        except (OSError, ValueError) as error:
-            aside = file.with_name(f"{_STATE}.broken-{time.time_ns()}")
-            file.replace(aside)
-            return Claims(), (
-                f"{file} is not what this version writes ({error}); it was kept as {aside.name}. "
-                f"Hosts are leased again when those who hold some now have ended"
-            )
-
-    def _glance(self) -> bytes | None:
-        try:
-            return (self._folder / _STATE).read_bytes()
-        except OSError:
-            return None
-
-    def _write(self, pool: Claims) -> None:
-        # Only the holder of the pool's lock writes, so the new file needs no name of its own and is
-        # overwritten by the next one if this process is killed here.
-        new = self._folder / f"{_STATE}.new"
-        new.write_text(pool.to_json(), encoding="utf-8")
-        new.replace(self._folder / _STATE)
-
-    def _alive(self, pool: Claims) -> dict[str, bool]:
-        """Find out whose process lives, of claims that have a lock file or stand in the pool."""
-        alive = {
-            file.name: is_held(file)
-            for file in self._folder.iterdir()
-            if CLAIM_NAME.fullmatch(file.name)
-        }
-        for claim in pool.claims:
-            # We remove no lock file whose claim stands in the pool; a cleaner of temporary folders
-            # may have done it. The process is the second best to ask.
-            if claim.name not in alive:
-                alive[claim.name] = _lives(claim)
-        return alive
-
-    def _check_is_due(self) -> bool:
-        """Say whether nobody has looked for a while, so that many who wait cost as one."""
-        try:
-            age = time.time() - (self._folder / "pool.lock").stat().st_mtime
-        except OSError:
-            return True
-        return not 0 <= age < _CHECK_S
 
 
 @dataclass(slots=True)
@@ -222,8 +198,65 @@ class _Claimed:
     """A claim of this process: what it asks for, and how far it has come."""
 
     request: Claim
+    folder: Path
     lock: HeldLock | None = None
     over: bool = False
+
+
+def _read(folder: Path) -> tuple[Claims, str | None]:
+    """Read the state; what is not legible is set aside, with a warning."""
+    file = folder / _STATE
+    try:
+        return Claims.parse(file.read_bytes()), None
+    except FileNotFoundError:
+        return Claims(), None
+    except (OSError, ValueError) as error:
+        # Only the last one is kept: nobody has missed what was in those before.
+        for old in folder.glob(f"{_STATE}.broken-*"):
+            old.unlink()
+        aside = file.with_name(f"{_STATE}.broken-{time.time_ns()}")
+        file.replace(aside)
+        return Claims(), (
+            f"{file} is not what this version writes ({error}); it was kept as {aside.name}. "
+            f"Hosts are leased again when those who hold some now have ended"
+        )
+
+
+def _glance(folder: Path) -> bytes | None:
+    try:
+        return (folder / _STATE).read_bytes()
+    except OSError:
+        return None
+
+
+def _write(folder: Path, pool: Claims) -> None:
+    # Only the holder of the pool's lock writes, so the new file needs no name of its own and is
+    # overwritten by the next one if this process is killed here.
+    new = folder / f"{_STATE}.new"
+    new.write_text(pool.to_json(), encoding="utf-8")
+    new.replace(folder / _STATE)
+
+
+def _alive(folder: Path, pool: Claims) -> dict[str, bool]:
+    """Find out whose process lives, of claims that have a lock file or stand in the pool."""
+    alive = {
+        file.name: is_held(file) for file in folder.iterdir() if CLAIM_NAME.fullmatch(file.name)
+    }
+    for claim in pool.claims:
+        # We remove no lock file whose claim stands in the pool; a cleaner of temporary folders
+        # may have done it. The process is the second best to ask.
+        if claim.name not in alive:
+            alive[claim.name] = _lives(claim)
+    return alive
+
+
+def _check_is_due(folder: Path) -> bool:
+    """Say whether nobody has looked for a while, so that many who wait cost as one."""
+    try:
+        age = time.time() - (folder / "pool.lock").stat().st_mtime
+    except OSError:
+        return True
+    return not 0 <= age < _CHECK_S
 
 
 def _usable(hosts: Sequence[Host], nodes: int, devices: int) -> dict[str, Host]:
@@ -247,11 +280,12 @@ def _usable(hosts: Sequence[Host], nodes: int, devices: int) -> dict[str, Host]:
 
 def _make_private(folder: Path) -> None:
     """Make the folder of the pool, or see that no other user can give hosts away."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise BrokenError(
-            f"hosts cannot be leased: {folder} is not a folder of this user; remove it"
+            f"hosts cannot be leased: {folder} is not a folder of this user, but of "
+            f"{user_name(status.st_uid)}; remove it"
         )
     if stat.S_IMODE(status.st_mode) & 0o077:
         folder.chmod(0o700)

@@ -40,4 +40,4 @@ def queue_fleet_of(
             f"{settings.hosts.place} names hosts, and with the launcher {queue.name} the engine "
             "chooses them; leave one of them out"
         )
-    return QueueFleet(queue, cluster.devices_per_node, settings.queue_limit_s)
+    return QueueFleet(queue, cluster.devices_per_node, settings.wait_limit_s)

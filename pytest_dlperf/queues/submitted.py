@@ -203,7 +203,7 @@ class _Submitted:
                 why = f" ({state.reason})" if state is not None and state.reason else ""
                 raise BrokenError(
                     f"{self._named} had not begun after {limit_s:g} s{why}; "
-                    "--dlperf-queue-limit sets how long a run may wait"
+                    "--dlperf-wait-limit sets how long a run may wait"
                 )
             self._tell()
             time.sleep(LOOK_S)
