@@ -59,8 +59,8 @@ CELLS: Final = {
     "ssh": (
         "SIGTERM",
         "SIGKILL of pytest *",
-        "SIGKILL of ssh, srun, mpirun",
-        "SIGKILL of all ssh, srun and of pytest",
+        "SIGKILL of an ssh, srun, mpirun",
+        "SIGKILL of all ssh, srun, mpirun and of pytest",
         "SIGSTOP of pytest",
         "sshd ends a connection",
     ),
@@ -69,11 +69,11 @@ CELLS: Final = {
         "crash",
         "Ctrl-C",
         "SIGKILL of pytest *",
-        "SIGKILL of ssh, srun, mpirun",
-        "SIGKILL of all ssh, srun and of pytest",
+        "SIGKILL of an ssh, srun, mpirun",
+        "SIGKILL of all ssh, srun, mpirun and of pytest",
         "scancel",
     ),
-    "mpirun": (),
+    "mpirun": ("success, the trainer goes on", "SIGKILL of pytest *"),
 }
 
 

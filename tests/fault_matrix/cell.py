@@ -110,5 +110,5 @@ def _next(session: Session) -> tuple[str, tuple[str, ...]]:
         problems.append(f"it waited, {took:.1f} s in all")
     if code:
         problems.append(f"exit code {code}: {last_line(session.output)}")
-    kept = [*session.left(), *session.files_left()]
+    kept = [*session.left_after(PROMISE_S), *session.files_left()]
     return "; ".join(problems), tuple(kept)

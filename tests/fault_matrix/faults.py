@@ -125,8 +125,10 @@ def _clients(session: Session) -> list[int]:
 
 def _client(session: Session) -> list[int]:
     """What leads to the second node: an ssh or srun of ours; or mpirun."""
-    last = "mpirun" if session.place.head_only else session.place.hosts[1]
-    return [one.pid for one in session.clients() if last in one.command][:1]
+    if session.place.head_only:
+        return [one.pid for one in session.clients("mpirun")]
+    host = session.place.hosts[1]
+    return [one.pid for one in session.clients() if host in one.command][:1]
 
 
 def _both(*acts: Callable[[Session], float]) -> Callable[[Session], float]:
@@ -212,19 +214,19 @@ FAULTS: Final = (
     ),
     Fault(name="SIGKILL of a worker", act=_kill(_worker), arguments=WORKER, told="worker crashed"),
     Fault(
-        name="SIGKILL of ssh, srun, mpirun",
+        name="SIGKILL of an ssh, srun, mpirun",
         act=_kill(_client),
         launchers=_OVER_A_CONNECTION,
         told="failed",
     ),
     Fault(
-        name="SIGKILL of all ssh, srun",
+        name="SIGKILL of all ssh, srun, mpirun",
         act=_kill(_clients),
         launchers=_OVER_A_CONNECTION,
         told="failed",
     ),
     Fault(
-        name="SIGKILL of all ssh, srun and of pytest",
+        name="SIGKILL of all ssh, srun, mpirun and of pytest",
         act=_kill(_pytest, _clients),
         launchers=_OVER_A_CONNECTION,
     ),
@@ -251,7 +253,14 @@ FAULTS: Final = (
         name="SIGSTOP of a supervisor, SIGKILL of pytest",
         act=_both(_stop(_supervisor), _kill(_pytest)),
     ),
-    Fault(name="SIGSTOP of pytest", act=_stop(_pytest), let_go=_let_pytest_go, told="failed"),
+    Fault(
+        name="SIGSTOP of pytest",
+        act=_stop(_pytest),
+        # On this machine alone a run goes on, as a job of a shell does that waits for the terminal.
+        launchers=_OVER_A_CONNECTION,
+        let_go=_let_pytest_go,
+        told="failed heard nothing for",
+    ),
     Fault(
         name="sshd ends a connection",
         act=_disconnect,

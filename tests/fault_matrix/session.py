@@ -35,6 +35,8 @@ NODES: Final = 2
 CLIENTS: Final = ("ssh", "srun", "mpirun")
 _SENT: Final = " -I -S -c "
 """What the programs that are sent to nodes are started with."""
+XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
+_OF_PYTEST: Final = (XDIST_WORKER, "/launch/clients.py")
 _DAEMONS: Final = ("sshd", "slurmd", "slurmstepd")
 _LOOK_S: Final = 0.2
 _BEAT_S: Final = 0.5
@@ -202,10 +204,10 @@ class Session:
         above = ancestors_of(self.pid("agent", rank))
         return [one.pid for one in above if _SENT in one.command]
 
-    def clients(self) -> list[Process]:
+    def clients(self, *names: str) -> list[Process]:
         """What leads from here to the nodes, by ssh or srun, and what leads on from there."""
         ours = self._noted or descendants_of(self.process.pid)
-        return [one for one in ours if _program(one) in CLIENTS]
+        return [one for one in ours if _program(one) in (names or CLIENTS)]
 
     def workers(self) -> list[Process]:
         """The xdist workers of this session."""
@@ -256,7 +258,7 @@ class Session:
     def _processes_left(self) -> list[Process]:
         """What runs by its arguments, or because it has led to the trainer.
 
-        Not counted are pytest and its workers as long as pytest lives: they report.
+        Not counted is pytest, nor as long as it lives what belongs to it and to no run.
         """
         found = {one.pid: one for one in self._noted if one.lives()}
         # The trainer has it among its arguments. What was started here after the fault has it in
@@ -268,7 +270,7 @@ class Session:
             one
             for one in found.values()
             if one.pid != self.process.pid
-            and not (lives and one.command.endswith(XDIST_WORKER))
+            and not (lives and one.command.endswith(_OF_PYTEST))
             and _program(one) not in _DAEMONS
         ]
 
@@ -326,6 +328,3 @@ def last_line(output: str) -> str:
 
 def _program(process: Process) -> str:
     return process.command.partition(" ")[0].rpartition("/")[2].rstrip(":")
-
-
-XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
