@@ -33,6 +33,7 @@ COMMENT, WATCH = "github-pull-request-comment.yml", "github-watch.yml"
 GITHUB = ("github-nightly.yml", "github-pull-request.yml", COMMENT, WATCH)
 PIPELINES = (*GITHUB, "gitlab-ci.yml", "buildkite.yml", "Jenkinsfile")
 SCRIPTS = ("slurm-nightly.sh",)
+PLUGINS = ("ray_launcher.py",)
 BASH = shutil.which("bash") or "bash"
 
 SLOWER = "0.02"
@@ -230,7 +231,7 @@ def test_every_example_is_listed_with_what_to_change() -> None:
         r"^\| \[`([^`]+)`\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE
     )
 
-    assert sorted(listed) == sorted((*PIPELINES, *SCRIPTS))
+    assert sorted(listed) == sorted((*PIPELINES, *SCRIPTS, *PLUGINS))
     assert sorted(file.name for file in EXAMPLES.iterdir()) == sorted((*listed, "README.md"))
 
 

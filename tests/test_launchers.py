@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import runpy
 import shlex
 import socket
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,15 +15,13 @@ from pytest_dlperf.launch import launchers
 from pytest_dlperf.launch.hosts import Host, parse_hosts
 from pytest_dlperf.launch.launchers import (
     ADDRESS,
+    Launcher,
     LocalLauncher,
     SlurmLauncher,
     SshLauncher,
     lock_scope,
 )
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROGRAM = ["python3", "-c", "print('a b')", "$HOME"]
 
@@ -85,6 +85,17 @@ def test_slurm_takes_addresses_from_its_nodes(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     addresses = [host.address for host in SlurmLauncher().resolve(hosts("n1,n2"))]
     assert addresses == ["10.0.0.7", "n2"]
+
+
+def test_the_example_for_ray_is_a_launcher() -> None:
+    """What it runs needs Ray; it was tried by hand."""
+    file = Path(__file__).parent.parent / "examples" / "ray_launcher.py"
+    [launcher] = runpy.run_path(str(file))["pytest_dlperf_launchers"]("python3")
+    assert isinstance(launcher, Launcher)
+    assert inspect.signature(launcher.command) == inspect.signature(SshLauncher().command)
+    whole = launcher.command(hosts("a")[0], PROGRAM)
+    assert whole == [sys.executable, str(file), "a", "whole", *PROGRAM]
+    assert launcher.command(hosts("a")[0], PROGRAM, alongside=True)[3] == "shared"
 
 
 @pytest.mark.parametrize(
