@@ -151,7 +151,7 @@ class Fleet:
     ) -> LaunchOutcome:
         """Run a case's nodes in their places."""
         del case, needed, variables
-        return run_on_hosts(self.launcher, order)
+        return run_on_hosts(self.launcher, replace(order, wait_limit_s=self.wait_limit_s))
 
     def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
         """Place the nodes of a run; the first node of each host locks its devices."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import random
 import selectors
 import threading
@@ -14,6 +15,7 @@ from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.channel import sweep_source
 from pytest_dlperf.launch.head_node import keeper_file, keeper_source, launch_agents
 from pytest_dlperf.launch.launchers import played_address
+from pytest_dlperf.launch.leases import waited_in_vain
 from pytest_dlperf.launch.plan import node_folder
 from pytest_dlperf.launch.remote_call import start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, processes_left
@@ -61,11 +63,13 @@ class Gang:
         row: int,
         signals: Sequence[int],
         say: Callable[[str], None] | None,
+        wait_limit_s: float,
     ) -> None:
         """Reach nobody yet; signals that come are added to ``signals``.
 
         Folders of the run lie in ``scratch`` on each node and get ``files``. ``say`` is called once
-        if the run has to wait. ``row`` is how many ports in a row are held on all nodes.
+        if the run has to wait, for ``wait_limit_s`` at most. ``row`` is how many ports in a row are
+        held on all nodes.
         """
         self._launcher = launcher
         self._places = places
@@ -81,6 +85,8 @@ class Gang:
         """The first port of the row, once the nodes are prepared."""
         self._signals = signals
         self._tell_user = self._say = say
+        self._wait_limit_s = wait_limit_s
+        self._give_up_at = math.inf
         self._reports = selectors.DefaultSelector()
         self._sweeps: dict[str, tuple[RemoteCall, float]] = {}
         self.clients: list[SupervisorClient] = []
@@ -95,9 +101,10 @@ class Gang:
 
     def gather(self) -> None:
         """Have all nodes ready at once, however often it takes to find all of them free."""
-        again = False
+        again, self._give_up_at = False, time.monotonic() + self._wait_limit_s
         while not self._reached(again=again):
             again = True
+            self._wait_for(self._queued_for())
             self._abandon(self.clients)
             self.clients = []
             self._pause()
@@ -107,7 +114,10 @@ class Gang:
                 client.release()
             # Another row may be free at once.
             if busy:
-                self._tell_wait("another run, from elsewhere, holds", busy)
+                held = (f"{client.place.host.name}: {client.holder}" for client in busy)
+                self._wait_for(
+                    f"another run, from elsewhere, holds {'; '.join(dict.fromkeys(held))}"
+                )
                 self._pause()
 
     def folder(self, rank: int) -> str:
@@ -209,8 +219,7 @@ class Gang:
         if queues:
             self.listen(QUEUE_SILENCE_S, until=all_reached)
             if not all_reached():
-                queued = [client for client in self.clients if client.state is NodeState.CONNECTING]
-                self._tell_wait(f"{self._launcher.name} has queued the run for", queued)
+                self._wait_for(self._queued_for())
         self.listen(QUEUE_LIMIT_S if queues else CONNECT_LIMIT_S, until=all_reached)
         for client in self.clients:
             client.check_reached(None if queues else CONNECT_LIMIT_S)
@@ -240,11 +249,17 @@ class Gang:
             client.check_prepared(CONNECT_LIMIT_S)
         return all(client.state is NodeState.PREPARED for client in self.clients)
 
-    def _tell_wait(self, why: str, clients: Sequence[SupervisorClient]) -> None:
+    def _queued_for(self) -> str:
+        queued = (c.place.host.name for c in self.clients if c.state is NodeState.CONNECTING)
+        return f"{self._launcher.name} has queued the run for {', '.join(dict.fromkeys(queued))}"
+
+    def _wait_for(self, why: str) -> None:
+        """Tell once why the run has to wait, and raise when it has waited for too long."""
         if self._say is not None:
-            hosts = ", ".join(dict.fromkeys(client.place.host.name for client in clients))
-            self._say(f"waiting: {why} {hosts}")
+            self._say(f"waiting: {why}")
             self._say = None
+        if time.monotonic() > self._give_up_at:
+            raise waited_in_vain(self._wait_limit_s, why)
 
     def _pause(self) -> None:
         """Wait as long as nobody else does, so that two that collide do not collide again."""

@@ -126,10 +126,7 @@ class HostPool:
         seen = None
         while (granted := pool.granted.get(claimed.request.name)) is None:
             if time.monotonic() > deadline:
-                raise BrokenError(
-                    f"no hosts after {limit_s:g} s: {pool.waited_for(claimed.request.name)}; "
-                    "--dlperf-wait-limit sets how long a run may wait"
-                )
+                raise waited_in_vain(limit_s, pool.waited_for(claimed.request.name))
             time.sleep(_POLL_S)
             # The file is replaced whole, so it can be read without the lock. Who sees news in it
             # looks again under the lock.
@@ -191,6 +188,14 @@ class HostPool:
         if problem is not None:
             self._report(problem)
         return pool
+
+
+def waited_in_vain(limit_s: float, what_for: str) -> BrokenError:
+    """Make the error of a run whose hosts were not free in time."""
+    return BrokenError(
+        f"no hosts after {limit_s:g} s: {what_for}; --dlperf-wait-limit sets how long a run may "
+        "wait"
+    )
 
 
 @dataclass(slots=True)

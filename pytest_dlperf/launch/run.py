@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -55,6 +56,8 @@ class RunOrder:
     """How many ports in a row have to be free on all nodes."""
     watch: RunWatch | None = None
     on_wait: Callable[[str], None] | None = None
+    wait_limit_s: float = math.inf
+    """A run may wait so long for hosts that others hold."""
 
 
 def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
@@ -154,6 +157,7 @@ class _Run:
             row=order.row,
             signals=signals,
             say=order.on_wait,
+            wait_limit_s=order.wait_limit_s,
         )
         self._commands: Sequence[NodeCommand] = ()
         self._record: Record | None = None

@@ -106,6 +106,8 @@ class SupervisorClient:
         self.pid: int | None = None
         """The number of the program's process, once it was started."""
         self.exit_code: int | None = None
+        self.holder: str | None = None
+        """Who held a device of the host when it was busy."""
         self.kept: str | None = None
         """What of the run's folder could not be removed, and why."""
         self._command: NodeCommand | None = None
@@ -270,6 +272,7 @@ class SupervisorClient:
         self.exit_code = report.get("ended", self.exit_code)
         self.kept = report.get("kept", self.kept)
         self._problem = report.get("cannot_prepare", report.get("cannot_start", self._problem))
+        self.holder = report.get("busy", self.holder)
         self._left = report.get("left", self._left)
         self._signal = report.get("signal", self._signal)
         self._lost = report.get("lost", self._lost)

@@ -48,6 +48,7 @@ def try_command(
             row=0,
             signals=signals,
             say=None,
+            wait_limit_s=CONNECT_LIMIT_S,
         )
         try:
             gang.gather()

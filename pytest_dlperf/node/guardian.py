@@ -17,7 +17,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.node.ports import held_name
+from pytest_dlperf.node.locks import held_name
 from pytest_dlperf.node.processes import send, state
 from pytest_dlperf.node.remains import REPORT_LIMIT_S, Remains, report
 

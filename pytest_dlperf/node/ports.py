@@ -6,7 +6,6 @@ on Python 3.6.
 
 import errno
 import socket
-import sys
 
 
 def held_port(*, ipv6: bool) -> "socket.socket":
@@ -41,21 +40,6 @@ def held_range(first: int, count: int, address: str, *, ipv6: bool) -> "list[soc
             raise
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return holders
-
-
-def held_name(name: str) -> "socket.socket | None":
-    """Take a lock of this machine, which the kernel frees with this process; ``None``: not free."""
-    holder = socket.socket(socket.AF_UNIX)
-    # No other system has names that end with their process.
-    if sys.platform.startswith("linux"):
-        try:
-            holder.bind(name)
-        except OSError as error:
-            holder.close()
-            if error.errno == errno.EADDRINUSE:
-                return None
-            raise
-    return holder
 
 
 def _socket(*, ipv6: bool) -> "socket.socket":

@@ -41,7 +41,8 @@ from pytest_dlperf.node.guardian import (
     guarded,
 )
 from pytest_dlperf.node.keeper import lay
-from pytest_dlperf.node.ports import held_name, held_port, held_range
+from pytest_dlperf.node.locks import held_name, holder_of
+from pytest_dlperf.node.ports import held_port, held_range
 from pytest_dlperf.node.processes import KILL_LIMIT_S, MARKER, descendants, send
 from pytest_dlperf.node.relay import Relay
 from pytest_dlperf.node.remains import Remains, as_bytes, report
@@ -251,9 +252,10 @@ class Supervisor:
             if order["run_lock"] is not None and not self._lock(order["run_lock"]):
                 report(cannot_prepare="another host of this run is the same machine; name it once")
                 return
-            if not all(self._lock(name) for name in order["device_locks"]):
+            taken = [name for name in order["device_locks"] if not self._lock(name)]
+            if taken:
                 self._unlock()
-                report(busy=True)
+                report(busy=holder_of(taken[0]))
                 return
             row = held_range(*order["row"], ipv6=order["ipv6"])
             if row is None:

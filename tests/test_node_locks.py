@@ -1,0 +1,91 @@
+"""A lock of a host that is taken is told with who holds it, and waited for with a limit."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from other_users import OTHER, as_other, needs_root
+from trainers import TinySystem
+
+from pytest_dlperf.node.locks import held_name, holder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from suites import Suite
+
+
+@contextmanager
+def squatter(name: str, *, listens: bool) -> Iterator[int]:
+    """Have another user hold a name for the length of the block."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setresuid(OTHER, OTHER, OTHER)
+        holder = socket.socket(socket.AF_UNIX)
+        holder.bind(name)
+        if listens:
+            holder.listen()
+        os.write(writing, b"x")
+        while True:
+            signal.pause()
+    os.read(reading, 1)
+    try:
+        yield child
+    finally:
+        os.close(reading)
+        os.close(writing)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"\0pytest-dlperf/{os.urandom(8).hex()}//0"
+
+
+def test_our_own_is_known_by_process_and_user_however_often_it_is_asked(name: str) -> None:
+    holder = held_name(name)
+    assert holder is not None
+    with holder:
+        assert held_name(name) is None
+        told = {holder_of(name) for _ in range(300)}
+    who = rf"user \S+ \({os.geteuid()}\), process {os.getpid()} \(.+\)"
+    assert [text for text in told if re.fullmatch(who, text)] == list(told)
+    # The next one to hold the name is another one.
+    assert holder_of(name) == "nobody can say who"
+    again = held_name(name)
+    assert again is not None
+    again.close()
+
+
+@needs_root
+@pytest.mark.parametrize("listens", [True, False], ids=["listens", "only holds it"])
+def test_another_user_is_known_by_number_to_everybody(name: str, listens: bool) -> None:
+    with squatter(name, listens=listens) as child:
+        for_root = holder_of(name)
+        for_others = as_other(partial(holder_of, name), uid=OTHER + 1)
+    assert for_root.startswith(f"user number {OTHER}, process {child} (")
+    assert for_others.startswith(f"user number {OTHER}")
+
+
+@needs_root
+@pytest.mark.end_to_end
+def test_a_run_that_another_user_keeps_from_its_host_gives_up_and_says_who(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    lock = os.environ["DLPERF_LOCK"]
+    with squatter(f"\0pytest-dlperf/{lock}//0", listens=False) as child:
+        result = suite.run(
+            "-k", "throughput and tiny and 1n1g", "--dlperf-wait-limit", "1"
+        )  # fmt: skip
+    who = f"another run, from elsewhere, holds localhost: user number {OTHER}, process {child} (*)"
+    result.stdout.fnmatch_lines([f"waiting: {who}", f"*no hosts after 1 s: {who}; *wait-limit*"])
+    assert result.ret == 1
+    assert tiny.starts() == []
