@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from clusters.network import Network
+from clusters.podman import Podman
 from clusters.ports import free_ports, worker_number
 from clusters.requirements import missing
 from clusters.slurm import Slurm
@@ -37,7 +38,7 @@ SYSTEM_FILES = {
 }
 
 # Fixture -> the marker of the tests that use it, which names the kind of cluster.
-CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network"}
+CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network", "podman": "podman"}
 
 # What takes a good part of every session: the first is for the tests around, the others come with
 # the trainers.
@@ -186,6 +187,28 @@ def slurm(running_slurm: Slurm) -> Iterator[Slurm]:
     """A Slurm of four nodes with two GPUs each; without jobs after each test."""
     yield running_slurm
     running_slurm.reset()
+
+
+@pytest.fixture(scope="session")
+def running_podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    podman = Podman(tmp_path_factory.mktemp("podman"))
+    try:
+        podman.set_up()
+        yield podman
+    finally:
+        podman.tear_down()
+
+
+@pytest.fixture
+def podman(
+    suite: Suite, running_podman: Podman, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Podman]:
+    """A Podman with the images ``tested`` and ``accepted``; without containers after each test."""
+    del suite  # it clears the environment, so it comes first
+    for name, value in running_podman.environment.items():
+        monkeypatch.setenv(name, value)
+    yield running_podman
+    running_podman.reset()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -53,6 +53,16 @@ class SlurmOptions:
     srun: tuple[str, ...] = ()
     sbatch: tuple[str, ...] = ()
 
+    @property
+    def image(self) -> str | None:
+        """The image that the steps run in, where Slurm has pyxis."""
+        named = None
+        for option, following in zip(self.srun, (*self.srun[1:], ""), strict=False):
+            name, equals, value = option.partition("=")
+            if name == "--container-image":
+                named = value if equals else following
+        return named
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:

@@ -22,6 +22,7 @@ from pytest_dlperf.node import (
     guardian,
     keeper,
     locks,
+    placeholders,
     ports,
     processes,
     relay,
@@ -39,7 +40,18 @@ if TYPE_CHECKING:
 HEARTBEAT_TIMEOUT_S: Final = 5.0
 """Seconds of silence, where a network lies between, after which each side gives the other up."""
 LAST_WORDS_BYTES: Final = 2048
-SENT_ALONG: Final = (followed, folder, locks, ports, processes, keeper, relay, remains, guardian)
+SENT_ALONG: Final = (
+    followed,
+    folder,
+    locks,
+    placeholders,
+    ports,
+    processes,
+    keeper,
+    relay,
+    remains,
+    guardian,
+)
 """The modules of ours that the supervisor needs on a node, each behind those that it needs."""
 
 

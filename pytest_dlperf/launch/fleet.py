@@ -76,6 +76,11 @@ class Fleet:
         return not self.declared
 
     @property
+    def starts_containers(self) -> bool:
+        """Whether a container is not for the run's own commands to start."""
+        return False
+
+    @property
     def trainer_python(self) -> str:
         """The Python of trainers that name none."""
         return sys.executable
@@ -150,8 +155,9 @@ class Fleet:
         self, order: RunOrder, case: Case, needed: Requirements, variables: LaunchVariables
     ) -> LaunchOutcome:
         """Run a case's nodes in their places."""
-        del case, needed, variables
-        return run_on_hosts(self.launcher, replace(order, wait_limit_s=self.wait_limit_s))
+        del case, needed
+        order = replace(order, wait_limit_s=self.wait_limit_s)
+        return run_on_hosts(self.launcher.taking(variables.slurm), order)
 
     def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
         """Place the nodes of a run; the first node of each host locks its devices."""
@@ -271,7 +277,9 @@ class Fleet:
 
     def _look(self, needed: Requirements) -> _Reports:
         try:
-            return _Reports(look_at_hosts(self.launcher, self._hosts(), needed, lock=self.lock))
+            return _Reports(
+                look_at_hosts(self.launcher, self._hosts(), needed, lock=self.lock, say=self.say)
+            )
         except OSError as error:
             what = f" cannot start {error.filename!r}" if error.filename else ""
             raise BrokenError(

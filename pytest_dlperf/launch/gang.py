@@ -291,7 +291,7 @@ class Gang:
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
             host = client.place.host
             try:
-                sweep = start_remote(self._launcher, host, sweep_source(), order)
+                sweep = start_remote(self._launcher.outside, host, sweep_source(), order)
             except OSError as error:
                 self.problems.append(_not_swept(host.name, error.strerror or str(error)))
             else:

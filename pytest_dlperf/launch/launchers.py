@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
+from pytest_dlperf.config.surroundings import SlurmOptions
 from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.model.errors import BrokenError
 
@@ -57,6 +58,16 @@ class Launcher(ABC):
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
         """Give hosts the addresses by which they reach each other; as declared by default."""
         return tuple(hosts)
+
+    def taking(self, slurm: SlurmOptions) -> Launcher:
+        """Give the launcher that takes these options; itself where they mean nothing to it."""
+        del slurm
+        return self
+
+    @property
+    def outside(self) -> Launcher:
+        """The launcher that starts programs on the host itself, whatever was said of containers."""
+        return self
 
     @abstractmethod
     def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
@@ -156,6 +167,20 @@ class SlurmLauncher(Launcher):
     needs_allocation = True
     sets = (*SLURM, *PMI)
 
+    def __init__(self, python: str = DEFAULT_PYTHON, slurm: SlurmOptions = SlurmOptions()) -> None:  # noqa: B008 - frozen
+        """Start steps with the user's options of ``srun``."""
+        super().__init__(python)
+        self._slurm = slurm
+
+    def taking(self, slurm: SlurmOptions) -> SlurmLauncher:
+        """Give the launcher with these options of ``srun``."""
+        return SlurmLauncher(self.python, slurm)
+
+    @property
+    def outside(self) -> SlurmLauncher:
+        """The launcher without options, and where they name an image, without its Python."""
+        return SlurmLauncher(self.python if self._slurm.image is None else DEFAULT_PYTHON)
+
     _NODE: Final = re.compile(r"^NodeName=(\S+).*?\bNodeAddr=(\S+)", re.MULTILINE)
 
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
@@ -181,6 +206,7 @@ class SlurmLauncher(Launcher):
             "--cpu-bind=none",
             "--quiet",
             *sharing,
+            *self._slurm.srun,
             "--",
             *program,
         ]

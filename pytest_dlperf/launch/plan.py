@@ -56,8 +56,9 @@ class NodeCommand:
 
     ``environment`` is only what the launch entry and the user add, beside ``python_path``, folders
     that are put in front of what ``PYTHONPATH`` names. The node's output, errors
-    included, goes to ``log``, and with it the lines of ``log_file``, as the program names it. The
-    commands of ``at_end`` are run on the node when all that the program has started is gone.
+    included, goes to ``log``, and with it the lines of ``log_file``, as the program names it.
+    ``container`` names what it runs in. The commands of ``at_end`` are run on the node when all
+    that the program has started is gone.
     """
 
     node_rank: int
@@ -69,6 +70,7 @@ class NodeCommand:
     working_directory: str | None
     log_file: str | None = None
     at_end: tuple[tuple[str, ...], ...] = ()
+    container: str | None = None
     log: Path
 
 

@@ -6,30 +6,35 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_dlperf.config.surroundings import SlurmOptions
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
-from pytest_dlperf.launch.remote_call import source_of, start_remote
+from pytest_dlperf.launch.remote_call import ask_hosts, source_of
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.node import accelerators, looking, probe, vendors
+from pytest_dlperf.node import accelerators, image, looking, placeholders, probe, vendors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from pytest_dlperf.launch.containers import Inside
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.remote_call import RemoteCall
     from pytest_dlperf.model.case import Topology
 
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
 
-PROBE_NEEDS: Final = (looking, vendors, accelerators)
+PROBE_NEEDS: Final = (looking, vendors, accelerators, placeholders, image)
 """The modules of ours that the probe needs on a host."""
-_ANSWER: Final = b"dlperf-probe "
+FETCH_LIMIT_S: Final = 1800.0
+"""Seconds in which a host has to have fetched an image."""
+IMAGE: Final = "image"
+"""The name under which an image is a version of software."""
+
+_ANSWER: Final = "dlperf-probe "
 _OTHER: Final = "name another by --dlperf-set SYSTEM.python=/path/to/python"
 
 
@@ -39,7 +44,9 @@ class Requirements:
 
     ``python`` runs the trainer, ``modules`` have to be importable there. ``folders`` and ``files``
     are paths by what the user calls them. ``accelerators`` says whether devices are looked for,
-    those of one ``kind`` or of any.
+    those of one ``kind`` or of any. ``srun`` are options of Slurm's command, and ``image`` what the
+    trainer runs in, by its name; ``inside`` says how to look into it from the host. Then ``python``
+    and the paths are those that it has.
     """
 
     python: str
@@ -48,6 +55,9 @@ class Requirements:
     modules: tuple[str, ...] = ()
     accelerators: bool = True
     kind: str | None = None
+    srun: tuple[str, ...] = ()
+    image: str | None = None
+    inside: Inside | None = None
 
     @property
     def key(self) -> str:
@@ -76,48 +86,66 @@ class HostReport:
 
 
 def look_at_hosts(
-    launcher: Launcher, hosts: Sequence[Host], needed: Requirements, *, lock: str
+    launcher: Launcher,
+    hosts: Sequence[Host],
+    needed: Requirements,
+    *,
+    lock: str,
+    say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, HostReport]:
-    """Look at all hosts at once; a report for each, by its name."""
+    """Look at all hosts at once; a report for each, by its name.
+
+    An image may have to be fetched first, of which ``say`` tells.
+    """
     reports = {}
-    with ExitStack() as stack:
-        calls = []
-        for host in hosts:
+    inside = needed.inside
+    if inside is not None and inside.there:
+        order = json.dumps(asdict(inside)).encode("ascii")
+        what = f"the image {inside.image} is fetched where it is not there"
+        fetched = ask_hosts(
+            launcher.outside,
+            dict.fromkeys(hosts, order),
+            source_of(image),
+            begin=image.ANSWER,
+            limit_s=FETCH_LIMIT_S,
+            late=lambda late: say(f"waiting for {', '.join(late)}: {what}"),
+        )
+        for host, answer in fetched.items():
+            if isinstance(answer, str) or answer[0] is not None:
+                fault = answer if isinstance(answer, str) else answer[0]
+                reports[host.name] = HostReport(fault=fault)
+    orders = {}
+    for host in hosts:
+        if host.name not in reports:
             host_lock = lock_name(lock_scope(lock, host, launcher), "")
-            order = json.dumps({**asdict(needed), "lock": host_lock}).encode("ascii")
-            call = start_remote(launcher, host, source_of(probe, *PROBE_NEEDS), order)
-            stack.callback(call.end)
-            calls.append(call)
-        # All at once, last of all: each may take a moment until it is gone.
-        stack.callback(_let_go, calls)
-        for call in calls:
-            call.wait(LIMIT_S)
-        _let_go(calls)
-        for call in calls:
-            output, reason = call.result(LIMIT_S)
-            lines = (output or b"").splitlines()
-            answer = next((line for line in lines if line.startswith(_ANSWER)), None)
-            if answer is None:
-                reports[call.host.name] = HostReport(fault=reason or "no answer")
-            else:
-                found = json.loads(answer.removeprefix(_ANSWER))
-                reports[call.host.name] = host_report(call.host, needed, found)
-    return _with_one_version(reports, needed.modules)
-
-
-def _let_go(calls: Sequence[RemoteCall]) -> None:
-    for call in calls:
-        call.let_go()
+            orders[host] = json.dumps({**asdict(needed), "lock": host_lock}).encode("ascii")
+    found = ask_hosts(
+        launcher.taking(SlurmOptions(srun=needed.srun)),
+        orders,
+        source_of(probe, *PROBE_NEEDS),
+        begin=_ANSWER,
+        limit_s=LIMIT_S,
+    )
+    for host, answer in found.items():
+        is_fault = isinstance(answer, str)
+        reports[host.name] = (
+            HostReport(fault=answer) if is_fault else host_report(host, needed, answer)
+        )
+    return _with_one_version(reports, (*needed.modules, IMAGE))
 
 
 def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostReport:
     """Report on a host by what the look at it has found."""
     faults = list(_faults(host, needed, found))
+    versions = {name: version for name, version in found["versions"].items() if version}
+    if needed.image is not None:
+        digest = found["image"]
+        versions[IMAGE] = f"{needed.image} ({digest})" if digest else needed.image
     return HostReport(
         fault="; ".join(faults) or None,
         devices=len(found["ids"]),
         accelerators=Accelerators(kind=found["kind"], ids=tuple(found["ids"])),
-        versions={name: version for name, version in found["versions"].items() if version},
+        versions=versions,
         packages=found["packages"],
         # A tool may print anything, of any length.
         facts={name: fact[:200] for name, fact in found["facts"].items()},
@@ -125,8 +153,10 @@ def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> H
 
 
 def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Iterable[str]:
+    yield from found["outside"]
     if found["python"] is not None:
-        problem = f"does not run there: {found['python']}"
+        place = "there" if needed.image is None else f"in the image {needed.image} there"
+        problem = f"does not run {place}: {found['python']}"
         yield f"the trainer's Python {needed.python!r} {problem}; {_OTHER}"
     for kind, paths in (("folder", needed.folders), ("file", needed.files)):
         for name, path in paths.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,17 +12,19 @@ import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, final
+from typing import IO, TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.launch.clients import end_with_this_process, has_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
 
+SILENCE_S: Final = 3.0
+"""Hosts may take so long before the user hears of it."""
 END_LIMIT_S: Final = 0.5
 """How long the launcher's command may take to end after the program."""
 
@@ -104,6 +107,11 @@ class RemoteCall:
     _started_at: float = field(default_factory=time.monotonic)
     _let_go_at: float | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
     def wait(self, limit_s: float) -> None:
         """Wait for its end, ``limit_s`` seconds from its start at most."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -184,3 +192,48 @@ def start_remote(
             process.stdin.write(source)
             process.stdin.flush()
     return RemoteCall(host, command, process, output, errors, launcher.remote)
+
+
+def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name
+    launcher: Launcher,
+    orders: Mapping[Host, bytes],
+    source: bytes,
+    *,
+    begin: str,
+    limit_s: float,
+    late: Callable[[list[str]], None] | None = None,
+) -> dict[Host, Any]:
+    """Have a program on several hosts at once answer its order, in JSON on a line that begins so.
+
+    Where there is no answer after ``limit_s`` seconds, a text says why. The names of hosts that
+    take long go to ``late``, meanwhile.
+    """
+    answers: dict[Host, Any] = {}
+    with contextlib.ExitStack() as stack:
+        calls = []
+        for host, order in orders.items():
+            call = start_remote(launcher, host, source, order)
+            stack.callback(call.end)
+            calls.append(call)
+        # All at once, last of all: each may take a moment until it is gone.
+        stack.callback(_let_go, calls)
+        if late is not None:
+            for call in calls:
+                call.wait(SILENCE_S)
+            if missing := [call.host.name for call in calls if not call.is_over]:
+                late(missing)
+        for call in calls:
+            call.wait(limit_s)
+        _let_go(calls)
+        for call in calls:
+            output, reason = call.result(limit_s)
+            lines = (output or b"").splitlines()
+            line = next((line for line in lines if line.startswith(begin.encode())), None)
+            found = None if line is None else json.loads(line.removeprefix(begin.encode()))
+            answers[call.host] = reason or "no answer" if found is None else found
+    return answers
+
+
+def _let_go(calls: Sequence[RemoteCall]) -> None:
+    for call in calls:
+        call.let_go()

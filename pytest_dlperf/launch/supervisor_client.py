@@ -384,6 +384,7 @@ def start_details(
     environment = {"PYTHONUNBUFFERED": "1", **command.environment, processes.MARKER: marker}
     return {
         "arguments": [_as_text(argument) for argument in command.arguments],
+        "container": command.container is not None,
         "environment": {_as_text(key): _as_text(value) for key, value in environment.items()},
         "without": foreign_names(inherits),
         "in_front": dict(in_front),

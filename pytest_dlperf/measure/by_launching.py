@@ -6,21 +6,19 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.config.launch_spec import Devices, StartOn, VariableKind
-from pytest_dlperf.config.template import fill, names_in
+from pytest_dlperf.config.launch_spec import Devices, StartOn
 from pytest_dlperf.config.variables import resolve
-from pytest_dlperf.launch.plan import SCRATCH, plan_run, run_dir
-from pytest_dlperf.launch.preflight import Requirements
+from pytest_dlperf.launch.containers import PYTHON
+from pytest_dlperf.launch.plan import SCRATCH, run_dir
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.launch.run import RunOrder
-from pytest_dlperf.launch.step_lines import step_files, why_no_steps
+from pytest_dlperf.launch.step_lines import why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.reader import readable
-from pytest_dlperf.logs.tree import CONTROL_ARM, log_path
+from pytest_dlperf.logs.tree import CONTROL_ARM
+from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.whole_run import (
@@ -35,16 +33,14 @@ from pytest_dlperf.queues.fleet import QueueFleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.leases import Lease
-    from pytest_dlperf.launch.plan import Node, NodeCommand
-    from pytest_dlperf.launch.supervisor_client import Place
+    from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Repeats
@@ -148,7 +144,7 @@ class LaunchMeasurer:
             raise BrokenError(f"{error.filename or self.session_dir}: {error.strerror}") from error
 
     def _measurement(
-        self, launch: _Launch, leases: Sequence[Lease], runs: Sequence[Run]
+        self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run]
     ) -> Measurement:
         return Measurement(
             case_id=launch.case.id,
@@ -184,7 +180,7 @@ class LaunchMeasurer:
         look: bool = True,
         before: Sequence[Assignment] = (),
         folder: Path | None = None,
-    ) -> _Launch:
+    ) -> CaseLaunch:
         """Prepare a launch; ``before`` overrides what was set, logs go below ``folder``."""
         spec = system.launch
         if spec is None:
@@ -193,7 +189,12 @@ class LaunchMeasurer:
                 "cluster by naming the others under 'systems' in its cluster.yaml"
             )
         variables = resolve(spec, system.id, (before, *self.assignments), case=case)
-        here = self.fleet.is_this_machine and variables.python in (None, sys.executable)
+        container = None if self.fleet.starts_containers else variables.container
+        if container is not None or variables.slurm.image is not None:
+            python = variables.python or PYTHON
+        else:
+            python = variables.python or self.fleet.trainer_python
+        here = self.fleet.is_this_machine and container is None and python == sys.executable
         if look and here and (missing := spec.missing_modules()):
             hint = f": {spec.install_hint}" if spec.install_hint else ""
             raise CannotMeasureError(
@@ -201,17 +202,18 @@ class LaunchMeasurer:
                 f"Python has it: --dlperf-set {case.system}.python=/path/to/python"
             )
         self.fleet.check_size(case, accelerators=spec.devices is not Devices.CPU)
-        return _Launch(
+        return CaseLaunch(
             system=system,
             spec=spec,
             case=case,
             variables=variables,
-            python=variables.python or self.fleet.trainer_python,
+            container=container,
+            python=python,
             folder=folder or self.session_dir,
             scratch=self.cluster.scratch or SCRATCH,
         )
 
-    def _runs(self, launch: _Launch, leases: Sequence[Lease]) -> list[Run]:
+    def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:
         repeats = self.repeats(launch.case)
         if repeats.at_most is None:
             raise ValueError(f"{launch.case.id}: launches need a largest number of runs")
@@ -226,7 +228,7 @@ class LaunchMeasurer:
         return runs
 
     def _run_interleaved(
-        self, candidate: _Launch, control: _Launch, leases: Sequence[Lease], pairs: int
+        self, candidate: CaseLaunch, control: CaseLaunch, leases: Sequence[Lease], pairs: int
     ) -> tuple[list[Run], list[Run]]:
         """Run both sides; what drifts meanwhile meets both alike, for the order alternates."""
         runs: tuple[list[Run], list[Run]] = ([], [])
@@ -241,7 +243,13 @@ class LaunchMeasurer:
         return runs
 
     def _shown(
-        self, launch: _Launch, run: int, runs: int, *, at_most: bool = False, arm: str | None = None
+        self,
+        launch: CaseLaunch,
+        run: int,
+        runs: int,
+        *,
+        at_most: bool = False,
+        arm: str | None = None,
     ) -> _Show:
         return lambda progress: self.show(
             RunProgress(
@@ -256,7 +264,13 @@ class LaunchMeasurer:
         )
 
     def _repeated(
-        self, launch: _Launch, leases: Sequence[Lease], number: int, show: _Show, *, is_first: bool
+        self,
+        launch: CaseLaunch,
+        leases: Sequence[Lease],
+        number: int,
+        show: _Show,
+        *,
+        is_first: bool,
     ) -> Run:
         """Run once, after the pause between two runs; again if it failed and the system says so."""
         spec = launch.spec
@@ -275,7 +289,7 @@ class LaunchMeasurer:
                 f"({len(attempts)} of {spec.retries})"
             )
 
-    def _run(self, launch: _Launch, leases: Sequence[Lease], number: int, show: _Show) -> Run:
+    def _run(self, launch: CaseLaunch, leases: Sequence[Lease], number: int, show: _Show) -> Run:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         _set_aside(log, "interrupted")
@@ -317,94 +331,6 @@ class LaunchMeasurer:
         first_step = FirstStep(seconds=watch.first_step_s, problem=watch.first_step_problem)
         read = with_derived(read, system, case, self.cluster, first_step=first_step)
         return with_ending(read, outcome, logs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Launch:
-    """One case with all that the user has set for it; logs go below ``folder``.
-
-    ``scratch`` is the folder on each host in which its runs make their own.
-    """
-
-    system: System
-    spec: LaunchSpec
-    case: Case
-    variables: LaunchVariables
-    python: str
-    folder: Path
-    scratch: str
-
-    def log(self, run: int) -> Path:
-        return log_path(self.folder, self.case, self.system.log_name, run)
-
-    @property
-    def row(self) -> int:
-        """How many ports in a row a run needs on each node."""
-        is_used = self.spec.uses("first_port", self.case)
-        return self.case.topology.devices_per_node if is_used else 0
-
-    @property
-    def needed(self) -> Requirements:
-        folders = {"scratch in cluster.yaml": self.scratch, **self._paths(VariableKind.FOLDER)}
-        folder, given = self.spec.working_directory, self.variables.working_directory
-        if given is not None:
-            folders["working_directory"] = given
-        # Where it depends on the run, the supervisor alone can tell whether it is there.
-        if folder is not None and names_in(folder) <= set(self.variables.values):
-            working_directory = fill(folder, self.variables.values)
-            is_new = working_directory not in folders.values()
-            if is_new and Path(working_directory).is_absolute():
-                folders["working_directory"] = working_directory
-        return Requirements(
-            python=self.python,
-            folders=folders,
-            files=self._paths(VariableKind.FILE),
-            modules=self.spec.requires_modules,
-            accelerators=self.spec.devices is not Devices.CPU,
-            kind=self.spec.devices.kind,
-        )
-
-    def order(
-        self,
-        places: tuple[Place, ...],
-        *,
-        run: int,
-        watch: RunWatch | None = None,
-        on_wait: Callable[[str], None] | None = None,
-    ) -> RunOrder:
-        spec, log = self.spec, self.log(run)
-        return RunOrder(
-            places=places,
-            plan=lambda nodes: self.commands(nodes, run=run, log=log),
-            time_limit_s=spec.time_limit_s,
-            scratch=self.scratch,
-            row=self.row,
-            head_only=spec.start_on is StartOn.HEAD,
-            files={} if spec.steps is None else step_files(),
-            watch=watch,
-            on_wait=on_wait,
-        )
-
-    def _paths(self, kind: VariableKind) -> dict[str, str]:
-        return {
-            name: self.variables.values[name]
-            for name in self.spec.variables_of(self.case)
-            if self.spec.variables[name].kind is kind
-        }
-
-    def commands(self, nodes: Sequence[Node], *, run: int, log: Path) -> tuple[NodeCommand, ...]:
-        return plan_run(
-            self.spec,
-            case=self.case,
-            window=self.system.window,
-            settling_steps=self.system.log_format.settling_steps,
-            system_directory=self.system.file.parent,
-            run=run,
-            nodes=nodes,
-            variables=self.variables,
-            python=self.python,
-            log=log,
-        )
 
 
 def _set_aside(log: Path, why: str) -> dict[str, str]:

@@ -15,7 +15,9 @@ import threading
 import time
 
 from pytest_dlperf.node.accelerators import NOTHING, Look
+from pytest_dlperf.node.image import ready
 from pytest_dlperf.node.looking import output, text_of
+from pytest_dlperf.node.placeholders import filled
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ _PACKAGES = (
 # Runs on the trainer's own Python, which may be another one. A distribution's metadata is read in
 # milliseconds; to import a framework takes seconds. What is only reported is never imported.
 _VERSIONS = r"""
-import importlib, json, os, re, sys
+import importlib, json, os, re, signal, sys
 def of_metadata(name):
     try:
         from importlib.metadata import version
@@ -67,8 +69,11 @@ def of_metadata(name):
                     return found.group(2)
         raise
     return str(version(name))
-modules, names = json.loads(sys.argv[1])
+modules, names, folders, files, limit_s = json.loads(sys.argv[1])
+signal.alarm(limit_s)
 found, packages = {}, {}
+missing = [path for path in folders if not os.path.isdir(path)]
+missing += [path for path in files if not os.path.isfile(path)]
 for name in modules:
     try:
         found[name] = of_metadata(name)
@@ -83,7 +88,7 @@ for name in names:
         packages[name] = of_metadata(name)
     except Exception:
         pass
-print("dlperf-versions", json.dumps([found, packages]))
+print("dlperf-versions", json.dumps([found, packages, missing]))
 """
 
 
@@ -101,16 +106,19 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     lock = wanted["lock"].encode("latin-1")
     is_locked = _is_locked(lock)
     accelerators = Look(wanted["kind"]) if wanted["accelerators"] else None
-    program, versions, packages = _versions(wanted["python"], wanted["modules"])
-    folders, files = wanted["folders"].values(), wanted["files"].values()
+    inside = wanted["inside"]
+    image_fault, image = (None, None) if inside is None else ready(inside)
+    trainers = _Trainers() if image_fault is not None else _trainers(wanted)
+    outside = [] if inside is None else _missing_outside(inside["outside"])
     found = NOTHING if accelerators is None else accelerators.result(facts_until)
     looking.join(max(0.0, facts_until - time.monotonic()))
     return {
-        "missing": [path for path in folders if not os.path.isdir(path)]  # noqa: PTH112 - no pathlib
-        + [path for path in files if not os.path.isfile(path)],  # noqa: PTH113 - as above
-        "python": program,
-        "versions": versions,
-        "packages": packages,
+        "missing": _missing(wanted) if inside is None else trainers.missing,
+        "outside": outside if image_fault is None else [*outside, image_fault],
+        "image": image,
+        "python": trainers.fault,
+        "versions": trainers.versions,
+        "packages": trainers.packages,
         "kind": found["kind"],
         "ids": found["ids"],
         "hidden": found["hidden"],
@@ -120,13 +128,39 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     }
 
 
-def _versions(
-    python: str, modules: "list[str]"
-) -> "tuple[str | None, dict[str, str | None], dict[str, str]]":
-    """Find faults of the trainer's Python, and the versions of modules and packages in it."""
+def _missing(wanted: "dict[str, Any]") -> "list[str]":
+    folders, files = wanted["folders"].values(), wanted["files"].values()
+    missing = [path for path in folders if not os.path.isdir(path)]  # noqa: PTH112 - no pathlib
+    return missing + [path for path in files if not os.path.isfile(path)]  # noqa: PTH113 - as above
+
+
+def _missing_outside(paths: "list[str]") -> "list[str]":
+    missing = [path for path in paths if not os.path.exists(path)]  # noqa: PTH110 - as above
+    return [f"there is no {path!r}, which the container is to see" for path in missing]
+
+
+class _Trainers:
+    """What the trainer's Python finds where it runs, in an image where there is one."""
+
+    def __init__(self, fault: "str | None" = None) -> None:
+        self.fault = fault
+        self.versions = {}  # type: dict[str, str | None]
+        self.packages = {}  # type: dict[str, str]
+        self.missing = []  # type: list[str]
+
+
+def _trainers(wanted: "dict[str, Any]") -> _Trainers:
+    """Have the trainer's Python look for modules and packages; for paths, where it sees others."""
+    modules = wanted["modules"]
+    paths = [list(wanted[kind].values()) for kind in ("folders", "files")]
+    # Nobody else ends it where a container's service has started it.
+    asked = json.dumps([modules, _PACKAGES, *paths, int(_IMPORT_LIMIT_S)])
+    unique = f"pytest-dlperf-look-{os.getpid()}-{int(time.time() * 1000)}"
+    inside = wanted["inside"]
+    around = [] if inside is None else filled(inside["run"], unique)
     try:
         done = subprocess.run(  # noqa: S603, UP022 - the user's own choice; 3.6 cannot else
-            [python, "-c", _VERSIONS, json.dumps([modules, _PACKAGES])],
+            [*around, wanted["python"], "-c", _VERSIONS, asked],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -134,18 +168,21 @@ def _versions(
             check=False,
         )
     except OSError as error:
-        return os.strerror(error.errno or 0), {}, {}
+        return _Trainers(os.strerror(error.errno or 0))
     except subprocess.TimeoutExpired:
+        if inside is not None and inside["end"]:
+            output(*filled(inside["end"], unique))
         at = f" at the import of {', '.join(modules)}" if modules else ""
-        return f"no answer for {_IMPORT_LIMIT_S:g} s{at}", {}, {}
+        return _Trainers(f"no answer for {_IMPORT_LIMIT_S:g} s{at}")
     printed = done.stdout.decode("utf-8", "replace")
     match = re.search(r"dlperf-versions (.*)", printed)
     if match is None:
         lines = done.stderr.decode("utf-8", "replace").split("\n")
         last = [line for line in lines if line.strip()][-1:]
-        return "exit code {}: {}".format(done.returncode, "".join(last)), {}, {}
-    found, packages = json.loads(match.group(1))
-    return None, {str(name): found[name] for name in found}, packages
+        return _Trainers("exit code {}: {}".format(done.returncode, "".join(last)))
+    found = _Trainers()
+    found.versions, found.packages, found.missing = json.loads(match.group(1))
+    return found
 
 
 def _find_facts(found: "dict[str, str]") -> None:

@@ -42,6 +42,7 @@ from pytest_dlperf.node.guardian import (
 )
 from pytest_dlperf.node.keeper import lay
 from pytest_dlperf.node.locks import held_name, holder_of
+from pytest_dlperf.node.placeholders import filled
 from pytest_dlperf.node.ports import held_port, held_range
 from pytest_dlperf.node.processes import KILL_LIMIT_S, MARKER, descendants, send
 from pytest_dlperf.node.relay import Relay
@@ -328,9 +329,10 @@ class Supervisor:
         name = order["log_file"]
         file = None if name is None else os.path.join(base, as_bytes(name))  # noqa: PTH118
         relay = Relay(2, file)
+        arguments = filled(order["arguments"]) if order.get("container") else order["arguments"]
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
-                [as_bytes(argument) for argument in order["arguments"]],
+                [as_bytes(argument) for argument in arguments],
                 cwd=place if is_there else None,
                 env=environment,
                 stdin=subprocess.DEVNULL,

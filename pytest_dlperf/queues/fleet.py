@@ -63,6 +63,11 @@ class QueueFleet:
         return f"by {self.queue.name}, each run as a job of its own"
 
     @property
+    def starts_containers(self) -> bool:
+        """Whether a container is not for the run's own commands to start."""
+        return self.queue.has_own_files
+
+    @property
     def trainer_python(self) -> str:
         """The Python of trainers that name none."""
         return self.queue.python if self.queue.has_own_files else sys.executable

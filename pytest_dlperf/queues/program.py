@@ -116,4 +116,4 @@ def job_program(  # noqa: PLR0913 - all that nodes are told, by name
         "start": starts + [None] * (len(order.places) - len(starts)),
     }
     arguments = f"import sys\nsys.argv[1:] = [{json.dumps(told)!r}]\n".encode("ascii")
-    return arguments + source_of(member, *SENT_ALONG, *PROBE_NEEDS, probe)
+    return arguments + source_of(member, *dict.fromkeys((*SENT_ALONG, *PROBE_NEEDS)), probe)

@@ -19,6 +19,7 @@ COMMANDS = {
         "unshare": "util-linux",
     },
     "mpi": {"mpirun": "openmpi-bin"},
+    "podman": {"podman": "podman", "runc": "runc", "catatonit": "catatonit"},
     "slurm": {
         "munged": "munge",
         "slurmctld": "slurm-wlm",
@@ -52,8 +53,8 @@ def missing(kind: str) -> str | None:
     if packages:
         needed = " ".join(sorted(set(packages.values())))
         return f"needs {', '.join(packages)}: apt-get install --no-install-recommends {needed}"
-    if kind == "network" and os.geteuid() != 0:
-        return "needs root, to make network namespaces: run the tests as root"
+    if kind in {"network", "podman"} and os.geteuid() != 0:
+        return "needs root, to make namespaces: run the tests as root"
     return None
 
 

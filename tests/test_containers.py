@@ -1,0 +1,251 @@
+"""Trainers in containers: started below the supervisor, seen from inside, and gone at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from clusters.processes import processes_with, wait_until
+from clusters.requirements import find
+from trainers import CASES, TinySystem, measurer
+
+from pytest_dlperf.config.assignments import parse_assignment
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import SshLauncher
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.model.measurement import Measurement, RunStatus
+from pytest_dlperf.model.metric import THROUGHPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from clusters.podman import Podman
+    from clusters.ssh import SshHosts
+    from suites import Suite
+
+    from pytest_dlperf.config.assignments import Assignment
+
+ONE_DEVICE, _, TWO_NODES = map(Case.from_id, CASES)
+LIMITS: Final = [
+    f"--ulimit={name}={min(resource.getrlimit(number)[1], 4096)}"
+    for name, number in (
+        ("memlock", resource.RLIMIT_MEMLOCK),
+        ("nofile", resource.RLIMIT_NOFILE),
+        ("nproc", resource.RLIMIT_NPROC),
+    )
+]
+"""What this machine allows: a service that is in a container itself cannot lift its own limits."""
+HERE: Final = ("localhost",)
+
+
+def boxed(tiny: TinySystem, *more: str, runtime: str = "podman") -> list[Assignment]:
+    """Have the trainer run in the image ``tested``, unless more is said."""
+    said = ["image=tested", f"runtime={runtime}", f"mounts={tiny.folder}"]
+    if runtime == "docker":
+        said.append(f"options={' '.join(LIMITS)}")
+    return [parse_assignment(f"*.container.{text}") for text in (*said, *more)]
+
+
+def software(found: Measurement) -> dict[str, str]:
+    assert found.fingerprint is not None
+    return dict(found.fingerprint.software)
+
+
+@pytest.fixture
+def docker(podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A client named ``docker``, and a service that starts what it asks for.
+
+    Where Docker's own client is missing, Podman's stands in for it: the service is Podman's anyway.
+    """
+    with podman.service() as address:
+        monkeypatch.setenv("DOCKER_HOST", address)
+        if find("docker") is None:
+            client = tmp_path / "docker"
+            client.write_text(f'#!/bin/sh\nexec podman --remote --url={address} "$@"\n')
+            client.chmod(0o755)
+            monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        yield
+
+
+def test_a_run_is_measured_in_its_image(suite: Suite, podman: Podman) -> None:
+    """The image has the slower software, and another version of a module than the host: none."""
+    tiny = TinySystem(suite, launch=["requires_modules: [speed]"])
+
+    found = measurer(suite, assignments=boxed(tiny)).measure(ONE_DEVICE)
+
+    [run] = found.runs
+    assert (run.status, run.reason) == (RunStatus.OK, None)
+    assert found.samples(THROUGHPUT).median == pytest.approx(320)
+    assert software(found)["speed"] == "2.0"
+    assert re.fullmatch(r"tested \([0-9a-f]{12}\)", software(found)["image"])
+    [file] = (suite.path / "night").rglob("command.json")
+    [node] = json.loads(file.read_text())["nodes"]
+    assert node["arguments"][:3] == ["podman", "run", "--rm"]
+    assert podman.containers() == []
+
+
+def test_the_image_of_the_accepted_software_runs_interleaved(suite: Suite, podman: Podman) -> None:
+    tiny = TinySystem(suite, launch=["requires_modules: [speed]"])
+    control = [parse_assignment("*.container.image=accepted")]
+
+    found = measurer(suite, assignments=boxed(tiny)).interleaved(
+        ONE_DEVICE, hosts=HERE, pairs=2, control=control
+    )
+
+    assert [line.split()[3] for line in tiny.slower()] == ["1.25", "1", "1", "1.25"]
+    assert found.candidate.samples(THROUGHPUT).median == pytest.approx(320)
+    assert found.control.samples(THROUGHPUT).median == pytest.approx(400)
+    assert (software(found.candidate)["speed"], software(found.control)["speed"]) == ("2.0", "1.0")
+    assert software(found.candidate)["image"] != software(found.control)["image"]
+    assert podman.containers() == []
+
+
+def nasty(tiny: TinySystem) -> str:
+    """Have the trainer note that it is asked to end, and leave a child that nothing marks.
+
+    Returns a text by which the child is found.
+    """
+    trainer = tiny.folder / "train.py"
+    child = f"{tiny.folder}/nothing"
+    trainer.write_text(
+        "import os, pathlib, signal, sys\n"
+        "def asked(*_):\n"
+        "    pathlib.Path(__file__).with_name('asked').touch()\n"
+        "    sys.exit()\n"
+        "signal.signal(signal.SIGTERM, asked)\n"
+        "if not os.fork():\n"
+        "    os.setsid()\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"    os.execve('/bin/sh', ['sh', '-c', 'while :; do sleep 1; done', {child!r}], {{}})\n"
+        + trainer.read_text()
+    )
+    tiny.behave("0.01 stay")
+    return child
+
+
+@pytest.mark.usefixtures("docker")
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_the_trainer_is_asked_to_end_and_nothing_is_left(
+    suite: Suite, podman: Podman, runtime: str
+) -> None:
+    """Docker's service starts what does not descend from the run."""
+    tiny = TinySystem(suite)
+    child = nasty(tiny)
+
+    found = measurer(suite, assignments=boxed(tiny, runtime=runtime)).measure(ONE_DEVICE)
+
+    assert (found.runs[0].status, found.runs[0].reason) == (RunStatus.OK, None)
+    assert (tiny.folder / "asked").exists()
+    assert processes_with(child, files=["cmdline"]) == []
+    assert podman.containers() == []
+
+
+@pytest.mark.usefixtures("docker")
+def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podman) -> None:
+    tiny = TinySystem(suite)
+    child = nasty(tiny)
+    tiny.behave("0.01 hang-at-5")
+    (suite.path / "baselines" / "local").mkdir(exist_ok=True)
+    (suite.path / "baselines" / "local" / "cluster.yaml").write_text(
+        "estimator: steady\nvars:\n  '*':\n    container: "
+        f"{{runtime: docker, image: tested, mounts: [{tiny.folder}], options: {LIMITS}}}\n"
+    )
+    session = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "bench_tests", "-k", "throughput and tiny and 1n1g"],
+        cwd=suite.path,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: processes_with(child, files=["cmdline"]), what="a container", limit_s=30)
+    finally:
+        session.kill()
+        session.wait()
+    wait_until(lambda: not processes_with(child, files=["cmdline"]), what="its end")
+    wait_until(lambda: not podman.containers(), what="no container")
+
+
+@pytest.mark.usefixtures("docker")
+def test_two_hosts_run_a_container_each(
+    suite: Suite, podman: Podman, ssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    tiny = TinySystem(suite)
+    child = nasty(tiny)
+    # A login's environment is another one.
+    ours = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST", *podman.environment)}
+    python = tmp_path / "python"
+    exports = "".join(f"export {name}='{value}'\n" for name, value in ours.items())
+    python.write_text(f'#!/bin/sh\n{exports}exec python3 "$@"\n')
+    python.chmod(0o755)
+    launcher = SshLauncher(shlex.split(ssh_hosts.ssh_command), str(python))
+    hosts = [Host(name=name, address=name, devices=2) for name in ssh_hosts.names[:2]]
+
+    found = measurer(
+        suite, assignments=boxed(tiny, runtime="docker"), launcher=launcher, hosts=hosts
+    ).measure(TWO_NODES)
+
+    assert (found.runs[0].status, found.runs[0].reason) == (RunStatus.OK, None)
+    assert sorted(line.split()[3] for line in tiny.hosts()) == ssh_hosts.names[:2]
+    assert processes_with(child, files=["cmdline"]) == []
+    assert podman.containers() == []
+
+
+@pytest.mark.usefixtures("podman")
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ("image=localhost/missing", "the image localhost/missing is not there, and podman pull"),
+        ("mounts=/no/such/folder", "there is no '/no/such/folder', which the container is to see"),
+    ],
+)
+def test_what_a_container_lacks_is_found_before_the_first_run(
+    suite: Suite, more: str, fault: str
+) -> None:
+    tiny = TinySystem(suite)
+    with pytest.raises(BrokenError, match=fault):
+        measurer(suite, assignments=boxed(tiny, more)).measure(ONE_DEVICE)
+    assert tiny.starts() == []
+
+
+@pytest.mark.usefixtures("podman")
+def test_what_the_image_lacks_is_found_inside_of_it(suite: Suite) -> None:
+    """The folder is on the host, and the module is in no image."""
+    tiny = TinySystem(
+        suite,
+        launch=[
+            "variables: {data: {meaning: x, kind: folder}}",
+            "arguments: ['{data}']",
+            "requires_modules: [slowness]",
+        ],
+    )
+    folder = suite.path / "data"
+    folder.mkdir()
+    data = [parse_assignment(f"*.data={folder}")]
+    with pytest.raises(BrokenError) as caught:
+        measurer(suite, assignments=[*boxed(tiny), *data]).measure(ONE_DEVICE)
+    assert f"data: there is no folder '{folder}'" in str(caught.value)
+    assert "'python3' there has no module slowness" in str(caught.value)
+
+
+def test_a_runtime_that_is_not_there_is_told(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = TinySystem(suite)
+    monkeypatch.setenv("PATH", str(suite.path))
+    for runtime in ("docker", "apptainer"):
+        with pytest.raises(BrokenError, match=rf"{runtime}|'python3' does not run in the image"):
+            measurer(suite, assignments=boxed(tiny, runtime=runtime)).measure(ONE_DEVICE)
+
+
+def test_an_image_needs_somebody_who_starts_it(suite: Suite) -> None:
+    tiny = TinySystem(suite)
+    with pytest.raises(
+        BrokenError, match=r"container\.image is 'tested', and no container\.runtime"
+    ):
+        measurer(suite, assignments=boxed(tiny)[:1]).measure(ONE_DEVICE)
