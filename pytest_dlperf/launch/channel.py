@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
 
-HEARTBEAT_TIMEOUT_S: Final = 5.0
+HEARTBEAT_TIMEOUT_S: Final = 3.5
 """Seconds of silence, where a network lies between, after which each side gives the other up."""
+EXIT_LIMIT_S: Final = 2.0
+"""The launcher's command may take so long to end after what it has brought."""
 LAST_WORDS_BYTES: Final = 2048
 SENT_ALONG: Final = (
     followed,
@@ -178,7 +180,7 @@ class Channel:
     def _exit_status(self) -> int:
         is_news = self._process.returncode is None
         try:
-            self._process.wait(HEARTBEAT_TIMEOUT_S)
+            self._process.wait(EXIT_LIMIT_S)
         except subprocess.TimeoutExpired:
             # Its output has ended, but the command itself goes on.
             self._process.kill()

@@ -36,7 +36,7 @@ QUEUE_SILENCE_S: Final = 3.0
 """A run is queued for so long before the user hears of it."""
 SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
 """Limit of a second connection that ends what a killed supervisor has left."""
-LOST_SWEEP_LIMIT_S: Final = 4.0
+LOST_SWEEP_LIMIT_S: Final = 1.0
 """The same where the host was lost: it is most likely still out of reach."""
 POLL_S: Final = 0.05
 _ROWS: Final = range(20_000, 29_000)
@@ -154,13 +154,13 @@ class Gang:
             if client.is_gone:
                 self._ignore(client)
 
-    def end(self) -> None:
+    def end(self, grace_s: float = supervisor_client.TERMINATION_GRACE_S) -> None:
         """End what is left of the run: politely at first, unless in a hurry; then for certain."""
         try:
             # A node that is queued for, or does not answer, would keep all others waiting.
             self._abandon([client for client in self.clients if client.port is None])
             self._sweep()
-            self._end_in_order()
+            self._end_in_order(grace_s)
         finally:
             for client in self.clients:
                 client.kill()
@@ -177,9 +177,9 @@ class Gang:
             self.problems += self._swept()
             self._reports.close()
 
-    def _end_in_order(self) -> None:
+    def _end_in_order(self, grace_s: float) -> None:
         """Ask for the end, and wait for it; with a second signal somebody is losing patience."""
-        deadline = time.monotonic() + supervisor_client.TERMINATION_GRACE_S
+        deadline = time.monotonic() + grace_s
         # Other nodes have nothing but what the first one's program has started: it is asked first.
         waves = [self.clients[:1], self.clients[1:]] if self._head_only else [self.clients]
         for wave in waves:

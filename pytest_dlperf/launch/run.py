@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
+from pytest_dlperf.launch import channel, supervisor_client
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
 from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.plan import SCRATCH, Node
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.supervisor_client import Place, SupervisorClient
     from pytest_dlperf.launch.watch import RunWatch
 
-PEER_GRACE_S: Final = 5.0
+PEER_GRACE_S: Final = 1.5
 """The other nodes may go on for so long after one has failed, to write their own errors."""
+DEATH_LIMIT_S: Final = 4.0
+"""What is left of a run is killed so long after one of its nodes has died, whatever came before.
+
+That may have been the silence of a host, the other nodes' own errors, or the time to end in order.
+"""
 LOOK_S: Final = 0.2
 """Interval between looks at a run's logs."""
 SETTLE_S: Final = 0.3
@@ -164,6 +170,8 @@ class _Run:
         self._errors: list[str] = []
         self._log_sizes_at_failure: tuple[int, ...] = ()
         self._first_failed: tuple[int, ...] = ()
+        self._died_at: float | None = None
+        """When the first node died, or was heard of last."""
         self._stopped = Stopped(Stop.EXITED)
 
     def outcome(self) -> LaunchOutcome:
@@ -259,6 +267,7 @@ class _Run:
         while not self._signals:
             failed = self._any_failed()
             if failed:
+                self._note_death()
                 self._first_failed = self._first_failed or tuple(
                     rank for rank, client in enumerate(self._working) if client.failed
                 )
@@ -307,8 +316,16 @@ class _Run:
             client.is_broken_off for client in self._gang.clients
         ):
             self._note_log_sizes()
-        self._gang.end()
+        grace_s = supervisor_client.TERMINATION_GRACE_S
+        if self._died_at is not None:
+            grace_s = min(grace_s, max(0.0, self._died_at + DEATH_LIMIT_S - time.monotonic()))
+        self._gang.end(grace_s)
         self._errors += self._gang.problems
+
+    def _note_death(self) -> None:
+        if self._died_at is None:
+            is_lost = any(client.lost is not None for client in self._gang.clients)
+            self._died_at = time.monotonic() - (channel.HEARTBEAT_TIMEOUT_S if is_lost else 0.0)
 
     def _note_log_sizes(self) -> None:
         """Keep the sizes of the nodes' logs, unless they have been kept before."""

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.plan import NodeCommand
 
 TERMINATION_GRACE_S: Final = 3.0
-"""The processes of a run may take so long to end after SIGTERM.
-
-Whatever comes before, silence or the time that is left to the other nodes, all is gone 10 s after
-a run has come to its end.
-"""
+"""The processes of a run may take so long to end after SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-PIECE_LIMIT_S: Final = 3.0
+PIECE_LIMIT_S: Final = 2.0
 """Processor time for one piece of a log, which usually takes milliseconds.
 
-A match keeps other threads waiting, and supervisors give up a silent test process after 5 s.
+A match keeps other threads waiting, and supervisors give up a silent test process after 3.5 s.
 """
 LOOK_LIMIT_S: Final = 1.0
 """A look at a growing log stops for now after so long, with what it has read."""

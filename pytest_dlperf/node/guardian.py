@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.locks import held_name
-from pytest_dlperf.node.processes import send, state
+from pytest_dlperf.node.processes import become_reaper, send, state
 from pytest_dlperf.node.remains import REPORT_LIMIT_S, Remains, report
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ HEARTBEAT_INTERVAL_S = 1.0
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that mean the end of a run. Those that are ignored at the start stay so."""
 
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_PDEATHSIG = 1
 _SIGNALLED = 128
 _LOOK_S = 0.25
 _STOPPED_LIMIT_S = 0.5
@@ -44,7 +42,7 @@ def guarded(timeout_s: float) -> "socket.socket":
     Over the link the guardian is told what there is of the run. Where a network lies between,
     whoever gives the orders gives up after ``timeout_s`` seconds of silence (0: never).
     """
-    control(_PR_SET_CHILD_SUBREAPER, 1)
+    become_reaper()
     # Who ignores the end of children does not learn how they ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     link, own = socket.socketpair()
@@ -55,21 +53,8 @@ def guarded(timeout_s: float) -> "socket.socket":
     link.close()
     # A signal to the guardian's process group is not for both.
     os.setsid()
-    control(_PR_SET_CHILD_SUBREAPER, 1)
+    become_reaper()
     return own
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill a program with its supervisor, whoever is left to look."""
-    control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def control(operation: int, value: int) -> None:
-    """Ask the system for something about this process, where it knows how."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(operation, value, 0, 0, 0)
 
 
 class _Guardian:

@@ -21,7 +21,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.node.processes import KEEPER, MARKER, POLL_S, descendants
+from pytest_dlperf.node.processes import KEEPER, KILL_LIMIT_S, MARKER, Below, become_reaper, end_all
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -90,21 +90,14 @@ def keep(marker: str, command: "list[str]") -> int:
     try:
         _keep(marker, command, tell)
     except _EndedError:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while _has_children():
-            for process in descendants(os.getpid()):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGKILL)
-            time.sleep(POLL_S)
+        end_all(Below(os.getpid()), KILL_LIMIT_S, _pause)
     finally:
         os._exit(0)
 
 
 def _keep(marker: str, command: "list[str]", tell: int) -> None:
     os.setsid()
-    import ctypes
-
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    become_reaper()
     signal.signal(signal.SIGTERM, _end)
     try:
         program = subprocess.Popen(command, env=dict(os.environ, **{MARKER: marker}))  # noqa: S603
@@ -130,16 +123,16 @@ def _keep(marker: str, command: "list[str]", tell: int) -> None:
             os.close(tell)
 
 
-def _has_children() -> bool:
-    try:
+def _pause(seconds: float) -> None:
+    """Let those go meanwhile that have ended."""
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        return False
-    return True
+    time.sleep(seconds)
 
 
 def _end(_number: int, _frame: "FrameType | None") -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _EndedError
 
 

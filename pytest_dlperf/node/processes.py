@@ -22,6 +22,8 @@ KILL_LIMIT_S = 8.0
 """Killed processes may take so long to be gone: one that held devices takes seconds."""
 POLL_S = 0.01
 
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
 _PROC = "/proc"
 _FREEZE_LIMIT_S = 1.0
 _MOST_MADE = 256
@@ -243,3 +245,21 @@ def _content(file: str) -> bytes:
             return opened.read()
     except OSError:
         return b""
+
+
+def become_reaper() -> None:
+    """Have this process be the parent of all below it whose own parent ends."""
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process with the one that has started it."""
+    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _control(operation: int, value: int) -> None:
+    """Ask the system for something about this process, where it knows how."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(operation, value, 0, 0, 0)

@@ -34,17 +34,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.node.folder import made_folder, put_in_front
-from pytest_dlperf.node.guardian import (
-    FORWARDED,
-    HEARTBEAT_INTERVAL_S,
-    die_with_parent,
-    guarded,
-)
+from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
 from pytest_dlperf.node.keeper import lay
 from pytest_dlperf.node.locks import held_name, holder_of
 from pytest_dlperf.node.placeholders import filled
 from pytest_dlperf.node.ports import held_port, held_range
-from pytest_dlperf.node.processes import KILL_LIMIT_S, MARKER, descendants, send
+from pytest_dlperf.node.processes import (
+    KILL_LIMIT_S,
+    MARKER,
+    descendants,
+    die_with_parent,
+    send,
+)
 from pytest_dlperf.node.relay import Relay
 from pytest_dlperf.node.remains import Remains, as_bytes, report
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
+_TICK_S = 0.01
 _DRAIN_LIMIT_S = 2.0
 """Whoever reads the output may take so long to have what was printed before an end."""
 _SAME_SIGNAL_S = 0.3
@@ -147,7 +149,11 @@ class Supervisor:
                 return
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
             sources += [self._guardian.fileno()] if self._is_guarded else []
-            ready = self._select(sources, min(left_s, HEARTBEAT_INTERVAL_S))
+            limit_s = min(left_s, HEARTBEAT_INTERVAL_S)
+            if self._timeout_s:
+                silent_s = self._heard_at + self._timeout_s - time.monotonic()
+                limit_s = min(limit_s, max(0.0, silent_s) + _TICK_S)
+            ready = self._select(sources, limit_s)
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if 0 in ready:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fault_matrix.faults import Fault
     from fault_matrix.session import Session
 
-PROMISE_S: Final = 10.0
+PROMISE_S: Final = 5.0
 """Within so many seconds nothing is left of a run that has ended, however it has."""
 
 
@@ -23,8 +23,8 @@ class Outcome:
     """What became of a session that met a fault.
 
     ``seconds`` is how long it took until nothing was left, unless ``left`` names what still ran
-    after ten. ``files`` are scratch folders and temporary files that were left to the next session;
-    ``next_one`` says what went wrong with it, ``kept`` what was left even after it.
+    after five. ``files`` are scratch folders and temporary files that were left to the next
+    session; ``next_one`` says what went wrong with it, ``kept`` what was left even after it.
     """
 
     told: str

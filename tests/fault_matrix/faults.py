@@ -25,9 +25,9 @@ class Fault:
     """One way for a run to end.
 
     ``act`` makes it happen, once the trainer is up, and says when nothing has to be left any more
-    but for the ten seconds. ``told`` are words of what the session says of it, in this order; none
+    but for the five seconds. ``told`` are words of what the session says of it, in this order; none
     where pytest itself is gone, or leaves by the signal. What ``stands_still`` is let go on after
-    the ten seconds.
+    the five seconds.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Fault:
     needs: Callable[[Session], bool] = lambda _: True
     """Whether the place has what it takes."""
     let_go: Callable[[Session], object] = lambda _: None
-    """What follows the ten seconds: a cut is mended, what was stopped continues."""
+    """What follows the five seconds: a cut is mended, what was stopped continues."""
     exceptions: tuple[tuple[str, str], ...] = ()
     """Launchers with which something may be left, and why."""
 
