@@ -26,11 +26,12 @@ from launches import THIS_MACHINE, run_commands, run_spec
 from pytest_dlperf.config.launch_spec import Devices, LaunchSpec
 from pytest_dlperf.launch import launchers, supervisor_client
 from pytest_dlperf.launch import run as run_module
-from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
+from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source, sweep_source
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import Stop
+from pytest_dlperf.launch.remote_call import sent_program
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.case import Case
@@ -387,6 +388,13 @@ time.sleep(600)
     assert outcome.stopped.stop is Stop.TIME_LIMIT
     assert "host localhost: its supervisor was stopped" in str(outcome.error)
     assert not is_running(int((folder / "agent.pid").read_text()))
+
+
+def test_what_is_sent_fits_into_a_pipe_that_nobody_reads() -> None:
+    """A client that is queued for does not."""
+    for source in (supervisor_source(), sweep_source()):
+        _, sent = sent_program("python3", source)
+        assert len(sent) < 48 * 1024
 
 
 def test_the_supervisor_runs_on_an_old_python() -> None:

@@ -37,9 +37,9 @@ class Supervised:
     def __init__(
         self, target: int, code: str, timeout_s: float = 0.0, limit_bytes: int | None = None
     ) -> None:
-        source = supervisor_source()
+        program, sent = sent_program(sys.executable, supervisor_source(), str(timeout_s), "run.0.")
         self.process = subprocess.Popen(
-            sent_program(sys.executable, source, str(timeout_s), "run.0."),
+            program,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=target,
@@ -61,7 +61,7 @@ class Supervised:
             "log_file": None,
             "at_end": [],
         }
-        self.send(source + f"start {json.dumps(order)}\n".encode())
+        self.send(sent + f"start {json.dumps(order)}\n".encode())
 
     def send(self, text: bytes) -> None:
         assert self.process.stdin is not None

@@ -85,9 +85,8 @@ class Channel:
         """Why it is out of reach."""
         self._log = log
         self._received = b""
-        source = supervisor_source()
         timeout_s = HEARTBEAT_TIMEOUT_S if launcher.remote else 0.0
-        program = sent_program(launcher.python, source, str(timeout_s), marker)
+        program, sent = sent_program(launcher.python, supervisor_source(), str(timeout_s), marker)
         self._command = launcher.command(host, program)
         with _opened(log, again=again) as file:
             self._process = _started(self._command, file)
@@ -96,7 +95,7 @@ class Channel:
         self._orders_lock = threading.Lock()
         self._heard_at = time.monotonic()
         _WITH_INPUT.add(self._process)
-        self.send(source)
+        self.send(sent)
 
     def fileno(self) -> int:
         """Return the descriptor at which reports come in."""

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
@@ -31,9 +32,9 @@ END_LIMIT_S: Final = 0.5
 # Takes a program of a known length from standard input and runs it. It is one line without single
 # quotes, exclamation marks and backslashes, so that any login shell at the other end hands it on.
 _BOOTSTRAP: Final = (
-    'import os,sys;n=int(sys.argv.pop(1));s=b"";'
+    'import os,sys,zlib;n=int(sys.argv.pop(1));s=b"";'
     'exec("while len(s)<n:s+=os.read(0,n-len(s))or sys.exit(1)");'
-    'exec(compile(s,"pytest-dlperf","exec"))'
+    'exec(compile(zlib.decompress(s),"pytest-dlperf","exec"))'
 )
 
 # Stands before a program whose orders are known: it finds them on its standard input. The input
@@ -56,9 +57,13 @@ _be_watched({orders!r})
 """
 
 
-def sent_program(python: str, source: bytes, *arguments: str) -> list[str]:
-    """Give the command that takes a Python program from standard input, and goes on from there."""
-    return [python, "-I", "-S", "-c", _BOOTSTRAP, str(len(source)), *arguments]
+def sent_program(python: str, source: bytes, *arguments: str) -> tuple[list[str], bytes]:
+    """Give the command that takes a Python program from standard input, and what it takes there.
+
+    That fits into a pipe: a client that is queued for does not read.
+    """
+    sent = _compressed(source)
+    return [python, "-I", "-S", "-c", _BOOTSTRAP, str(len(sent)), *arguments], sent
 
 
 # Stands before a program for each module of ours that it imports.
@@ -77,6 +82,11 @@ def source_of(program: ModuleType, *needed: ModuleType) -> bytes:
         _MODULE.format(name=each.__name__, source=_read(str(each.__file__))) for each in needed
     ]
     return "".join(modules).encode("ascii") + _read(str(program.__file__))
+
+
+@lru_cache(maxsize=2)
+def _compressed(source: bytes) -> bytes:
+    return zlib.compress(source, 9)
 
 
 @cache
@@ -171,7 +181,7 @@ def start_remote(
     It ends, with its process group, as soon as this process ends or stops waiting for it.
     """
     source = _WATCHED.format(orders=orders).encode("ascii") + source
-    program = sent_program(launcher.python, source, *arguments)
+    program, sent = sent_program(launcher.python, source, *arguments)
     command = launcher.command(host, program, alongside=True)
     # Files instead of pipes: many are waited for one after another, and none may block.
     with contextlib.ExitStack() as files:
@@ -189,7 +199,7 @@ def start_remote(
     if process.stdin is not None:
         # If nobody takes it, the exit status tells.
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(source)
+            process.stdin.write(sent)
             process.stdin.flush()
     return RemoteCall(host, command, process, output, errors, launcher.remote)
 

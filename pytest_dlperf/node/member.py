@@ -10,6 +10,7 @@ It is sent to the node that it runs on, as a part of the job, with the modules o
 needs. It imports the standard library else, and has to run on Python 3.6.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -187,7 +188,7 @@ class Member:
             stdout=subprocess.PIPE,
             stderr=log,
         )
-        self._send(order["source"].encode("ascii"))
+        self._send(base64.b64decode(order["sent"]))
         self._send(_line("prepare", order["prepare"][rank]))
         for report in self._told():
             if "prepared" in report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from dataclasses import asdict
@@ -88,7 +89,7 @@ def job_program(  # noqa: PLR0913 - all that nodes are told, by name
         start_details(command, marker, inherits)
         for command, marker in zip(commands, markers, strict=False)
     ]
-    supervisor = supervisor_source()
+    supervisor, sent = sent_program("", supervisor_source(), "0", run_id)
     told = {
         "name": name,
         "nodes": len(order.places),
@@ -103,8 +104,8 @@ def job_program(  # noqa: PLR0913 - all that nodes are told, by name
         "tells_in_lines": not queue.shares_disk,
         "reports": list(map(str, reports)),
         "logs": [str(place.log) for place in order.places],
-        "supervisor": sent_program("", supervisor, "0")[1:],
-        "source": supervisor.decode("ascii"),
+        "supervisor": supervisor[1:],
+        "sent": base64.b64encode(sent).decode("ascii"),
         "prepare": [
             prepare_details(
                 f"{run_id}." if order.head_only else marker,
