@@ -8,7 +8,7 @@ doubt, what people need for debugging is shown where a name speaks of data: ``--
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -95,7 +95,9 @@ def masked_script(text: str) -> str:
     return _masked(text, is_script=True)
 
 
+@lru_cache(maxsize=1024)
 def _masked(text: str, *, is_script: bool) -> str:
+    """Mask a text; the commands of a thousand nodes consist of much the same ones."""
     text = _IN_ADDRESS.sub(lambda found: f"{found[1]}:{MASK}@" if found[1] else f"{MASK}@", text)
     text = _without(text, chain(_named(text, is_script=is_script), _paired(text)))
     text = _SCHEME.sub(rf"\1{MASK}", text)

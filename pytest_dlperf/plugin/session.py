@@ -323,7 +323,7 @@ class DlperfSession:
             text = (
                 f"--dlperf-metric: no test here is about {name}; one that asks for dlperf_metric is"
             )
-            terminalreporter.write_line(text, yellow=True)
+            terminalreporter.write_line(plain(text), yellow=True)
 
 
 def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launcher]:
