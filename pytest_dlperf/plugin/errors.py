@@ -1,7 +1,8 @@
-"""Errors of the rooms below, told in pytest's terms: no other module does that."""
+"""Errors of the rooms below, told in pytest's terms, and how pytest is kept from one of its own."""
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import pytest
 from pytest_dlperf.model.errors import CannotMeasureError, DlperfError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 
 @contextmanager
@@ -38,3 +40,22 @@ def _plain(told: object) -> str:
     from pytest_dlperf.reports.numbers import plain
 
     return plain(str(told))
+
+
+def keep_junit_here(config: pytest.Config, others: Mapping[str, Path]) -> OSError | None:
+    """Have pytest write its JUnit file nowhere, where another user leads; return what is wrong.
+
+    It follows any link, and writes the file even at the end of a session that a mistake has ended.
+    """
+    from pytest_dlperf.files.writing import destination
+
+    if "--junitxml" not in others:
+        return None
+    try:
+        destination(others["--junitxml"])
+    except OSError as error:
+        for plugin in config.pluginmanager.get_plugins():
+            if type(plugin).__name__ == "LogXML":
+                plugin.logfile = os.devnull
+        return error
+    return None

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_dlperf.config.option_reading import files_of_others
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.plain import from_plain, to_plain
 from pytest_dlperf.model.records import TestRecord
 from pytest_dlperf.plugin.cases import tests_of
+from pytest_dlperf.plugin.errors import keep_junit_here
 from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
 from pytest_dlperf.plugin.records import SessionRecords
 from pytest_dlperf.reports.report import Note, TestStatus
@@ -268,6 +270,12 @@ class _ReportsOfOthers:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Note what the reports of others raise, and have bad notes count."""
+        # The link may be newer than the session.
+        fault = keep_junit_here(self._config, files_of_others(self._config))
+        if fault is not None:
+            from pytest_dlperf.reports.publish import not_written_by_others
+
+            self._notes.append(not_written_by_others(fault))
         try:
             result = yield
         except OSError as error:

@@ -22,7 +22,7 @@ from pytest_dlperf.plugin.cases import (
     packed,
     tests_of,
 )
-from pytest_dlperf.plugin.errors import not_collected
+from pytest_dlperf.plugin.errors import keep_junit_here, not_collected
 from pytest_dlperf.plugin.workers import (
     Told,
     end_with_controller,
@@ -103,7 +103,9 @@ class DlperfSession:
         )
         if not self._only_looks:
             if not self._is_worker:
-                check_places(self._settings, files_of_others(self._config), suite.systems)
+                others = files_of_others(self._config)
+                keep_junit_here(self._config, others)
+                check_places(self._settings, others, suite.systems)
                 self._check_history()
             self._config.stash[MEASURING] = self._prepare(suite)
         self._config.stash[SUITE] = suite
