@@ -411,7 +411,7 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
         for name in node.names
     }
     known_to_3_6 = (
-        "contextlib ctypes enum errno fcntl glob json os re select signal socket stat struct "
+        "contextlib ctypes enum errno fcntl glob json os pwd re select signal socket stat struct "
         "subprocess sys termios time types typing"
     )
     sent_along = {module.__name__ for module in SENT_ALONG}
