@@ -1,6 +1,7 @@
 """What is left of a run, however it ends: faults of all kinds, with each launcher.
 
-    python benchmarks/faults.py [--launchers local,ssh,slurm,mpirun] [--only WORDS] [--repeat 1]
+    python benchmarks/faults.py [--launchers local,ssh,slurm,sbatch,mpirun] [--only WORDS]
+                                [--repeat 1]
 
 In each cell a session trains on two nodes with a trainer that does not want to end: it ignores
 signals, leaves its parents and its session, clears its environment, and keeps forking. Then
@@ -9,8 +10,8 @@ to it; and how long it took until nothing was left. Afterwards a tame session on
 to wait for nothing, to pass, and to leave nothing.
 
 The table is Markdown: `docs/clusters.md` shows it. With `--repeat`, a cell is the worst of its
-tries. What a cell with a number of its own means stands below the table. It exits with 1 if a cell
-does not hold.
+tries; empty is what the launcher does not have. What does not hold is listed below the table, and
+makes it exit with 1.
 
 All nodes are this machine: sshd on addresses of network namespaces (on loopback without root, and
 nothing is cut then), a Slurm of its own, and Open MPI over that ssh.
@@ -19,6 +20,8 @@ nothing is cut then), a Slurm of its own, and Open MPI over that ssh.
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 import sys
 import tempfile
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -35,7 +38,14 @@ from clusters.slurm import Slurm  # noqa: E402 - as above
 from clusters.ssh import SshHosts  # noqa: E402 - as above
 from fault_matrix.cell import Outcome, run_cell  # noqa: E402 - as above
 from fault_matrix.faults import FAULTS  # noqa: E402 - as above
-from fault_matrix.places import LAUNCHERS, by_mpirun, in_slurm, local, over_ssh  # noqa: E402
+from fault_matrix.places import (  # noqa: E402 - as above
+    LAUNCHERS,
+    by_mpirun,
+    by_sbatch,
+    in_slurm,
+    local,
+    over_ssh,
+)
 from fault_matrix.session import NotUpError, Session  # noqa: E402 - as above
 
 if TYPE_CHECKING:
@@ -74,11 +84,11 @@ def ground(launcher: str, folder: Path) -> Iterator[Callable[[], AbstractContext
     """Have what a launcher needs; give what makes two nodes of it, as new each time."""
     if launcher == "local":
         yield lambda: nullcontext(local())
-    elif launcher == "slurm":
+    elif launcher in {"slurm", "sbatch"}:
         slurm = Slurm(folder, WORKER)
         try:
             slurm.set_up()
-            yield lambda: _in_clean_slurm(slurm)
+            yield lambda: _in_clean_slurm(slurm, submits=launcher == "sbatch")
         finally:
             slurm.tear_down()
     else:
@@ -88,8 +98,8 @@ def ground(launcher: str, folder: Path) -> Iterator[Callable[[], AbstractContext
 
 
 @contextmanager
-def _in_clean_slurm(slurm: Slurm) -> Iterator[Place]:
-    with in_slurm(slurm) as place:
+def _in_clean_slurm(slurm: Slurm, *, submits: bool) -> Iterator[Place]:
+    with nullcontext(by_sbatch(slurm)) if submits else in_slurm(slurm) as place:
         yield place
     slurm.reset()
 
@@ -129,10 +139,17 @@ def measure(
 def text_of(outcomes: Sequence[Outcome]) -> str:
     """Write a cell: what was left at worst, and how long it took."""
     if not outcomes:
-        return "n/a"
+        return ""
     left = max(len(outcome.left) for outcome in outcomes)
     seconds = max(outcome.seconds for outcome in outcomes)
-    return f"**{left}**" if left else f"0 in {seconds:.1f} s"
+    return f"**{left}**" if left else f"0, {seconds:.1f} s"
+
+
+def words_of(outcomes: Sequence[Outcome]) -> str:
+    """Give the first clause of what a session said."""
+    told = next((outcome.told for outcome in outcomes if outcome.told), "")
+    clause = re.split(r"; | \(|, where ", told)[0].removesuffix(": ")
+    return f"`{clause}`" if clause else "nothing: pytest is gone"
 
 
 def chosen(words: str) -> list[Fault]:
@@ -164,11 +181,13 @@ def main() -> int:
                     for outcome in outcomes:
                         for line in (f"told: {outcome.told}", *outcome.problems()):
                             print(f"    {line}", file=sys.stderr, flush=True)
-    print(f"| What happens | {' | '.join(LAUNCHERS[launcher] for launcher in launchers)} |")
-    print("|---|" + "---|" * len(launchers))
+    titles = [LAUNCHERS[launcher] for launcher in launchers]
+    print(f"| What happens | {' | '.join(titles)} | What is told |")
+    print("|---|" + "---|" * len(launchers) + "---|")
     for fault in faults:
-        row = [text_of(cells[launcher, fault.name]) for launcher in launchers]
-        print(f"| {fault.name} | {' | '.join(row)} |")
+        row = [cells[launcher, fault.name] for launcher in launchers]
+        texts = [fault.name, *map(text_of, row), words_of(list(itertools.chain(*row)))]
+        print(f"| {' | '.join(texts)} |")
     print()
     problems = [
         f"{LAUNCHERS[launcher]}, {name}: {problem}"

@@ -89,6 +89,8 @@ def _told(session: Session, words: str) -> tuple[str, bool]:
     runs = [f"{run['status']}: {run['reason'] or ''}" for run in session.runs()]
     lines = [line for line in session.output.splitlines() if line.startswith(("E  ", "!!!"))]
     told = (runs or [line.strip("!E ") for line in lines] or [""])[0].partition("\n")[0]
+    for number, host in enumerate(session.place.hosts, start=1):
+        told = told.replace(host, f"gpu{number:02}")
     pattern = ".*".join(map(re.escape, words.split()))
     everything = "\n".join([*runs, session.output])
     return told, re.search(pattern, everything, re.DOTALL) is not None

@@ -24,16 +24,15 @@ WORKER: Final = ("-n", "1")
 class Fault:
     """One way for a run to end.
 
-    ``act`` makes it happen, once the trainer is up, and says when nothing has to be left any more
-    but for the five seconds. ``told`` are words of what the session says of it, in this order; none
-    where pytest itself is gone, or leaves by the signal. What ``stands_still`` is let go on after
-    the five seconds.
+    ``act`` makes it happen, once the trainer is up, and says when the run has come to its end, from
+    which the five seconds count. ``told`` are words of what the session says of it, in this order;
+    none where pytest itself is gone, or leaves by the signal.
     """
 
     name: str
     act: Callable[[Session], float]
     told: str = ""
-    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun")
+    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun", "sbatch")
     arguments: Sequence[str] = ()
     prefix: Callable[[Session], Sequence[str]] = lambda _: ()
     behaviour: str = "sleeps"
@@ -43,8 +42,8 @@ class Fault:
     """Whether the place has what it takes."""
     let_go: Callable[[Session], object] = lambda _: None
     """What follows the five seconds: a cut is mended, what was stopped continues."""
-    exceptions: tuple[tuple[str, str], ...] = ()
-    """Launchers with which something may be left, and why."""
+    leaves: str = ""
+    """Why something may be left."""
 
 
 def _go_on(session: Session) -> float:
@@ -185,6 +184,8 @@ def _is_root(_: Session) -> bool:
 _OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun")
 _OVER_A_NETWORK: Final = ("ssh", "mpirun")
 
+_NOBODY: Final = "nobody is left who knows what has left its parents and cleared its environment"
+
 FAULTS: Final = (
     Fault(name="success, the trainer goes on", act=_go_on, behaviour="succeeds", told="ok"),
     Fault(
@@ -242,13 +243,28 @@ FAULTS: Final = (
         act=_kill(_guardian, _supervisor),
         needs=_has_guardian,
         told="failed killed",
+        leaves=_NOBODY,
     ),
     Fault(
         name="SIGKILL of a supervisor, its guardian and pytest",
         act=_kill(_guardian, _supervisor, _pytest),
         needs=_has_guardian,
+        leaves=_NOBODY,
     ),
-    Fault(name="SIGSTOP of a supervisor", act=_stop(_supervisor), told="failed"),
+    Fault(
+        name="SIGSTOP of a supervisor",
+        act=_stop(_supervisor),
+        # On this machine alone nothing but the limit of a step shows it.
+        launchers=_OVER_A_CONNECTION,
+        told="failed supervisor stopped",
+    ),
+    Fault(
+        name="SIGSTOP of a supervisor, and no new step",
+        act=_both(_stop(_supervisor), _no_step),
+        launchers=("local",),
+        limits=(90, 3),
+        told="hung",
+    ),
     Fault(
         name="SIGSTOP of a supervisor, SIGKILL of pytest",
         act=_both(_stop(_supervisor), _kill(_pytest)),
@@ -291,7 +307,7 @@ FAULTS: Final = (
         needs=_is_root,
         told="failed disk is full",
     ),
-    Fault(name="scancel", act=_cancel, launchers=("slurm",), told="failed"),
+    Fault(name="scancel", act=_cancel, launchers=("slurm", "sbatch"), told="failed"),
 )
 
 

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from clusters.slurm import Slurm
     from clusters.ssh import SshHosts
 
-LAUNCHERS: Final = {"local": "local", "ssh": "ssh", "slurm": "Slurm", "mpirun": "mpirun"}
+LAUNCHERS: Final = {
+    "local": "local",
+    "ssh": "ssh",
+    "slurm": "Slurm",
+    "sbatch": "sbatch",
+    "mpirun": "mpirun",
+}
 """The launchers of the matrix, and what the table calls them."""
 
 
