@@ -108,7 +108,7 @@ def _next(session: Session) -> tuple[str, tuple[str, ...]]:
         code = f"none after {error.timeout:g} s"
     took = time.time() - begun
     problems = []
-    if "waiting" in session.output:
+    if "waiting" in session.output and not session.place.queues:
         problems.append(f"it waited, {took:.1f} s in all")
     if code:
         problems.append(f"exit code {code}: {last_line(session.output)}")

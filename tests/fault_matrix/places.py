@@ -56,6 +56,8 @@ class Place:
     mend: Callable[[str], None] | None = None
     cancel: Callable[[], object] | None = None
     """Ends the job that the session is part of."""
+    queues: bool = False
+    """A session may have to wait for the scheduler, even where nothing is left."""
     head_only: bool = False
     """The first node's program starts the others' itself."""
 
@@ -100,6 +102,7 @@ def by_sbatch(slurm: Slurm) -> Place:
         environment={**slurm.environment, "DLPERF_LAUNCHER": "sbatch"},
         elsewhere=slurm.processes,
         cancel=lambda: slurm.run("scancel", *slurm.jobs()),
+        queues=True,
     )
 
 

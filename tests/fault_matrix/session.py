@@ -36,7 +36,7 @@ CLIENTS: Final = ("ssh", "srun", "mpirun")
 _SENT: Final = " -I -S -c "
 """What the programs that are sent to nodes are started with."""
 XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"
-_OF_PYTEST: Final = (XDIST_WORKER, "/launch/clients.py")
+_OF_PYTEST: Final = (XDIST_WORKER, "/launch/clients.py", "/queues/minder.py")
 _DAEMONS: Final = ("sshd", "slurmd", "slurmstepd")
 _LOOK_S: Final = 0.2
 _BEAT_S: Final = 0.5
@@ -270,7 +270,7 @@ class Session:
             one
             for one in found.values()
             if one.pid != self.process.pid
-            and not (lives and one.command.endswith(_OF_PYTEST))
+            and not (lives and any(text in one.command for text in _OF_PYTEST))
             and _program(one) not in _DAEMONS
         ]
 
