@@ -49,11 +49,14 @@ class Outcome:
         return found
 
 
-def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome | None:
+def run_cell(
+    session: Session, fault: Fault, *, follow: bool = True, within_s: float = PROMISE_S
+) -> Outcome | None:
     """Start a session, let it meet the fault, and look; ``None`` where the place cannot have it.
 
     Then a session with a tame trainer runs on the same hosts, if one is to ``follow``: it has to
-    wait for nothing, to pass, and to leave nothing of either.
+    wait for nothing, to pass, and to leave nothing of either. ``within_s`` is how long it may take
+    until nothing is left.
     """
     session.time_limit_s, session.step_limit_s = fault.limits
     prefix = fault.prefix(session)
@@ -62,7 +65,7 @@ def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome 
         if not fault.needs(session):
             return None
         due = fault.act(session)
-        gone_at, left = session.gone_at(due + PROMISE_S)
+        gone_at, left = session.gone_at(due + within_s)
         fault.let_go(session)
         told, is_told = _told(session, fault.told)
         files = tuple(session.files_left())
