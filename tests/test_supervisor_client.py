@@ -115,7 +115,7 @@ def test_the_end_without_a_word_is_told_with_what_was_reported(
     clean = reported({"ready": "3.6"}, PREPARED, {"started": 7}, {"ended": 0}, {"clean": True})
     assert (clean.failed, clean.is_broken_off, clean.close()) == (False, False, [])
     told = reported({"ready": "3.6"}, {"signal": "SIGTERM"}, {"clean": False, "left": [9]})
-    assert [("SIGTERM" in text, "processes 9 " in text) for text in told.close()] == [
+    assert [("SIGTERM" in text, "process 9 " in text) for text in told.close()] == [
         (True, False),
         (False, True),
     ]

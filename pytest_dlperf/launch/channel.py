@@ -27,6 +27,7 @@ from pytest_dlperf.node import (
     processes,
     relay,
     remains,
+    roster,
     supervisor,
 )
 
@@ -52,6 +53,7 @@ SENT_ALONG: Final = (
     keeper,
     relay,
     remains,
+    roster,
     guardian,
 )
 """The modules of ours that the supervisor needs on a node, each behind those that it needs."""
@@ -64,7 +66,7 @@ def supervisor_source() -> bytes:
 
 def sweep_source() -> bytes:
     """Give the program that ends on a node what is left of a run there."""
-    return source_of(remains, folder, processes, keeper)
+    return source_of(roster, folder, processes, keeper, remains)
 
 
 @final

@@ -18,7 +18,7 @@ from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.leases import waited_in_vain
 from pytest_dlperf.launch.plan import node_folder
 from pytest_dlperf.launch.remote_call import start_remote
-from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient, processes_left
+from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient
 from pytest_dlperf.node import guardian, processes, remains
 
 if TYPE_CHECKING:
@@ -246,6 +246,9 @@ class Gang:
             until=lambda: all(client.preparation_is_known for client in self.clients),
         )
         for client in self.clients:
+            if client.told is not None and self._tell_user is not None:
+                self._tell_user(f"host {client.place.host.name}: {client.told}")
+                client.told = None
             client.check_prepared(CONNECT_LIMIT_S)
         return all(client.state is NodeState.PREPARED for client in self.clients)
 
@@ -311,7 +314,7 @@ class Gang:
                     yield _not_swept(client.place.host.name, reason)
                 for report in reports:
                     if report.get("left"):
-                        yield f"host {client.place.host.name}: {processes_left(report['left'])}"
+                        yield f"host {client.place.host.name}: {remains.unended(report['left'])}"
                     if "at_end" in report:
                         yield f"host {client.place.host.name}: {report['at_end']}"
 

@@ -306,7 +306,7 @@ class _Run:
         )
 
     def _any_gone(self) -> bool:
-        return any(client.needs_sweep for client in self._gang.clients)
+        return any(client.needs_sweep or client.is_killed for client in self._gang.clients)
 
     def _all_done(self) -> bool:
         return all(client.is_done for client in self._working)

@@ -18,6 +18,7 @@ from pytest_dlperf.launch.launchers import lock_name, played_address
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import processes
+from pytest_dlperf.node.remains import numbered, unended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,6 +105,8 @@ class SupervisorClient:
         self.exit_code: int | None = None
         self.holder: str | None = None
         """Who held a device of the host when it was busy."""
+        self.told: str | None = None
+        """What of an earlier run was found on the node."""
         self.kept: str | None = None
         """What of the run's folder could not be removed, and why."""
         self._command: NodeCommand | None = None
@@ -157,6 +160,11 @@ class SupervisorClient:
     def start_is_known(self) -> bool:
         """Whether it is known if the program was started."""
         return self.is_gone or self.state in _START_IS_KNOWN
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether the supervisor or its guardian was killed, and so the program with it."""
+        return self._killed is not None
 
     @property
     def needs_sweep(self) -> bool:
@@ -272,14 +280,21 @@ class SupervisorClient:
         self._left = report.get("left", self._left)
         self._signal = report.get("signal", self._signal)
         self._lost = report.get("lost", self._lost)
+        if "arrivals" in report:
+            self._arrivals.add(report["arrivals"], report["anchor"])
+        self._take_faults(report)
+
+    def _take_faults(self, report: dict[str, Any]) -> None:
+        """Take what has gone wrong with a supervisor, or around it."""
+        if "earlier" in report:
+            whose = "of an earlier run, whose supervisor and guardian were killed"
+            self.told = f"ended {numbered(report['earlier'])} {whose}"
         if "at_end" in report:
             self._at_end.append(report["at_end"])
         if "supervisor_killed" in report:
             self._killed = f"its supervisor {report['supervisor_killed']}"
         if "guardian_killed" in report:
             self._killed = "the guardian of its supervisor was killed"
-        if "arrivals" in report:
-            self._arrivals.add(report["arrivals"], report["anchor"])
         if "deserted" in report:
             self._channel.lost = (
                 f"its supervisor heard nothing for {channel.HEARTBEAT_TIMEOUT_S:g} s, as when the "
@@ -359,7 +374,7 @@ class SupervisorClient:
             log = self.place.log
             problems.append(f"some of the output is lost: cannot write the log {log}: {self._lost}")
         problems += [f"at the end of the run, {problem}" for problem in self._at_end]
-        problems += [] if not self._left else [processes_left(self._left)]
+        problems += [] if not self._left else [unended(self._left)]
         self._channel.close()
         self._arrivals.seal()
         return [f"{self._where}: {problem}" for problem in problems]
@@ -405,16 +420,6 @@ def prepare_details(sweep: str, folder: str, files: Mapping[str, str]) -> dict[s
         "keeper": None,
         "ipv6": False,
     }
-
-
-def processes_left(numbers: Sequence[int]) -> str:
-    """Say which processes could not be ended, and what to do."""
-    listed = ", ".join(map(str, numbers))
-    return (
-        f"processes {listed} could not be ended: they are another user's, or stuck in the kernel; "
-        f"look at them there (ps -o pid,user,stat,wchan,args -p {listed.replace(' ', '')}) and end "
-        "them, as root if need be"
-    )
 
 
 def _order(word: str, **details: object) -> bytes:

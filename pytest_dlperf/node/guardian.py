@@ -18,8 +18,9 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.locks import held_name
-from pytest_dlperf.node.processes import become_reaper, send, state
+from pytest_dlperf.node.processes import Below, become_reaper, send, state
 from pytest_dlperf.node.remains import REPORT_LIMIT_S, Remains, report
+from pytest_dlperf.node.roster import Roster
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -30,17 +31,21 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that mean the end of a run. Those that are ignored at the start stay so."""
 
 _SIGNALLED = 128
-_LOOK_S = 0.25
-_STOPPED_LIMIT_S = 0.5
+_LOOK_S = 0.2
+_LAST_LOOK_S = 0.1
+_STOPPED_LIMIT_S = 2.0
+"""Shorter than a supervisor is waited for that is silent: so it is told what became of it."""
 _STUCK_LIMIT_S = 3.0
+_STOPPED_AT_LAST_LIMIT_S = 0.3
 _DYING_LIMIT_S = 1.0
 
 
-def guarded(timeout_s: float) -> "socket.socket":
+def guarded(timeout_s: float, marker: str) -> "socket.socket":
     """Leave a guardian behind in this process, and go on as its child, with a link to it.
 
     Over the link the guardian is told what there is of the run. Where a network lies between,
-    whoever gives the orders gives up after ``timeout_s`` seconds of silence (0: never).
+    whoever gives the orders gives up after ``timeout_s`` seconds of silence (0: never). The run's
+    ``marker`` names the roster of what is below the guardian.
     """
     become_reaper()
     # Who ignores the end of children does not learn how they ended.
@@ -49,7 +54,7 @@ def guarded(timeout_s: float) -> "socket.socket":
     child = os.fork()
     if child:
         own.close()
-        os._exit(_Guardian(child, link, timeout_s).watch())
+        os._exit(_Guardian(child, link, timeout_s, Roster(marker)).watch())
     link.close()
     # A signal to the guardian's process group is not for both.
     os.setsid()
@@ -60,11 +65,12 @@ def guarded(timeout_s: float) -> "socket.socket":
 class _Guardian:
     """Waits for the end of a supervisor."""
 
-    def __init__(self, child: int, link: "socket.socket", timeout_s: float) -> None:
+    def __init__(self, child: int, link: "socket.socket", timeout_s: float, roster: Roster) -> None:
         self._child = child
         self._link = link
         self._timeout_s = timeout_s
         self._remains = Remains()
+        self._roster = roster
         self._received = b""
         self._status = None  # type: int | None
         self._hung_up_at = None  # type: float | None
@@ -78,18 +84,19 @@ class _Guardian:
         fate = self._fate()
         status = self._status
         if status is not None and os.WIFEXITED(status) and self._remains.left is not None:
-            self._end_rest()
+            self._roster.close(self._end_rest())
             return os.WEXITSTATUS(status)
         # Nobody else may begin here before all is gone. Where somebody has, that is as it is.
         locks = [held_name(name) for name in self._remains.locks]
         report(supervisor_killed=fate)
         send(self._child, signal.SIGKILL)
-        left = self._remains.end(os.getpid(), self._pause)
+        left = self._remains.end(Below(os.getpid()), pause=self._pause)
         for lock in locks:
             if lock is not None:
                 lock.close()
         report(clean=not left, left=left)
         self._remains.remove_files()
+        self._roster.close(left)
         return _SIGNALLED + signal.SIGKILL
 
     def _fate(self) -> str:
@@ -100,13 +107,14 @@ class _Guardian:
         # socket only half may be closed.
         poll.register(0, getattr(select, "POLLRDHUP", 0))
         while True:
-            watches = self._timeout_s or self._hung_up_at is not None
-            for descriptor, _ in poll.poll(_LOOK_S * 1000 if watches else None):
+            look_s = _LOOK_S if self._hung_up_at is None else _LAST_LOOK_S
+            for descriptor, _ in poll.poll(look_s * 1000):
                 if descriptor == 0:
                     poll.unregister(0)
                     self._hung_up_at = time.monotonic()
                 elif not self._hear():
                     return self._end_of_child()
+            self._roster.look()
             overdue = self._overdue()
             if overdue is not None:
                 return overdue
@@ -120,6 +128,8 @@ class _Guardian:
         self._received = lines.pop()
         for line in lines:
             self._remains.note(**json.loads(line.decode("ascii")))
+        if lines:
+            self._roster.keep(self._remains)
         return bool(received)
 
     def _end_of_child(self) -> str:
@@ -141,10 +151,10 @@ class _Guardian:
         current = state(self._child)
         if current not in stuck:
             self._runs_at = now
-        # Earlier than it is missed where the orders come from: so it is told what became of it.
-        limit_s = self._timeout_s / 2 or float("inf")
-        if self._hung_up_at is not None:
-            limit_s = _STUCK_LIMIT_S if current == b"D" else _STOPPED_LIMIT_S
+        limit_s = _STOPPED_LIMIT_S if self._hung_up_at is None else _STOPPED_AT_LAST_LIMIT_S
+        if current == b"D":
+            limit_s = self._timeout_s or float("inf")
+            limit_s = limit_s if self._hung_up_at is None else _STUCK_LIMIT_S
         # Once no process is left, what it has written is removed, and a disk may be slow.
         is_clean = self._remains.left is not None
         if now - self._runs_at > limit_s and not (is_clean and current == b"D"):
@@ -153,14 +163,15 @@ class _Guardian:
             return None
         return "did not end" if now - self._hung_up_at > REPORT_LIMIT_S else None
 
-    def _end_rest(self) -> None:
-        """End what the supervisor has left after its last look."""
+    def _end_rest(self) -> "list[int]":
+        """End what the supervisor has left after its last look; say what is left for good."""
+        left = self._remains.left or []
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
-            if not self._remains.left:
-                remains = Remains()
-                left = remains.end(os.getpid())
+            if not left:
+                left = Remains().end(Below(os.getpid()))
                 report(clean=not left, left=left)
+        return left
 
     def _pause(self, seconds: float) -> None:
         now = time.monotonic()

@@ -183,7 +183,7 @@ class Member:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             log = os.open(order["logs"][rank], flags, 0o644)
         supervisor = self._supervisor = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, *order["supervisor"]],
+            [sys.executable, *order["supervisor"], order["markers"][rank]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

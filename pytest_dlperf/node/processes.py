@@ -72,8 +72,34 @@ class Marked:
         return process != os.getpid() and _marker(process).startswith(self._start)
 
 
+class Listed:
+    """Processes that are known by number and time of start, and those below them."""
+
+    def __init__(self, known: "dict[int, int]") -> None:
+        """Look for these numbers, with the times that ``started_at`` gave."""
+        self._known = known
+
+    def look(self) -> "list[int]":
+        """List those that live."""
+        alive = [number for number in self._known if self._is_alive(number)]
+        return [*alive, *descendants(*alive)] if alive else []
+
+    def has(self, process: int) -> bool:
+        """Say whether a process is one of them."""
+        while process > 1:
+            if process in self._known and self._is_alive(process):
+                return True
+            stat = _stat(process)
+            process = 0 if stat is None else int(stat[1])
+        return False
+
+    def _is_alive(self, process: int) -> bool:
+        stat = _stat(process)
+        return stat is not None and not _is_dead(stat) and int(stat[19]) == self._known[process]
+
+
 def end_all(
-    ours: "Below | Marked", limit_s: float, pause: "Callable[[float], object]" = time.sleep
+    ours: "Below | Marked | Listed", limit_s: float, pause: "Callable[[float], object]" = time.sleep
 ) -> "list[int]":
     """Kill all processes of a kind, and say which ones are left after ``limit_s`` seconds.
 
@@ -113,19 +139,19 @@ def send(process: int, number: int) -> None:
         os.kill(process, number)
 
 
-def _seize(ours: "Below | Marked", known: "set[int]") -> "tuple[set[int], bool]":
+def _seize(ours: "Below | Marked | Listed", known: "set[int]") -> "tuple[set[int], bool]":
     """Stop all that are found, but for those that are known; say whether none can have escaped."""
-    newest = _newest()
+    last = newest()
     found = set(ours.look())
     for process in found - known:
         send(process, signal.SIGSTOP)
     for _ in range(_MOST_ROUNDS):
-        seen, newest = newest, _newest()
-        if seen == newest:
+        seen, last = last, newest()
+        if seen == last:
             return found, True
-        if not seen < newest <= seen + _MOST_MADE:
+        if not seen < last <= seen + _MOST_MADE:
             break
-        for process in range(seen + 1, newest + 1):
+        for process in range(seen + 1, last + 1):
             if process not in found and ours.has(process):
                 send(process, signal.SIGSTOP)
                 found.add(process)
@@ -151,18 +177,34 @@ def _keepers(start: bytes) -> "Iterator[int]":
             yield number
 
 
-def descendants(process: int) -> "list[int]":
-    """List all living processes below this one; none where the system does not say."""
+def made_below(process: int, last: int) -> "list[int]":
+    """List the processes below one that were made since ``newest`` gave ``last``, or all."""
+    now = newest()
+    if now == last:
+        return []
+    if not last < now <= last + _MOST_MADE:
+        return descendants(process)
+    below = Below(process)
+    return [number for number in range(last + 1, now + 1) if below.has(number)]
+
+
+def started_at(process: int) -> int:
+    """Give the time at which a process was started, in the system's own units; 0 where unknown."""
+    stat = _stat(process)
+    return 0 if stat is None else int(stat[19])
+
+
+def descendants(*processes: int) -> "list[int]":
+    """List all living processes below these; none where the system does not say."""
     children = {}  # type: dict[int, list[int]]
     dead = set()
     for number, content in _read_all("stat"):
         fields = _fields(content)
         children.setdefault(int(fields[1]), []).append(number)
-        # One whose first thread has ended looks dead, and is not while it has others.
-        if fields[0] in _DEAD and int(fields[17]) <= 1:
+        if _is_dead(fields):
             dead.add(number)
     found = []  # type: list[int]
-    new = children.get(process, [])
+    new = [below for process in processes for below in children.get(process, [])]
     while new:
         found += new
         new = [below for number in new for below in children.get(number, [])]
@@ -205,7 +247,7 @@ def _marker_in(environment: bytes) -> bytes:
     return entries[0][len(start) :] if entries else b""
 
 
-def _newest() -> int:
+def newest() -> int:
     """Give the number of the process that was made last, 0 where the system does not say."""
     last = _content(f"{_PROC}/loadavg").split()[-1:]
     return int(last[0]) if last else 0
@@ -214,6 +256,11 @@ def _newest() -> int:
 def _stat(process: int) -> "list[bytes] | None":
     content = _read(process, "stat")
     return _fields(content) if content else None
+
+
+def _is_dead(stat: "list[bytes]") -> bool:
+    """Say whether a process has ended; one whose first thread has looks so while it has others."""
+    return stat[0] in _DEAD and int(stat[17]) <= 1
 
 
 def _fields(stat: bytes) -> "list[bytes]":

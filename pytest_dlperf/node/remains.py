@@ -1,8 +1,8 @@
 """What there is of a run on its node and has to be gone in the end, whoever sees to that.
 
-While a run lives that is its supervisor; a supervisor that is killed has a guardian. Where both are
-gone this is sent to the node as a program, with one order on its standard input. It imports the
-standard library only, and runs on Python 3.6.
+While a run lives that is its supervisor; a supervisor that is killed has a guardian; and where both
+are gone, whoever comes later (``roster``). It is sent to a node as a part of these: so it imports
+the standard library only, and runs on Python 3.6.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -19,17 +18,15 @@ from pytest_dlperf.node.keeper import take_away
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     POLL_S,
-    Below,
     Marked,
     end_all,
     end_keepers,
-    send,
-    watchers,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+
+    from pytest_dlperf.node.processes import Below, Listed
 
 AT_END_LIMIT_S = 5.0
 """What is run at the end may take so long, all of it at once."""
@@ -37,7 +34,6 @@ REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
 """Whoever is told to end a run at once has said after so long what is left, whatever is stuck."""
 
 _LEAST_LIMIT_S = 1.0
-_WAKE_LIMIT_S = 1.0
 _LAST_WORDS_BYTES = 500
 
 
@@ -67,20 +63,19 @@ class Remains:
             self._tell(json.dumps(facts).encode("ascii") + b"\n")
 
     def end(
-        self, below: "int | None", pause: "Callable[[float], object]" = time.sleep
+        self, *kinds: "Below | Listed", pause: "Callable[[float], object]" = time.sleep
     ) -> "list[int]":
-        """Kill its processes, those ``below`` one too; say which are left.
+        """Kill its processes, these kinds first, then those with its marker; say which are left.
 
         Then what is to be run at the end is run. Meanwhile ``pause`` is called to wait for seconds.
         """
         deadline = time.monotonic() + KILL_LIMIT_S
-        kinds = [] if below is None else [Below(below)]  # type: list[Below | Marked]
-        # Its own descendants first: what they are doing for other nodes ends with them.
-        kinds += [] if self.sweep is None else [Marked(self.sweep)]
+        marked = [] if self.sweep is None else [Marked(self.sweep)]
         if self.keeper is not None and self.sweep is not None:
             end_keepers(self.sweep)
         left = set()  # type: set[int]
-        for kind in kinds:
+        # Descendants first: what they are doing for other nodes ends with them.
+        for kind in (*kinds, *marked):
             limit_s = max(deadline - time.monotonic(), _LEAST_LIMIT_S)
             left.update(end_all(kind, limit_s, pause))
         for problem in self._run_at_end(pause):
@@ -130,6 +125,20 @@ def report(**message: object) -> None:
         os.write(1, b"\n" + json.dumps(message).encode("ascii") + b"\n")
 
 
+def unended(numbers: "list[int]") -> str:
+    """Say for people which processes could not be ended, and what to do."""
+    return (
+        f"{numbered(numbers)} could not be ended: another user's, or stuck in the kernel; look "
+        f"there with ps -o pid,user,stat,wchan,args -p {','.join(map(str, numbers))}, and end or "
+        "restart what holds them"
+    )
+
+
+def numbered(numbers: "list[int]") -> str:
+    """Name processes by their numbers."""
+    return f"process{'es' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
 def as_bytes(text: str) -> bytes:
     """Give the bytes that an order has as text."""
     return text.encode("latin-1")
@@ -156,27 +165,3 @@ def _last_words(process: "subprocess.Popen[bytes]") -> str:
         lines = [line.strip() for line in words.decode("utf-8", "replace").split("\n")]
         return "".join(f": {line}" for line in [line for line in lines if line][-1:])
     return ""
-
-
-def sweep(order: "dict[str, Any]") -> None:
-    """End what there is of a node whose connection is gone, and report like a supervisor."""
-    marker = order.pop("watched_by")
-    # One that was stopped ends it all by itself, and sees more of it, once it goes on.
-    for process in watchers(marker):
-        send(process, signal.SIGCONT)
-    deadline = time.monotonic() + _WAKE_LIMIT_S
-    while watchers(marker) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    left = set()  # type: set[int]
-    for process in watchers(marker):
-        left.update(end_all(Below(process), _LEAST_LIMIT_S))
-        send(process, signal.SIGKILL)
-    remains = Remains()
-    remains.note(**order)
-    left.update(remains.end(None))
-    report(clean=not left, left=sorted(left))
-    remains.remove_files()
-
-
-if __name__ == "__main__":
-    sweep(json.loads(sys.stdin.readline()))

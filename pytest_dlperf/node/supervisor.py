@@ -42,12 +42,14 @@ from pytest_dlperf.node.ports import held_port, held_range
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     MARKER,
+    Below,
     descendants,
     die_with_parent,
     send,
 )
 from pytest_dlperf.node.relay import Relay
-from pytest_dlperf.node.remains import Remains, as_bytes, report
+from pytest_dlperf.node.remains import Remains, as_bytes, report, unended
+from pytest_dlperf.node.roster import end_earlier, forget
 
 if TYPE_CHECKING:
     import socket
@@ -73,9 +75,10 @@ class Stage(enum.IntEnum):
 class Supervisor:
     """Starts a program, and ends all that came of it."""
 
-    def __init__(self, timeout_s: float, guardian: "socket.socket") -> None:
+    def __init__(self, timeout_s: float, marker: str, guardian: "socket.socket") -> None:
         """Take signals from now on, and orders less than ``timeout_s`` seconds apart (0: any)."""
         self._timeout_s = timeout_s
+        self._marker = marker
         self._guardian = guardian
         self._is_guarded = True
         self._remains = Remains(self._tell_guardian)
@@ -110,7 +113,8 @@ class Supervisor:
             self._ask_to_end()
             self._signal_program(signal.SIGKILL)
         # Without a child there is no descendant either: those of a child that ended are children.
-        left = self._remains.end(os.getpid() if self._has_children else None, self._pause)
+        below = [Below(os.getpid())] if self._has_children else []
+        left = self._remains.end(*below, pause=self._pause)
         if not left:
             self._wait(lambda: not self._has_children, time.monotonic() + KILL_LIMIT_S)
         self._unlock()
@@ -121,6 +125,8 @@ class Supervisor:
         self._release()
         if self._is_guarded:
             send(os.getppid(), signal.SIGCONT)  # one that was stopped would stay for ever
+        elif not left:
+            forget(self._marker)
         if self._program is None:
             return 0
         code = self._program.returncode = self._exit_code  # it has been waited for here
@@ -264,6 +270,13 @@ class Supervisor:
                 self._unlock()
                 report(busy=holder_of(taken[0]))
                 return
+            ended, left = end_earlier()
+            if ended:
+                report(earlier=ended)
+            if left:
+                self._unlock()
+                report(cannot_prepare=f"{unended(left)}; an earlier run has left them here")
+                return
             row = held_range(*order["row"], ipv6=order["ipv6"])
             if row is None:
                 self._unlock()
@@ -394,6 +407,6 @@ class Supervisor:
 
 
 if __name__ == "__main__":
-    limit_s = float(sys.argv[1])
-    link = guarded(limit_s)
-    sys.exit(Supervisor(limit_s, link).run())
+    limit_s, marker = float(sys.argv[1]), sys.argv[2]
+    link = guarded(limit_s, marker)
+    sys.exit(Supervisor(limit_s, marker, link).run())

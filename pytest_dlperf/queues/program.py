@@ -89,7 +89,7 @@ def job_program(  # noqa: PLR0913 - all that nodes are told, by name
         start_details(command, marker, inherits)
         for command, marker in zip(commands, markers, strict=False)
     ]
-    supervisor, sent = sent_program("", supervisor_source(), "0", run_id)
+    supervisor, sent = sent_program("", supervisor_source(), "0")
     told = {
         "name": name,
         "nodes": len(order.places),
@@ -106,6 +106,7 @@ def job_program(  # noqa: PLR0913 - all that nodes are told, by name
         "logs": [str(place.log) for place in order.places],
         "supervisor": supervisor[1:],
         "sent": base64.b64encode(sent).decode("ascii"),
+        "markers": list(markers),
         "prepare": [
             prepare_details(
                 f"{run_id}." if order.head_only else marker,
