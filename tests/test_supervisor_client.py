@@ -111,7 +111,7 @@ def test_the_end_without_a_word_is_told_with_what_was_reported(
     killed = reported({"ready": "3.6"}, PREPARED, {"started": 7})
     assert (killed.failed, killed.is_broken_off) == (True, True)
     [problem] = killed.close()
-    assert "supervisor was killed" in problem
+    assert "its supervisor and its guardian were killed (" in problem
     clean = reported({"ready": "3.6"}, PREPARED, {"started": 7}, {"ended": 0}, {"clean": True})
     assert (clean.failed, clean.is_broken_off, clean.close()) == (False, False, [])
     told = reported({"ready": "3.6"}, {"signal": "SIGTERM"}, {"clean": False, "left": [9]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import threading
@@ -43,6 +44,11 @@ HEARTBEAT_TIMEOUT_S: Final = 3.5
 EXIT_LIMIT_S: Final = 2.0
 """The launcher's command may take so long to end after what it has brought."""
 LAST_WORDS_BYTES: Final = 2048
+_CONNECTION_LOST: Final = re.compile(
+    r"Connection (?:to|closed|reset|timed)\b|client_loop: |Timeout, server |Read from remote host "
+    r"|packet_write_|srun: error: Node failure|slurmstepd: error: .* DUE TO NODE FAILURE"
+).match
+"""What OpenSSH and Slurm say where it is not the other end that has ended."""
 SENT_ALONG: Final = (
     followed,
     folder,
@@ -171,12 +177,27 @@ class Channel:
     def last_words(self) -> str:
         """Say how the launcher's command ended, and what it said itself at the end of the log."""
         text = describe_exit(self._command, self._exit_status())
+        words = self._last_lines()[-1:]
+        return f"{text}: {words[0]}" if words else text
+
+    def sudden_end(self) -> str:
+        """Say what has ended a connection at whose other end nobody was to end."""
+        how = describe_exit(self._command, self._exit_status())
+        if self.remote:
+            for line in self._last_lines():
+                if _CONNECTION_LOST(line):
+                    return f"the connection is lost: {line}"
+            if self._exit_status() < 0:
+                return f"the connection is lost: {how}"
+        return f"its supervisor and its guardian were killed ({how})"
+
+    def _last_lines(self) -> list[str]:
+        """Give what the log ends with: a client's own words stand there, too."""
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()
-            words = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            text += f": {words}" if words else ""
-        return text
+            return [line.strip() for line in lines if line.strip()]
+        return []
 
     def _exit_status(self) -> int:
         is_news = self._process.returncode is None

@@ -35,6 +35,8 @@ DEATH_LIMIT_S: Final = 4.0
 
 That may have been the silence of a host, the other nodes' own errors, or the time to end in order.
 """
+STRAGGLERS_GRACE_S: Final = 1.0
+"""What a program leaves that has ended by itself may take so long to end after SIGTERM."""
 LOOK_S: Final = 0.2
 """Interval between looks at a run's logs."""
 SETTLE_S: Final = 0.3
@@ -317,6 +319,8 @@ class _Run:
         ):
             self._note_log_sizes()
         grace_s = supervisor_client.TERMINATION_GRACE_S
+        if self._commands and self._all_done():
+            grace_s = min(grace_s, STRAGGLERS_GRACE_S)
         if self._died_at is not None:
             grace_s = min(grace_s, max(0.0, self._died_at + DEATH_LIMIT_S - time.monotonic()))
         self._gang.end(grace_s)

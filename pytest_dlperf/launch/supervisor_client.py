@@ -366,8 +366,7 @@ class SupervisorClient:
         elif self._killed is not None:
             problems.append(f"{self._killed}, and the run with it")
         elif self.pid is not None and self.exit_code is None:
-            cut = " or cannot be reached" if self._channel.remote else ""
-            problems.append(f"its supervisor was killed{cut}")
+            problems.append(self._channel.sudden_end())
         if self._signal is not None:
             problems.append(f"its supervisor was ended by {self._signal}")
         if self._lost is not None:
