@@ -242,7 +242,7 @@ FAULTS: Final = (
         name="SIGKILL of a supervisor and its guardian",
         act=_kill(_guardian, _supervisor),
         needs=_has_guardian,
-        told="failed killed",
+        told="failed its supervisor and its guardian were killed",
         leaves=_NOBODY,
     ),
     Fault(
@@ -281,7 +281,7 @@ FAULTS: Final = (
         name="sshd ends a connection",
         act=_disconnect,
         launchers=_OVER_A_NETWORK,
-        told="failed",
+        told="failed connection is lost",
     ),
     Fault(
         name="network cut",
