@@ -39,12 +39,27 @@ SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
 LOST_SWEEP_LIMIT_S: Final = 1.0
 """The same where the host was lost: it is most likely still out of reach."""
 POLL_S: Final = 0.05
+CHECK_LIFE_S: Final = 0.25
 _ROWS: Final = range(20_000, 29_000)
 """Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
 
 
 class InterruptedRunError(Exception):
     """A signal came before the run began."""
+
+
+def once_all(
+    clients: Sequence[SupervisorClient], so: Callable[[SupervisorClient], bool]
+) -> Callable[[], bool]:
+    """Give what says whether something that does not end holds for all; it looks at each once."""
+    others = list(clients)
+
+    def all_are() -> bool:
+        while others and so(others[-1]):
+            others.pop()
+        return not others
+
+    return all_are
 
 
 @final
@@ -94,6 +109,7 @@ class Gang:
         """Whether programs may have been started, so that a signal is no reason to raise."""
         self.problems: list[str] = []
         """What went wrong at the end, as messages."""
+        self._check_life_at = 0.0
         self._over = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
         if launcher.remote:
@@ -144,15 +160,37 @@ class Gang:
                 return
             self.take_reports()
 
-    def take_reports(self) -> None:
-        """Wait for reports, for a moment only: a signal's handler does not end the waiting."""
-        for key, _ in self._reports.select(POLL_S):
-            key.data.receive()
+    def take_reports(self) -> bool:
+        """Take reports for a moment, or until one of them changes something; say whether one has.
+
+        For a moment only: a signal's handler does not end the waiting. Of a thousand nodes, one
+        shows a sign of life each millisecond, so that changes nothing and costs nothing else.
+        """
+        until = time.monotonic() + POLL_S
+        left_s, changed = POLL_S, False
+        while left_s > 0 and not changed:
+            for key, _ in self._reports.select(left_s):
+                client = key.data
+                changed = client.receive() or changed
+                if client.is_gone:
+                    self._ignore(client)
+            left_s = until - time.monotonic()
+        return self._any_lost() or changed
+
+    def _any_lost(self) -> bool:
+        """Give up who shows no sign of life; look for them a few times a second only."""
         now = time.monotonic()
+        if now < self._check_life_at:
+            return False
+        self._check_life_at = now + CHECK_LIFE_S
+        found = False
         for client in self.clients:
-            client.check_life(now)
-            if client.is_gone:
-                self._ignore(client)
+            if not client.is_gone:
+                client.check_life(now)
+                if client.is_gone:
+                    self._ignore(client)
+                    found = True
+        return found
 
     def end(self, grace_s: float = supervisor_client.TERMINATION_GRACE_S) -> None:
         """End what is left of the run: politely at first, unless in a hurry; then for certain."""
@@ -164,7 +202,8 @@ class Gang:
         finally:
             for client in self.clients:
                 client.kill()
-            self.listen(remains.REPORT_LIMIT_S, until=self._all_ended, patient=True)
+            all_ended = once_all(self.clients, lambda client: client.is_gone)
+            self.listen(remains.REPORT_LIMIT_S, until=all_ended, patient=True)
             self._over.set()
             if self._launcher.remote:
                 self._pulse.join()
@@ -185,11 +224,10 @@ class Gang:
         for wave in waves:
             for client in wave:
                 client.end()
+            ended = once_all(wave, lambda client: client.is_gone)
             self.listen(
                 deadline - time.monotonic(),
-                until=lambda wave=wave: (  # type: ignore[misc]
-                    len(self._signals) > 1 or all(client.is_gone for client in wave)
-                ),
+                until=lambda ended=ended: len(self._signals) > 1 or ended(),  # type: ignore[misc]
                 patient=True,
             )
 
@@ -213,9 +251,7 @@ class Gang:
             self._reports.register(client, selectors.EVENT_READ, client)
         queues = self._launcher.queues
 
-        def all_reached() -> bool:
-            return all(client.is_reached for client in self.clients)
-
+        all_reached = once_all(self.clients, lambda client: client.is_reached)
         if queues:
             self.listen(QUEUE_SILENCE_S, until=all_reached)
             if not all_reached():
@@ -243,7 +279,7 @@ class Gang:
             machines.add(held)
         self.listen(
             CONNECT_LIMIT_S,
-            until=lambda: all(client.preparation_is_known for client in self.clients),
+            until=once_all(self.clients, lambda client: client.preparation_is_known),
         )
         for client in self.clients:
             if client.told is not None and self._tell_user is not None:
@@ -280,9 +316,6 @@ class Gang:
         # It may have been ignored before, and its pipe closed since.
         with contextlib.suppress(KeyError, ValueError):
             self._reports.unregister(client)
-
-    def _all_ended(self) -> bool:
-        return all(client.is_gone for client in self.clients)
 
     def _sweep(self) -> None:
         """Begin to end what supervisors have left that are gone, each once."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import channel, supervisor_client
-from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
+from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError, once_all
 from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.plan import SCRATCH, Node
 from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
@@ -39,6 +39,9 @@ STRAGGLERS_GRACE_S: Final = 1.0
 """What a program leaves that has ended by itself may take so long to end after SIGTERM."""
 LOOK_S: Final = 0.2
 """Interval between looks at a run's logs."""
+LOOK_S_PER_NODE: Final = 0.002
+LONGEST_LOOK_S: Final = 1.0
+"""With many nodes it is longer, up to this: each has a log."""
 SETTLE_S: Final = 0.3
 """A program's last output may arrive so long after the news of its end."""
 
@@ -249,7 +252,7 @@ class _Run:
                 in_front=self._gang.in_front,
             )
         self._gang.listen(
-            CONNECT_LIMIT_S, until=lambda: all(client.start_is_known for client in started)
+            CONNECT_LIMIT_S, until=once_all(started, lambda client: client.start_is_known)
         )
         for client in started:
             client.check_started(CONNECT_LIMIT_S)
@@ -266,20 +269,23 @@ class _Run:
         Also returns when a signal came, or some seconds after the first program has failed.
         """
         look_at = 0.0
+        look_s = min(max(LOOK_S, LOOK_S_PER_NODE * len(self._commands)), LONGEST_LOOK_S)
+        all_done = once_all(self._working, lambda client: client.is_done)
+        failed, changed = False, True
         while not self._signals:
-            failed = self._any_failed()
+            failed = failed or (changed and self._any_failed())
             if failed:
                 self._note_death()
                 self._first_failed = self._first_failed or tuple(
                     rank for rank, client in enumerate(self._working) if client.failed
                 )
                 self._note_log_sizes()
-            if self._all_done():
+            if changed and all_done():
                 return
             if failed:
                 # What is left of the run has failed too: whether it ends in time says nothing.
                 # Where a supervisor is gone, nothing watches over its program: no time for that.
-                self._gang.listen(PEER_GRACE_S, until=lambda: self._all_done() or self._any_gone())
+                self._gang.listen(PEER_GRACE_S, until=lambda: all_done() or self._any_gone())
                 return
             now = time.monotonic()
             if now >= deadline:
@@ -298,8 +304,8 @@ class _Run:
                 if stopped is not None:
                     self._stopped = stopped
                     return
-                look_at = time.monotonic() + LOOK_S
-            self._gang.take_reports()
+                look_at = time.monotonic() + look_s
+            changed = self._gang.take_reports()
 
     def _any_failed(self) -> bool:
         idle = self._gang.clients[len(self._commands) :]
@@ -309,9 +315,6 @@ class _Run:
 
     def _any_gone(self) -> bool:
         return any(client.needs_sweep or client.is_killed for client in self._gang.clients)
-
-    def _all_done(self) -> bool:
-        return all(client.is_done for client in self._working)
 
     def _end(self) -> None:
         if self._stopped.stop is not Stop.COMPLETE and any(

@@ -84,6 +84,9 @@ _TRANSITIONS: Final[Mapping[str, tuple[frozenset[NodeState], NodeState]]] = {
 """The state that a report leads to, and from which states. ``release`` leads back to ``READY``."""
 
 
+_NO_NEWS: Final = frozenset({"arrivals", "anchor"})
+
+
 @final
 class SupervisorClient:
     """One node's program and the supervisor that it runs under."""
@@ -260,12 +263,19 @@ class SupervisorClient:
         """Return the descriptor at which the reports of the supervisor come in."""
         return self._channel.fileno()
 
-    def receive(self) -> None:
-        """Take what the supervisor reports; wait for it if need be."""
-        for report in self._channel.receive():
+    def receive(self) -> bool:
+        """Take what the supervisor reports, waiting for it if need be; say whether it is news.
+
+        That is more than a sign of life, and when its program's output came.
+        """
+        reports = self._channel.receive()
+        for report in reports:
             self._take(report)
+        return self.is_gone or any(report.keys() - _NO_NEWS for report in reports)
 
     def _take(self, report: dict[str, Any]) -> None:
+        if not report and self.state in _CONNECTED:
+            return
         for word, (before, after) in _TRANSITIONS.items():
             if word in report and self.state in before:
                 self.state = after

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import time
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -120,6 +122,8 @@ class LogReading:
         self._time = TimeCheck(self._format, self.case)
         self._in_header = True
         self._enough = False
+        self._found: tuple[int, ...] | None = None
+        self._steps_seen: StepsSeen | None = None
         self._file: LogFile | None = None
         self._reader: RegionReader | None = None
         self.reason: str | None = None
@@ -155,7 +159,9 @@ class LogReading:
     @property
     def steps(self) -> StepsSeen:
         """How far the ranks have come."""
-        return self._collector.seen
+        if self._steps_seen is None:
+            self._steps_seen = self._collector.seen
+        return self._steps_seen
 
     @property
     def ends(self) -> Mapping[str, Ends]:
@@ -164,7 +170,7 @@ class LogReading:
 
     def advance(self, limit: int | None = None) -> bool:
         """Read what is new, up to ``limit`` bytes of the log; say whether that was all there is."""
-        if self.reason is not None or self._enough or self._closed:
+        if self.reason is not None or self._enough or self._closed or self._is_read(limit):
             return True
         caught_up = True
         try:
@@ -185,6 +191,20 @@ class LogReading:
             # Another file may still take the place of one that is empty.
             self._let_go()
         return caught_up and (limit is None or self.position < limit)
+
+    def _is_read(self, limit: int | None) -> bool:
+        """Whether all of the log has been read, and nothing has come of it since the last look.
+
+        Of many nodes most print nothing, and none must cost more than this.
+        """
+        before, self._found = self._found, None
+        if limit is not None and self.position >= limit:
+            return False
+        with suppress(OSError):
+            found = os.stat(self.path)  # noqa: PTH116 - the path may be text
+            self._found = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            return self._found == before and found.st_size == self.position
+        return False
 
     def finish(self, limit: int | None = None) -> Run:
         """Read the rest and measure a run that has this log alone; the reading is over then.
@@ -327,6 +347,7 @@ class LogReading:
         """Go through regions until the log has shown enough; false where it is too late for all."""
         scan = self._scan
         for region in found:
+            self._steps_seen = None
             piece.begin(region.offset)
             if scan is not None:
                 scan.begin(region)
