@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Final, final
 from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.channel import sweep_source
 from pytest_dlperf.launch.head_node import keeper_file, keeper_source, launch_agents
+from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.leases import waited_in_vain
 from pytest_dlperf.launch.plan import node_folder
-from pytest_dlperf.launch.remote_call import start_remote
+from pytest_dlperf.launch.remote_call import allow_connections, start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient
 from pytest_dlperf.node import guardian, processes, remains
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.remote_call import RemoteCall
@@ -107,8 +108,7 @@ class Gang:
         self.clients: list[SupervisorClient] = []
         self.is_started = False
         """Whether programs may have been started, so that a signal is no reason to raise."""
-        self.problems: list[str] = []
-        """What went wrong at the end, as messages."""
+        self._problems: list[tuple[Host, str]] = []
         self._check_life_at = 0.0
         self._over = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
@@ -209,11 +209,11 @@ class Gang:
                 self._pulse.join()
             for client in self.clients:
                 self._ignore(client)
-                self.problems += client.close()
+                self._note(client, *client.close())
                 if client.kept is not None and self._tell_user is not None:
                     self._tell_user(f"host {client.place.host.name}: {client.kept}")
             self._sweep()
-            self.problems += self._swept()
+            self._end_sweeps()
             self._reports.close()
 
     def _end_in_order(self, grace_s: float) -> None:
@@ -245,12 +245,12 @@ class Gang:
 
     def _reached(self, *, again: bool) -> bool:
         """Reach all nodes; false when some stay queued for, and keeping the others is no use."""
+        allow_connections(len(self._places))
         for rank, place in enumerate(self._places):
             client = SupervisorClient(self._launcher, place, f"{self._id}.{rank}.", again=again)
             self.clients.append(client)
             self._reports.register(client, selectors.EVENT_READ, client)
         queues = self._launcher.queues
-
         all_reached = once_all(self.clients, lambda client: client.is_reached)
         if queues:
             self.listen(QUEUE_SILENCE_S, until=all_reached)
@@ -329,11 +329,11 @@ class Gang:
             try:
                 sweep = start_remote(self._launcher.outside, host, sweep_source(), order)
             except OSError as error:
-                self.problems.append(_not_swept(host.name, error.strerror or str(error)))
+                self._note(client, _not_swept(error.strerror or str(error)))
             else:
                 self._sweeps[client.marker] = sweep, limit_s
 
-    def _swept(self) -> Iterator[str]:
+    def _end_sweeps(self) -> None:
         """Wait for the sweeps; where one did not get there, somebody has to look."""
         for client in self.clients:
             if client.marker in self._sweeps:
@@ -344,20 +344,36 @@ class Gang:
                 ]
                 # A host that is out of reach cleans up by itself, as long as its supervisor lives.
                 if client.lost is None and not any("clean" in report for report in reports):
-                    yield _not_swept(client.place.host.name, reason)
+                    self._note(client, _not_swept(reason))
                 for report in reports:
                     if report.get("left"):
-                        yield f"host {client.place.host.name}: {remains.unended(report['left'])}"
+                        self._note(client, remains.unended(report["left"]))
                     if "at_end" in report:
-                        yield f"host {client.place.host.name}: {report['at_end']}"
+                        self._note(client, str(report["at_end"]))
+
+    def _note(self, client: SupervisorClient, *problems: str) -> None:
+        self._problems += [(client.place.host, problem) for problem in problems]
+
+    @property
+    def problems(self) -> list[str]:
+        """What went wrong at the end, as messages: one for all hosts of which the same is true."""
+        by_problem: dict[str, dict[str, Host]] = {}
+        for host, problem in self._problems:
+            name = host.name.rpartition("@")[2]
+            plain = Host(name=host.name, address=name)
+            by_problem.setdefault(problem, {})[host.name] = plain
+        return [
+            f"host{'s' * (len(hosts) > 1)} {describe_hosts(hosts.values())}: {problem}"
+            for problem, hosts in by_problem.items()
+        ]
 
     def _marked(self, client: SupervisorClient) -> str:
         # What node 0 started on other nodes carries its marker.
         return f"{self._id}." if self._head_only else client.marker
 
 
-def _not_swept(host: str, reason: str) -> str:
+def _not_swept(reason: str) -> str:
     return (
-        f"host {host}: its supervisor is gone, and nobody could look for what it has left "
+        f"its supervisor is gone, and nobody could look for what it has left "
         f"({reason}); end what has {processes.MARKER} in its environment there"
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import tempfile
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
 from pytest_dlperf.launch.clients import end_with_this_process, has_ended
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 SILENCE_S: Final = 3.0
 """Hosts may take so long before the user hears of it."""
+_FILES_PER_HOST: Final = 4
+"""Two pipes, a log, and for a moment one more."""
+_OTHER_FILES: Final = 200
 END_LIMIT_S: Final = 0.5
 """How long the launcher's command may take to end after the program."""
 
@@ -67,6 +71,25 @@ def sent_program(python: str, source: bytes, *arguments: str) -> tuple[list[str]
     return [python, "-I", "-S", "-c", _BOOTSTRAP, str(len(sent)), *arguments], sent
 
 
+def allow_connections(count: int) -> None:
+    """Have this process open as many files as connections to so many hosts need.
+
+    Raises:
+        BrokenError: It may not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count * _FILES_PER_HOST + _OTHER_FILES
+    if needed <= soft or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise BrokenError(
+            f"connections to {count} hosts need {needed} open files, and this process may have "
+            f"{hard}; raise the limit where pytest is started (ulimit -n {needed}), as root if "
+            "need be (nofile in /etc/security/limits.conf), or use fewer hosts"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 # Stands before a program for each module of ours that it imports.
 _MODULE: Final = """\
 def _define(name, source):
@@ -77,31 +100,22 @@ _define({name!r}, {source!r})
 """
 
 
-_UNPACKED: Final = (
-    "import binascii, zlib\n"
-    "exec(compile(zlib.decompress(binascii.a2b_base64({packed!r})), 'pytest-dlperf', 'exec'))\n"
-)
-
-
 def source_of(program: ModuleType, *needed: ModuleType) -> bytes:
-    """Give the source of a module that is sent to other hosts, with those of ours it imports.
-
-    It is packed, to fit into a pipe: nobody has to wait until it is taken at the other end.
-    """
-    return _packed(tuple((each.__name__, str(each.__file__)) for each in (*needed, program)))
+    """Give the source of a module that is sent to other hosts, with those of ours it imports."""
+    modules = [
+        _MODULE.format(name=each.__name__, source=_read(str(each.__file__))) for each in needed
+    ]
+    return "".join(modules).encode("ascii") + _read(str(program.__file__))
 
 
 @lru_cache(maxsize=2)
 def _compressed(source: bytes) -> bytes:
-    return zlib.compress(source, 9)
+    return zlib.compress(source)
 
 
 @cache
-def _packed(modules: Sequence[tuple[str, str]]) -> bytes:
-    *needed, (_, program) = [(name, Path(file).read_bytes()) for name, file in modules]
-    sources = "".join(_MODULE.format(name=name, source=source) for name, source in needed)
-    packed = zlib.compress(sources.encode("ascii") + program, 9)
-    return _UNPACKED.format(packed=binascii.b2a_base64(packed, newline=False)).encode("ascii")
+def _read(file: str) -> bytes:
+    return Path(file).read_bytes()
 
 
 def describe_exit(command: Sequence[str], status: int) -> str:
@@ -228,6 +242,7 @@ def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name
     Where there is no answer after ``limit_s`` seconds, a text says why. The names of hosts that
     take long go to ``late``, meanwhile.
     """
+    allow_connections(len(orders))
     answers: dict[Host, Any] = {}
     with contextlib.ExitStack() as stack:
         calls = []

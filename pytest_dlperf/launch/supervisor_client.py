@@ -386,7 +386,7 @@ class SupervisorClient:
         problems += [] if not self._left else [unended(self._left)]
         self._channel.close()
         self._arrivals.seal()
-        return [f"{self._where}: {problem}" for problem in problems]
+        return problems
 
     @property
     def _where(self) -> str:

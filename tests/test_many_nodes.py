@@ -1,0 +1,156 @@
+"""Runs on many nodes: what each costs stays the same, and what is said stays readable."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from launches import places
+
+from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.variables import LaunchVariables
+from pytest_dlperf.launch import gang
+from pytest_dlperf.launch.channel import supervisor_source, sweep_source
+from pytest_dlperf.launch.gang import once_all
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.plan import Node, plan_run
+from pytest_dlperf.launch.preflight import PROBE_NEEDS
+from pytest_dlperf.launch.record import Record
+from pytest_dlperf.launch.remote_call import allow_connections, source_of
+from pytest_dlperf.launch.run import RunOrder, run_on_hosts
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.node import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_dlperf.launch.plan import NodeCommand
+
+PIPE_BYTES = 65536  # what a pipe of Linux holds
+
+
+def test_a_program_fits_into_the_pipe_that_it_is_sent_through() -> None:
+    """Else who sends it would wait until the connection stands, one host after another."""
+    for source in (supervisor_source(), sweep_source(), source_of(probe, *PROBE_NEEDS)):
+        assert len(source) < PIPE_BYTES / 2
+
+
+def test_what_is_true_of_some_is_not_looked_at_again() -> None:
+    looked_at: list[int] = []
+
+    def is_so(number: int) -> bool:
+        looked_at.append(number)
+        return number != 3
+
+    all_are = once_all([1, 2, 3, 4, 5], is_so)  # type: ignore[list-item, arg-type]
+    assert not all_are()
+    assert not all_are()
+    assert looked_at == [5, 4, 3, 3]
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """A small number of files that this process may have open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = 256
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_as_many_files_may_be_open_as_connections_need(few_files: int) -> None:
+    allow_connections(2)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few_files
+    allow_connections(100)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 300
+
+
+@pytest.mark.usefixtures("few_files")
+def test_too_few_files_are_told_before_anything_is_started() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pytest.raises(BrokenError) as told:
+        allow_connections(hard)
+    needed = hard * 4 + 200
+    for said in (f"{hard} hosts", f"{needed} open files", f"ulimit -n {needed}", "limits.conf"):
+        assert said in str(told.value)
+
+
+def planned(nodes: Sequence[Node], folder: Path) -> tuple[NodeCommand, ...]:
+    """Commands that name all nodes."""
+    return plan_run(
+        LaunchSpec(command=("trainer", "--ips={node_endpoints}", "--rank={node_rank}")),
+        case=Case.from_id(f"tiny-mlp-fp32-b4-{len(nodes)}n8g"),
+        window=Window(warmup_steps=1, measured_steps=2),
+        settling_steps=0,
+        system_directory=folder,
+        run=1,
+        nodes=nodes,
+        variables=LaunchVariables(),
+        python="python3",
+        log=folder / "tiny.log",
+    )
+
+
+class LostAtOnce(Launcher):
+    """A launcher to hosts whose supervisors are lost as soon as they have started a program."""
+
+    name = "lost"
+
+    def command(self, host: Host, program: Sequence[str], **_: Any) -> list[str]:
+        del host
+        size = next(word for word in program if word.isdigit())
+        script = (
+            f"head -c {size} >/dev/null; echo '{{\"ready\": true}}'\n"
+            "while read -r word rest; do case $word in\n"
+            'prepare) echo \'{"prepared": true, "port": 29500}\' ;;\n'
+            "start) echo '{\"started\": 1}'; exit ;;\n"
+            "esac; done"
+        )
+        return ["sh", "-c", script]
+
+
+def test_what_is_true_of_many_hosts_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang, "SWEEP_LIMIT_S", 0.1)
+    hosts = [Host(name=f"gpu{number:02}", address=f"10.0.0.{number}") for number in range(1, 13)]
+    order = RunOrder(
+        places=places(*(tmp_path / f"{host.name}.log" for host in hosts), hosts=hosts),
+        plan=lambda nodes: planned(nodes, tmp_path),
+        time_limit_s=60.0,
+    )
+
+    outcome = run_on_hosts(LostAtOnce(), order)
+
+    assert outcome.error is not None
+    assert outcome.error.count("its supervisor was killed or cannot be reached") == 1
+    assert "hosts gpu[01-12]: its supervisor was killed" in outcome.error
+
+
+def test_what_all_nodes_are_given_is_masked_once(tmp_path: Path) -> None:
+    """A list of all nodes in the command of each makes a record of megabytes, in a moment."""
+    count = 300
+    nodes = [
+        Node(
+            host=f"gpu{number}",
+            address=f"10.0.{number >> 8}.{number & 255}",
+            port=29500,
+            first_port=20000,
+            device_ids=tuple(range(8)),
+            folder="/run/of/ours",
+        )
+        for number in range(count)
+    ]
+    commands = planned(nodes, tmp_path)
+    record = Record("ssh", commands, 60.0)
+    record.path.parent.mkdir()
+    began = time.process_time()
+    record.write(None)
+    assert time.process_time() - began < 1.5
+    assert record.path.stat().st_size > count * len(commands[0].arguments[1])
