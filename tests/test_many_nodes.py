@@ -19,7 +19,7 @@ from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.launch.preflight import PROBE_NEEDS
 from pytest_dlperf.launch.record import Record
-from pytest_dlperf.launch.remote_call import allow_connections, source_of
+from pytest_dlperf.launch.remote_call import allow_connections, sent_program, source_of
 from pytest_dlperf.launch.run import RunOrder, run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
@@ -38,7 +38,8 @@ PIPE_BYTES = 65536  # what a pipe of Linux holds
 def test_a_program_fits_into_the_pipe_that_it_is_sent_through() -> None:
     """Else who sends it would wait until the connection stands, one host after another."""
     for source in (supervisor_source(), sweep_source(), source_of(probe, *PROBE_NEEDS)):
-        assert len(source) < PIPE_BYTES / 2
+        _, sent = sent_program("python3", source)
+        assert len(sent) < PIPE_BYTES / 2
 
 
 def test_what_is_true_of_some_is_not_looked_at_again() -> None:
