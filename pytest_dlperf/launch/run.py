@@ -322,7 +322,7 @@ class _Run:
         ):
             self._note_log_sizes()
         grace_s = supervisor_client.TERMINATION_GRACE_S
-        if self._commands and self._all_done():
+        if self._commands and all(client.is_done for client in self._working):
             grace_s = min(grace_s, STRAGGLERS_GRACE_S)
         if self._died_at is not None:
             grace_s = min(grace_s, max(0.0, self._died_at + DEATH_LIMIT_S - time.monotonic()))
