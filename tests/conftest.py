@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from clusters.kubernetes import Kubernetes
 from clusters.network import Network
 from clusters.podman import Podman
 from clusters.ports import free_ports, worker_number
@@ -38,7 +39,13 @@ SYSTEM_FILES = {
 }
 
 # Fixture -> the marker of the tests that use it, which names the kind of cluster.
-CLUSTERS = {"ssh_hosts": "ssh", "slurm": "slurm", "network": "network", "podman": "podman"}
+CLUSTERS = {
+    "ssh_hosts": "ssh",
+    "slurm": "slurm",
+    "network": "network",
+    "podman": "podman",
+    "kubernetes": "kubernetes",
+}
 
 # What takes a good part of every session: the first is for the tests around, the others come with
 # the trainers.
@@ -209,6 +216,25 @@ def podman(
         monkeypatch.setenv(name, value)
     yield running_podman
     running_podman.reset()
+
+
+@pytest.fixture(scope="session")
+def running_kubernetes(
+    tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Iterator[Kubernetes]:
+    kubernetes = Kubernetes(tmp_path_factory.mktemp("kubernetes"), worker_number(worker_id))
+    try:
+        kubernetes.set_up()
+        yield kubernetes
+    finally:
+        kubernetes.tear_down()
+
+
+@pytest.fixture
+def kubernetes(running_kubernetes: Kubernetes) -> Iterator[Kubernetes]:
+    """A stand-in for a cluster; without any object after each test."""
+    yield running_kubernetes
+    running_kubernetes.reset()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -164,6 +164,12 @@ def test_the_documented_defaults_are_the_code_s() -> None:
         assert documented[f"log.format.{key}"] == log_format[key].default
 
 
+def test_every_key_of_kubernetes_is_documented_and_none_else() -> None:
+    rows = table(ROOT / "docs" / "kubernetes.md", "<!-- keys: kubernetes -->")
+    known = schema("cluster")["properties"]["kubernetes"]["properties"]
+    assert [row[0].strip("`") for row in rows] == list(known)
+
+
 def test_every_key_of_a_cluster_file_is_documented_and_none_else() -> None:
     rows = table(ADDING, "<!-- keys: cluster file -->")
     known = dict.fromkeys(schema("cluster")["properties"], False)

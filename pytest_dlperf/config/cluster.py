@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.assignments import VARS
+from pytest_dlperf.config.kubernetes import KUBERNETES, Kubernetes
 from pytest_dlperf.files.shapes import (
     Integer,
     Key,
@@ -65,6 +66,7 @@ class Cluster:
     python: str | None = None
     scratch: str | None = None
     control: Control | None = None
+    kubernetes: Kubernetes = field(default_factory=Kubernetes)
     machine: Mapping[str, str] = field(default_factory=dict)
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
@@ -134,6 +136,7 @@ CLUSTER_KEYS: Final = (
         Text("the absolute path of a folder", pattern="^/"),
         "The folder on every node in which runs make their own; default: /tmp.",
     ),
+    Key("kubernetes", KUBERNETES, "Where --dlperf-launcher kubernetes submits runs, and how."),
     Key("machine", MACHINE, MACHINE_HELP),
     Key(
         "peak_tflops",

@@ -286,6 +286,21 @@ def load(file: Path, read: Callable[[YamlValue], T | None], *, text: str | None 
     return _read_whole(read, _parsed(file, faults, text), faults)
 
 
+def load_plain(file: Path) -> Any:
+    """Read a file whose form is somebody else's, as builtins.
+
+    Raises:
+        YamlError: It cannot be read or parsed.
+    """
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return yaml.load(read_text(file), Loader=loader)  # noqa: S506 - either of them is safe
+    except yaml.YAMLError as error:
+        raise _syntax_error(file, error) from error
+
+
 def _parsed(file: Path, faults: _Faults, text: str | None = None) -> YamlValue:
     import yaml
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.queues.fleet import QueueFleet
+from pytest_dlperf.queues.kubernetes import KubernetesQueue
 from pytest_dlperf.queues.sbatch import SbatchQueue
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 def built_in_queues(cluster: Cluster) -> list[Queue]:
     """Make the queues that come with the package."""
     python = cluster.python or DEFAULT_PYTHON
-    return [SbatchQueue(python)]
+    return [
+        SbatchQueue(python),
+        KubernetesQueue(cluster.kubernetes, cluster.directory, python),
+    ]
 
 
 def queue_fleet_of(

@@ -13,10 +13,10 @@ import sys
 import time
 from typing import Final, final
 
-_OVER: Final = b"over\n"
-_SUCCESSES: Final = 3
-"""So many times the command has to have worked: the job may be submitted just after the first."""
-_BETWEEN_S: Final = 1.0
+_SUBMITTED, _OVER = b"s", b"o"
+_SUBMITTING_S: Final = 60.0
+"""What was about to submit a job when the tests ended may still do so for so long."""
+_BETWEEN_S: Final = 2.0
 _LIMIT_S: Final = 3600.0
 """An engine that is down now may be up in a while."""
 _CALL_LIMIT_S: Final = 60.0
@@ -37,31 +37,46 @@ class Minder:
             start_new_session=True,
         )
 
+    def submitted(self) -> None:
+        """Tell it that the job is submitted, and not about to be any more."""
+        self._tell(_SUBMITTED)
+
     def close(self, *, is_over: bool) -> None:
         """Be done with it; it goes on to cancel a job of which nobody knows that it ``is_over``."""
+        if is_over:
+            self._tell(_OVER)
         if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # somebody has killed it
-                self._process.stdin.write(_OVER if is_over else b"")
+            with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
         if is_over:
             self._process.wait()
+
+    def _tell(self, word: bytes) -> None:
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+                self._process.stdin.write(word)
+                self._process.stdin.flush()
 
 
 def mind(command: list[str]) -> None:
     """Wait for the end of the input, then cancel, until it has worked."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    received = b""
+    told = b""
     while new := os.read(0, 64):
-        received += new
-    if received == _OVER:
+        told += new
+    if told.endswith(_OVER):
         return
-    successes = 0
-    deadline = time.monotonic() + _LIMIT_S
-    while successes < _SUCCESSES and time.monotonic() < deadline:
+    ended = time.monotonic()
+    enough_at = ended if told else ended + _SUBMITTING_S
+    has_worked = False
+    while not has_worked or time.monotonic() < enough_at:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # once more
-            successes += not subprocess.call(command, timeout=_CALL_LIMIT_S)  # noqa: S603 - given
-        time.sleep(_BETWEEN_S)
+            has_worked = not subprocess.call(command, timeout=_CALL_LIMIT_S)  # noqa: S603 - given
+        if time.monotonic() > ended + _LIMIT_S:
+            return
+        if not has_worked or time.monotonic() < enough_at:
+            time.sleep(_BETWEEN_S)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ class Job:
     ``name`` is the run's own, and no other job's ever: by it the job can be cancelled before
     anybody knows whether it was submitted. ``purpose`` is for people. A node that ``needs_devices``
     has so many accelerators. ``hosts`` are those that it may run on; without any, on all.
-    ``limit_s`` after its start the engine ends it, whatever happens here. In ``folder`` of this
+    ``limit_s`` after its start the engine ends it, whatever happens here, and nobody waits for its
+    start for longer than ``queue_limit_s``. In ``folder`` of this
     machine the job may have files. What node 0 to node N print belongs into ``logs``, what the
     program reports into ``reports``.
     """
@@ -41,6 +42,7 @@ class Job:
     program: bytes = field(repr=False)
     hosts: tuple[str, ...] = ()
     limit_s: float
+    queue_limit_s: float
     folder: Path
     logs: tuple[Path, ...]
     reports: tuple[Path, ...]

@@ -50,7 +50,7 @@ class JobTerms:
     """What a run asks of a queue, beside what any run asks for.
 
     ``purpose`` is for people. ``queue_limit_s`` counts from the submission to the start of the
-    programs, ``None`` for no limit. ``hosts`` are the only ones, if there are any. ``check`` finds
+    programs. ``hosts`` are the only ones, if there are any. ``check`` finds
     fault with what the look at a host has found, and says what.
     """
 
@@ -58,7 +58,7 @@ class JobTerms:
     needed: Requirements
     variables: LaunchVariables
     hosts: tuple[str, ...]
-    queue_limit_s: float | None
+    queue_limit_s: float
     check: Callable[[NodeNews], str | None]
 
 
@@ -97,6 +97,7 @@ def job_of(
         ),
         hosts=terms.hosts,
         limit_s=order.time_limit_s + limit_s + MARGIN_S,
+        queue_limit_s=terms.queue_limit_s,
         folder=folder,
         logs=tuple(place.log for place in order.places),
         reports=reports,
@@ -124,6 +125,7 @@ class _Submitted:
             )
         ]
         self._handle: str | None = None
+        self._may_exist = False
         self._state: JobState | None = None
         self._asked_at = self._heard_at = self._submitted_at = self._changed_at = time.monotonic()
         self._told = ""
@@ -142,7 +144,7 @@ class _Submitted:
             try:
                 self._make_files()
                 minder = Minder(self._queue.cancel_command(self._job.name))
-                self._handle = self._queue.submit(self._job)
+                self._submit(minder)
                 if self._come_up():
                     started = time.monotonic()
                     self._wait(started + self._order.time_limit_s)
@@ -156,12 +158,19 @@ class _Submitted:
                     minder.close(is_over=False)
                 raise
             if minder is not None:
-                # A job that nobody has a handle of may have been submitted all the same.
-                minder.close(is_over=is_over and self._handle is not None)
+                minder.close(is_over=is_over and not self._may_exist)
             outcome = self._recorded(time.monotonic() - started)
         return outcome
 
     # ------------------------------------------------------------------ until it runs
+
+    def _submit(self, minder: Minder) -> None:
+        try:
+            self._handle = self._queue.submit(self._job)
+        except SilentQueueError:
+            self._may_exist = True  # though nobody has a handle of it
+            raise
+        minder.submitted()
 
     def _make_files(self) -> None:
         """Make the folder, which is the user's alone, and the logs, which have to be new."""
@@ -199,7 +208,7 @@ class _Submitted:
                 raise BrokenError(
                     f"{self._named} is over before it had begun: {why}{self._last_words()}"
                 )
-            if limit_s is not None and time.monotonic() - self._submitted_at > limit_s:
+            if time.monotonic() - self._submitted_at > limit_s:
                 why = f" ({state.reason})" if state is not None and state.reason else ""
                 raise BrokenError(
                     f"{self._named} had not begun after {limit_s:g} s{why}; "
@@ -237,8 +246,7 @@ class _Submitted:
         text = f"{self._named} is {what}{f': {state.reason}' if state.reason else ''}"
         if text != self._told:
             limit_s = self._terms.queue_limit_s
-            until = "" if limit_s is None else f" (for {limit_s:g} s at most)"
-            say(f"waiting: {text}{until}")
+            say(f"waiting: {text} (for {limit_s:g} s at most)")
             self._told = text
             self._tell_at = time.monotonic() + _TOLD_AGAIN_S
 

@@ -18,6 +18,7 @@ COMMANDS = {
         "nsenter": "util-linux",
         "unshare": "util-linux",
     },
+    "kubernetes": {"unshare": "util-linux", "mount": "mount"},
     "mpi": {"mpirun": "openmpi-bin"},
     "podman": {"podman": "podman", "runc": "runc", "catatonit": "catatonit"},
     "slurm": {
@@ -28,6 +29,12 @@ COMMANDS = {
         "salloc": "slurm-wlm",
         "sbatch": "slurm-wlm",
     },
+}
+
+_AS_ROOT = {
+    "network": "network namespaces",
+    "podman": "containers",
+    "kubernetes": "namespaces that stand for containers",
 }
 
 
@@ -53,8 +60,8 @@ def missing(kind: str) -> str | None:
     if packages:
         needed = " ".join(sorted(set(packages.values())))
         return f"needs {', '.join(packages)}: apt-get install --no-install-recommends {needed}"
-    if kind in {"network", "podman"} and os.geteuid() != 0:
-        return "needs root, to make namespaces: run the tests as root"
+    if kind in _AS_ROOT and os.geteuid() != 0:
+        return f"needs root, to make {_AS_ROOT[kind]}: run the tests as root"
     return None
 
 

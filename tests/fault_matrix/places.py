@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from clusters.kubernetes import Kubernetes
     from clusters.network import Network
     from clusters.processes import Process
     from clusters.slurm import Slurm
@@ -103,6 +104,21 @@ def by_sbatch(slurm: Slurm) -> Place:
         elsewhere=slurm.processes,
         cancel=lambda: slurm.run("scancel", *slurm.jobs()),
         queues=True,
+    )
+
+
+def by_kubernetes(cluster: Kubernetes) -> Place:
+    """Two pods of a job that the session submits."""
+    image = "--dlperf-set *.container.image=trainer:1"
+    return Place(
+        launcher="kubernetes",
+        hosts=["worker-0", "worker-1"],
+        environment={
+            **cluster.environment,
+            "DLPERF_LAUNCHER": "kubernetes",
+            "PYTEST_ADDOPTS": image,
+        },
+        elsewhere=cluster.processes,
     )
 
 

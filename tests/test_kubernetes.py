@@ -1,0 +1,128 @@
+"""Cases that are submitted to a stand-in for Kubernetes, by the official client."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from trainers import SYSTEM, TinySystem, accept
+
+from pytest_dlperf.logs.arrivals import Arrivals
+
+if TYPE_CHECKING:
+    from clusters.kubernetes import Kubernetes
+    from suites import Suite
+
+CLUSTER = "kubernetes: {{kind: {kind}, image: 'registry.example/trainer:1'}}\n"
+
+
+@pytest.fixture
+def submitting(suite: Suite, kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Kubernetes:
+    """A cluster that the sessions of a test submit to."""
+    for name, value in kubernetes.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DLPERF_LAUNCHER", "kubernetes")
+    configure(suite)
+    return kubernetes
+
+
+def configure(suite: Suite, kind: str = "job") -> None:
+    folder = suite.path / "baselines" / "local"
+    folder.mkdir(exist_ok=True)
+    (folder / "cluster.yaml").write_text(CLUSTER.format(kind=kind), encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "trainjob"])
+def test_a_run_is_an_object_of_its_own(suite: Suite, submitting: Kubernetes, kind: str) -> None:
+    """It goes on until it is deleted, as soon as it has shown what is needed."""
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 stay")
+    accept(suite, {"2n1g": 1131}, system=SYSTEM, variant="fp32-b4", unit="samples/s")
+    configure(suite, kind)
+
+    result, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
+        "--dlperf-run-dir", suite.path / "night", cluster="local",
+    )  # fmt: skip
+
+    [case] = results["cases"]
+    [run] = case["runs"]
+    assert (run["status"], run["reason"]) == ("ok", None)
+    assert result.ret == 0
+    assert submitting.objects == {}
+    assert submitting.processes() == []
+    [file] = suite.path.glob("night/*/*/*/command.json")
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert record["launcher"] == "kubernetes"
+    assert [node["host"] for node in record["nodes"]] == ["worker-0", "worker-1"]
+    addresses = [node["address"] for node in record["nodes"]]
+    assert [line.split()[3] for line in sorted(tiny.hosts())] == addresses
+    arrivals = Arrivals(file.parent / "node1.log")
+    arrivals.refresh()
+    assert arrivals.known
+
+
+def test_a_trainer_s_own_end_is_told(suite: Suite, submitting: Kubernetes) -> None:
+    """And what its log ends with, though its lines have come by a connection that was cut."""
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 second-node-dies-at-3")
+
+    _, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1", cluster="local"
+    )
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert run["reason"].startswith("the trainer ended with exit code 3 on node 1")
+    assert "MemoryError: node 1 has no more" in run["reason"]
+    assert submitting.objects == {}
+
+
+@pytest.mark.parametrize(
+    ("waits", "told"),
+    [
+        (
+            {"reason": "Unschedulable", "message": "0/2 nodes: insufficient nvidia.com/gpu"},
+            r"not begun after 1 s \(pod \S+: Unschedulable: 0/2 nodes: .*\); --dlperf-wait-limit",
+        ),
+        (
+            {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "trainer:1"'},
+            r'pod \S+: ImagePullBackOff: Back-off pulling image "trainer:1"',
+        ),
+    ],
+)
+def test_what_a_job_waits_for_is_told(
+    suite: Suite, submitting: Kubernetes, waits: dict[str, str], told: str
+) -> None:
+    TinySystem(suite, time_limit_s=1)
+    submitting.waits = waits
+
+    _, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
+        "--dlperf-wait-limit", "1", cluster="local",
+    )  # fmt: skip
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert re.search(told, run["reason"])
+    assert submitting.objects == {}
+    assert submitting.pods == {}
+
+
+def test_a_dry_run_shows_the_manifest(suite: Suite, submitting: Kubernetes) -> None:
+    TinySystem(suite, devices="gpu")
+
+    result = suite.run(
+        "-k", "throughput and tiny and 1n2g", "--dlperf-dry-run", "--dlperf-cluster", "local"
+    )
+
+    assert result.ret == 0
+    shown = "\n".join(line[4:] for line in result.outlines if line.startswith("  | "))
+    manifest = json.loads(shown)
+    assert manifest["kind"] == "Job"
+    [container] = manifest["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/trainer:1"
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
+    assert submitting.calls == []
