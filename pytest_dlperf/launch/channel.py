@@ -20,6 +20,7 @@ from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import (
     folder,
     followed,
+    group,
     guardian,
     keeper,
     locks,
@@ -56,6 +57,7 @@ SENT_ALONG: Final = (
     placeholders,
     ports,
     processes,
+    group,
     keeper,
     relay,
     remains,
@@ -72,7 +74,7 @@ def supervisor_source() -> bytes:
 
 def sweep_source() -> bytes:
     """Give the program that ends on a node what is left of a run there."""
-    return source_of(roster, folder, processes, keeper, remains)
+    return source_of(roster, folder, processes, group, keeper, remains)
 
 
 @final

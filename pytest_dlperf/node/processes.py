@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pytest_dlperf.node.group import Grouped
+
 MARKER = "DLPERF_RUN_ID"
 """Environment variable that is handed down to every process below a supervisor. Its value begins
 with the run's number and the node's rank, each with a dot behind it."""
@@ -99,7 +101,9 @@ class Listed:
 
 
 def end_all(
-    ours: "Below | Marked | Listed", limit_s: float, pause: "Callable[[float], object]" = time.sleep
+    ours: "Below | Marked | Listed | Grouped",
+    limit_s: float,
+    pause: "Callable[[float], object]" = time.sleep,
 ) -> "list[int]":
     """Kill all processes of a kind, and say which ones are left after ``limit_s`` seconds.
 
@@ -139,7 +143,7 @@ def send(process: int, number: int) -> None:
         os.kill(process, number)
 
 
-def _seize(ours: "Below | Marked | Listed", known: "set[int]") -> "tuple[set[int], bool]":
+def _seize(ours: "Below | Marked | Listed | Grouped", known: "set[int]") -> "tuple[set[int], bool]":
     """Stop all that are found, but for those that are known; say whether none can have escaped."""
     last = newest()
     found = set(ours.look())

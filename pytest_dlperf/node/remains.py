@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_dlperf.node.folder import remove
+from pytest_dlperf.node.group import Grouped, kill_group, remove_group
 from pytest_dlperf.node.keeper import take_away
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
@@ -46,6 +47,8 @@ class Remains:
         self.sweep = None  # type: str | None
         """What the markers of its processes begin with."""
         self.folder = None  # type: str | None
+        self.group = None  # type: str | None
+        """The folder of a control group that its program is in."""
         self.keeper = None  # type: str | None
         """The file of the program that keeps what a head node has started here (``keeper``)."""
         self.locks = []  # type: list[str]
@@ -70,12 +73,15 @@ class Remains:
         Then what is to be run at the end is run. Meanwhile ``pause`` is called to wait for seconds.
         """
         deadline = time.monotonic() + KILL_LIMIT_S
+        group = [] if self.group is None else [Grouped(self.group)]
         marked = [] if self.sweep is None else [Marked(self.sweep)]
+        if self.group is not None:
+            kill_group(self.group)
         if self.keeper is not None and self.sweep is not None:
             end_keepers(self.sweep)
         left = set()  # type: set[int]
         # Descendants first: what they are doing for other nodes ends with them.
-        for kind in (*kinds, *marked):
+        for kind in (*group, *kinds, *marked):
             limit_s = max(deadline - time.monotonic(), _LEAST_LIMIT_S)
             left.update(end_all(kind, limit_s, pause))
         for problem in self._run_at_end(pause):
@@ -83,7 +89,10 @@ class Remains:
         return sorted(left)
 
     def remove_files(self) -> None:
-        """Remove its folder with all that is in it, and what lies beside it."""
+        """Remove its folder with all that is in it, and what else was made for it."""
+        if self.group is not None:
+            remove_group(self.group)
+            self.group = None
         if self.keeper is not None:
             take_away(os.fsdecode(as_bytes(self.keeper)))
             self.keeper = None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FOLDER = "/dev/shm"  # noqa: S108 - names are random, files new, and links are not followed
 _PREFIX = "pytest-dlperf-"
 _NAME = re.compile(_PREFIX + r"([0-9a-f]{32}\.[0-9]+\.)$")
-_KEPT = ("sweep", "folder", "keeper", "at_end")
+_KEPT = ("sweep", "folder", "group", "keeper", "at_end")
 _LONGEST_BYTES = 1 << 20
 _WAKE_LIMIT_S = 1.0
 
@@ -128,12 +128,11 @@ def sweep(order: "dict[str, Any]") -> None:
         file = os.open(_path(marker), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if os.fstat(file).st_uid == os.geteuid():
-                listed = _read(file)[1]
+                remains, listed = _read(file)
         finally:
             os.close(file)
     remains.note(**order)
-    left = _ended(marker, remains, listed, lambda left: report(clean=not left, left=left))
-    del left
+    _ended(marker, remains, listed, lambda left: report(clean=not left, left=left))
 
 
 def _ended(

@@ -34,6 +34,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_dlperf.node.folder import made_folder, put_in_front
+from pytest_dlperf.node.group import enter, made_group
 from pytest_dlperf.node.guardian import FORWARDED, HEARTBEAT_INTERVAL_S, guarded
 from pytest_dlperf.node.keeper import lay
 from pytest_dlperf.node.locks import held_name, holder_of
@@ -306,7 +307,7 @@ class Supervisor:
             os.close(self._folder_lock)
             self._folder_lock = None
         self._unlock()
-        self._remains.note(sweep=None, folder=None, keeper=None)
+        self._remains.note(sweep=None, folder=None, group=None, keeper=None)
 
     def _unlock(self) -> None:
         self._remains.note(locks=[])
@@ -349,6 +350,8 @@ class Supervisor:
         file = None if name is None else os.path.join(base, as_bytes(name))  # noqa: PTH118
         relay = Relay(2, file)
         arguments = filled(order["arguments"]) if order.get("container") else order["arguments"]
+        group = made_group(f"pytest-dlperf-{self._marker.strip('.')}")
+        self._remains.note(group=group)
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
                 [as_bytes(argument) for argument in arguments],
@@ -358,7 +361,7 @@ class Supervisor:
                 stdout=relay.entrance,
                 stderr=relay.entrance,
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - there are no threads here
+                preexec_fn=lambda: _begin(group),  # noqa: PLW1509 - there are no threads here
             )
         except OSError as error:
             report(cannot_start=os.strerror(error.errno or 0))
@@ -404,6 +407,13 @@ class Supervisor:
             return
         report(signal=signal.Signals(number).name)
         self._advance(Stage.ENDING if self._stage is Stage.SERVING else Stage.KILLING)
+
+
+def _begin(group: "str | None") -> None:
+    """Make of a child what the program is to be, before it is one."""
+    die_with_parent()
+    if group is not None:
+        enter(group)
 
 
 if __name__ == "__main__":
