@@ -95,7 +95,8 @@ class Gang:
         self._files = files
         self._row = row
         self._keeper: tuple[str, str] | None = None
-        if head_only and not launcher.on_this_machine:
+        # In an allocation mpirun starts its daemons as steps, which Slurm ends with all below them.
+        if head_only and not (launcher.on_this_machine or launcher.needs_allocation):
             self._keeper = keeper_file(scratch, run_id), keeper_source()
         self.first_port = 0
         """The first port of the row, once the nodes are prepared."""
