@@ -124,7 +124,8 @@ def look_at_hosts(
         orders,
         source_of(probe, *PROBE_NEEDS),
         begin=_ANSWER,
-        limit_s=LIMIT_S,
+        # Slurm has its images fetched when a step begins.
+        limit_s=LIMIT_S if needed.image is None or inside is not None else FETCH_LIMIT_S,
     )
     for host, answer in found.items():
         is_fault = isinstance(answer, str)
