@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import traceback
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,14 +35,29 @@ def shared_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def as_other(act: Callable[[], object], *, uid: int = OTHER) -> str:
-    """Do something as another user, in a child, and return what came of it, as text.
+def in_child(act: Callable[[], object]) -> int:
+    """Do something in a child of this process, which ends with it; return the child's number.
 
-    The child imports nothing: the packages may lie where only root gets.
+    It imports nothing: the packages may lie where only root gets.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # In a worker of xdist there are threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
+        # Whatever happens: it would go on as a second copy of the tests.
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return child
+
+
+def as_other(act: Callable[[], object], *, uid: int = OTHER) -> str:
+    """Do something as another user, in a child, and return what came of it, as text."""
+    reading, writing = os.pipe()
+
+    def acting() -> None:
         try:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
@@ -50,7 +66,8 @@ def as_other(act: Callable[[], object], *, uid: int = OTHER) -> str:
         except BaseException:  # noqa: BLE001 - the parent raises it
             said = f"raised {traceback.format_exc()}"
         os.write(writing, said.encode())
-        os._exit(0)
+
+    child = in_child(acting)
     os.close(writing)
     with os.fdopen(reading) as pipe:
         said = pipe.read()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from other_users import OTHER, as_other, needs_root
+from other_users import OTHER, as_other, in_child, needs_root
 from trainers import TinySystem
 
 from pytest_dlperf.node.locks import held_name, holder_of
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def squatter(name: str, *, listens: bool) -> Iterator[int]:
     """Have another user hold a name for the length of the block."""
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def squat() -> None:
         os.setresuid(OTHER, OTHER, OTHER)
         holder = socket.socket(socket.AF_UNIX)
         holder.bind(name)
@@ -36,6 +36,8 @@ def squatter(name: str, *, listens: bool) -> Iterator[int]:
         os.write(writing, b"x")
         while True:
             signal.pause()
+
+    child = in_child(squat)
     os.read(reading, 1)
     try:
         yield child

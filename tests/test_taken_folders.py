@@ -11,7 +11,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from other_users import OTHER, as_other, needs_root, shared_folder
+from clusters.processes import wait_until
+from other_users import OTHER, as_other, in_child, needs_root, shared_folder
 from sessions import in_background
 from trainers import SYSTEM, TinySystem
 
@@ -33,18 +34,17 @@ def night(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "night"
 
 
-def in_child(act: Callable[[], object], *, ends: bool = True) -> int:
+def done_in_child(act: Callable[[], object], *, ends: bool = True) -> int:
     """Do something in a child, which then ends, or lives until somebody kills it."""
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            act()
-            os.write(writing, b"done")
-            if not ends:
-                time.sleep(60)
-        finally:
-            os._exit(0)
+
+    def acting() -> None:
+        act()
+        os.write(writing, b"done")
+        if not ends:
+            time.sleep(60)
+
+    child = in_child(acting)
     os.close(writing)
     assert os.read(reading, 4) == b"done"
     os.close(reading)
@@ -62,7 +62,7 @@ def leave_logs(night: Path, *, is_whole: bool | None = None, **environment: str)
         if is_whole is not None:
             folder.release(is_whole=is_whole)
 
-    in_child(session)
+    done_in_child(session)
 
 
 def names(folder: Path) -> set[str]:
@@ -85,7 +85,7 @@ def test_what_a_broken_off_session_has_left_is_set_aside(
 
 
 def test_where_nothing_is_left_there_is_nothing_to_set_aside(night: Path) -> None:
-    in_child(lambda: TakenFolder(night, NOWHERE))
+    done_in_child(lambda: TakenFolder(night, NOWHERE))
     assert TakenFolder(night, NOWHERE).set_aside is None
     assert names(night.parent) == {"night"}
 
@@ -119,7 +119,7 @@ def test_files_that_no_session_has_written_are_left_alone(night: Path) -> None:
 
 
 def test_a_session_that_lives_keeps_its_folder_and_is_named(night: Path) -> None:
-    child = in_child(lambda: TakenFolder(night, NOWHERE), ends=False)
+    child = done_in_child(lambda: TakenFolder(night, NOWHERE), ends=False)
     began = time.monotonic()
     with pytest.raises(UsageError, match=f"is in use by the session of process {child} on "):
         TakenFolder(night, NOWHERE)
@@ -131,7 +131,7 @@ def test_a_session_that_lives_keeps_its_folder_and_is_named(night: Path) -> None
 
 def test_workers_that_are_about_to_end_are_waited_for(night: Path) -> None:
     leave_logs(night)
-    worker = in_child(lambda: hold(night / MARK), ends=False)
+    worker = done_in_child(lambda: hold(night / MARK), ends=False)
     began = time.monotonic()
     signal.signal(signal.SIGALRM, lambda *_: os.kill(worker, signal.SIGKILL))
     signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -150,7 +150,7 @@ def test_of_sessions_that_come_at_once_one_gets_the_folder(night: Path) -> None:
     told.mkdir()
 
     def session() -> None:
-        time.sleep(start - time.monotonic())
+        time.sleep(max(0.0, start - time.monotonic()))
         try:
             folder = TakenFolder(night, NOWHERE)
             said = folder.set_aside or "nothing was there"
@@ -159,13 +159,8 @@ def test_of_sessions_that_come_at_once_one_gets_the_folder(night: Path) -> None:
         (told / str(os.getpid())).write_text(said, encoding="utf-8")
         time.sleep(60)
 
-    children = []
-    for _ in range(6):
-        children.append(os.fork())
-        if children[-1] == 0:
-            session()
-    while len(names(told)) < len(children):
-        time.sleep(0.01)
+    children = [in_child(session) for _ in range(6)]
+    wait_until(lambda: len(names(told)) == len(children), what="all of them", limit_s=30)
     for child in children:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -215,9 +210,9 @@ def test_a_folder_of_workers_goes_with_the_next_session_that_finds_it_left(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "pytest-dlperf-workers-of-mine").touch()
-    in_child(SharedFolder)
+    done_in_child(SharedFolder)
     [left] = names(tmp_path) - {"pytest-dlperf-workers-of-mine"}
-    living = in_child(SharedFolder, ends=False)
+    living = done_in_child(SharedFolder, ends=False)
     mine = SharedFolder()
     try:
         assert left not in names(tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from other_users import OTHER, as_other, needs_root, shared_folder
+from other_users import OTHER, as_other, in_child, needs_root, shared_folder
 from trainers import TinySystem
 
 from pytest_dlperf.config.values import Given, file_to_write, folder_to_write
@@ -102,9 +102,7 @@ def test_what_a_killed_writer_has_left_goes_when_the_next_one_writes(tmp_path: P
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: killed())
-        child = os.fork()
-        if child == 0:
-            write_whole(tmp_path / "results.json", "half")
+        child = in_child(lambda: write_whole(tmp_path / "results.json", "half"))
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
     [left] = tmp_path.iterdir()
     (tmp_path / ".dlperf-new-of-mine").touch()

@@ -185,12 +185,17 @@ class SharedFolder:
     def __init__(self) -> None:
         """Make a new one, and remove those that killed sessions have left."""
         _remove_left(Path(tempfile.gettempdir()))
-        while True:
+        self._lock: int | None = None
+        is_ours = False
+        while not is_ours:
             self.path = Path(tempfile.mkdtemp(prefix=_SHARED))
-            self._lock = hold(self.path)
-            if self.path.exists():
-                return
-            # Another session has taken it for left before it was held.
+            try:
+                self._lock = _held(self.path)
+            except OSError as error:
+                # Another session takes it for left; or nothing can be locked there.
+                is_ours = error.errno not in {*_HELD, errno.ENOENT}
+            else:
+                is_ours = self.path.exists()
 
     def remove(self) -> None:
         """Remove it with all that is in it."""
@@ -200,20 +205,19 @@ class SharedFolder:
             self._lock = None
 
 
-def hold(path: Path) -> int | None:
-    """Hold a file or folder of this session for as long as this process lives.
+def hold(path: Path) -> None:
+    """Hold a file or folder of this session for as long as this process lives, if that can be."""
+    with suppress(OSError):
+        _held(path)
 
-    Returns the descriptor that holds it, ``None`` where that cannot be.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
+
+def _held(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        return None
+        raise
     return descriptor
 
 
