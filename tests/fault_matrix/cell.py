@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fault_matrix.faults import WORKER
 from fault_matrix.session import last_line
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def run_cell(
         fault.let_go(session)
         told, is_told = _told(session, fault.told)
         files = tuple(session.files_left())
-        next_one, kept = _next(session) if follow else ("", ())
+        next_one, kept = _next(session, fault) if follow and fault.is_followed else ("", ())
         return Outcome(
             seconds=max(0.0, gone_at - due),
             left=tuple(left),
@@ -99,11 +100,13 @@ def _told(session: Session, words: str) -> tuple[str, bool]:
     return told, re.search(pattern, everything, re.DOTALL) is not None
 
 
-def _next(session: Session) -> tuple[str, tuple[str, ...]]:
+def _next(session: Session, fault: Fault) -> tuple[str, tuple[str, ...]]:
     """Run a tame trainer; what went wrong, and what is left after it."""
     session.process.kill()  # if it has not ended by itself
     begun = time.time()
-    session.begin("tame", "--dlperf-create-baselines")
+    # What workers have left, those of the next session remove.
+    workers = WORKER if fault.arguments == WORKER else ()
+    session.begin("tame", "--dlperf-create-baselines", *workers)
     try:
         code: object = session.ended()
     except subprocess.TimeoutExpired as error:

@@ -42,6 +42,8 @@ class Fault:
     """Whether the place has what it takes."""
     let_go: Callable[[Session], object] = lambda _: None
     """What follows the five seconds: a cut is mended, what was stopped continues."""
+    is_followed: bool = True
+    """Whether the place is there for another session."""
     leaves: str = ""
     """Why something may be left."""
 
@@ -307,7 +309,13 @@ FAULTS: Final = (
         needs=_is_root,
         told="failed disk is full",
     ),
-    Fault(name="scancel", act=_cancel, launchers=("slurm", "sbatch"), told="failed"),
+    Fault(
+        name="scancel",
+        act=_cancel,
+        launchers=("slurm", "sbatch"),
+        told="failed",
+        is_followed=False,
+    ),
 )
 
 

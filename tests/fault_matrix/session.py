@@ -82,12 +82,14 @@ class Session:
     """A folder with the stubborn trainer, and one pytest after another that runs it.
 
     Only a ``patient`` one takes as long as for users until it ends what does not want to end, or
-    gives up a node that is silent.
+    gives up a node that is silent. Nothing of the trainer leaps from process to process unless
+    ``leaps``.
     """
 
     folder: Path
     place: Place
     patient: bool = True
+    leaps: bool = True
     token: str = field(default_factory=lambda: f"token-{secrets.token_hex(8)}")
     time_limit_s: float = 90
     step_limit_s: float = 90
@@ -111,6 +113,10 @@ class Session:
     @property
     def _home(self) -> Path:
         return self.folder / "trainer"
+
+    @property
+    def _roles(self) -> tuple[str, ...]:
+        return (*trainer.ROLES, *(trainer.LEAPING if self.leaps else ()))
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -141,6 +147,7 @@ class Session:
     def begin(self, behaviour: str, *arguments: str, prefix: Sequence[str] = ()) -> None:
         """Start pytest in the background."""
         (self._home / "behaviour.txt").write_text(behaviour)
+        (self._home / "roles.txt").write_text(" ".join(self._roles))
         results = self.folder / "results.json"
         results.unlink(missing_ok=True)
         (self.folder / "bench_tests/systems/stubborn.yaml").write_text(
@@ -182,9 +189,8 @@ class Session:
 
     def _is_up(self) -> bool:
         up = self._home / "up"
-        return all(
-            (up / f"{role}{rank}").exists() for role in trainer.ROLES for rank in range(NODES)
-        )
+        roles = ("agent", "worker", *self._roles)
+        return all((up / f"{role}{rank}").exists() for role in roles for rank in range(NODES))
 
     # ------------------------------------------------------------------ who is who
 

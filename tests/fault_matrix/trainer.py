@@ -25,7 +25,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LIFE_S = 120
-ROLES = ("agent", "worker", "daemon", "hidden", "still", "storm", "squall")
+ROLES = ("daemon", "hidden", "still")
 LEAPING = ("storm", "squall")
 LEAP_S = 0.03
 
@@ -84,7 +84,7 @@ def start_others(arguments: list[str], rank: str) -> None:
     if os.fork():
         return
     os.setsid()
-    for role in ROLES[2:]:
+    for role in (HERE / "roles.txt").read_text().split():
         if not os.fork():
             os.setsid()
             if os.fork():
