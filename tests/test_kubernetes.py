@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from clusters.processes import wait_until
 from trainers import SYSTEM, TinySystem, accept
 
 from pytest_dlperf.logs.arrivals import Arrivals
@@ -34,7 +36,7 @@ def configure(suite: Suite, kind: str = "job") -> None:
     (folder / "cluster.yaml").write_text(CLUSTER.format(kind=kind), encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", ["job", "jobset", "trainjob"])
+@pytest.mark.parametrize("kind", ["jobset", "trainjob"])
 def test_a_run_is_an_object_of_its_own(suite: Suite, submitting: Kubernetes, kind: str) -> None:
     """It goes on until it is deleted, as soon as it has shown what is needed."""
     tiny = TinySystem(suite)
@@ -64,8 +66,31 @@ def test_a_run_is_an_object_of_its_own(suite: Suite, submitting: Kubernetes, kin
     assert arrivals.known
 
 
+def test_an_eviction_is_told_with_its_pod(suite: Suite, submitting: Kubernetes) -> None:
+    """Logs come whole before that, though the connections are cut."""
+    tiny = TinySystem(suite)
+    tiny.behave("0.01 hang-at-3")
+
+    def evict() -> None:
+        wait_until(lambda: len(tiny.starts()) == 2, what="both pods", limit_s=30)
+        submitting.cut_logs()
+        submitting.evict(1)
+
+    thread = threading.Thread(target=evict)
+    thread.start()
+    _, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1", cluster="local"
+    )
+    thread.join()
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert re.match(r"node 1 on worker-1: pod \S+-1-\S+: Evicted: The node was low", run["reason"])
+    assert submitting.objects == {}
+
+
 def test_a_trainer_s_own_end_is_told(suite: Suite, submitting: Kubernetes) -> None:
-    """And what its log ends with, though its lines have come by a connection that was cut."""
+    """And what its log ends with."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 second-node-dies-at-3")
 

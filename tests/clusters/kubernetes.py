@@ -323,9 +323,11 @@ def _kill(pod: Pod, number: int) -> None:
     below = descendants_of(pod.process.pid)
     if number == signal.SIGKILL:
         end(below)
+        return
     for one in below:
         if one.parent == pod.process.pid:
-            os.kill(one.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(one.pid, number)
 
 
 class _RefusedError(Exception):

@@ -1,0 +1,248 @@
+"""The parts of queues that need none: logs that are followed, manifests, what cancels."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from clusters.processes import wait_until
+
+from pytest_dlperf.config.kubernetes import JobKind, Kubernetes, Volume
+from pytest_dlperf.config.surroundings import Container
+from pytest_dlperf.config.variables import LaunchVariables
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.node.member import Meeting, filled
+from pytest_dlperf.queues import minder
+from pytest_dlperf.queues.followed_log import FollowedLog
+from pytest_dlperf.queues.manifests import manifest_of, names_of, template_of
+from pytest_dlperf.queues.pods import Pod, Seen
+from pytest_dlperf.queues.queue import Job, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SHM = "/dev/shm"  # noqa: S108 - where containers have shared memory
+JOB = Job(
+    name="dlperf-0123",
+    purpose="tiny-mlp-fp32-b4-2n8g",
+    nodes=2,
+    devices_per_node=8,
+    needs_devices=True,
+    program=b"print(1)" * 30_000,
+    limit_s=900,
+    queue_limit_s=3600,
+    folder=Path("job"),
+    logs=(),
+    reports=(),
+    variables=LaunchVariables(),
+)
+
+
+# --------------------------------------------------------------------------------- logs
+
+
+def stamped(second: int, text: str) -> bytes:
+    return f"2026-11-22T10:00:{second:02}.5Z {text}\n".encode()
+
+
+def follow(folder: Path, connections: Sequence[Sequence[bytes] | None]) -> FollowedLog:
+    """Bring a log that comes over these connections one after another; ``None`` for no answer."""
+    left = list(connections)
+
+    def open_log(_since_s: int | None, _follow: bool) -> Iterator[bytes]:
+        yield from left.pop(0) or ()
+
+    followed = FollowedLog(
+        open_log,
+        lambda: len(left) <= 1,
+        log=folder / "node0.log",
+        reports=folder / "node0.reports",
+        job="dlperf-0123",
+    )
+    followed.close(10)
+    assert followed.is_done
+    return followed
+
+
+def test_a_line_comes_once_though_connections_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a line, and between lines of the same time."""
+    monkeypatch.setattr("pytest_dlperf.queues.followed_log.AGAIN_S", 0.01)
+    first, second, third = (stamped(n, f"step {n}") for n in (1, 2, 3))
+    twin = stamped(2, "step 2 again")
+
+    followed = follow(
+        tmp_path,
+        [
+            [first + second, twin[:20]],
+            None,
+            [second + twin + third[:9]],
+            [second, twin, third[:-1]],
+        ],
+    )
+
+    assert followed.problem is None
+    log = (tmp_path / "node0.log").read_text()
+    assert log == "step 1\nstep 2\nstep 2 again\nstep 3"
+    [*reports] = map(json.loads, (tmp_path / "node0.reports").read_text().splitlines())
+    ends = [end for report in reports for end, _, _ in report["arrivals"]]
+    assert ends[-1] == len(log)
+    assert ends == sorted(ends)
+
+
+def test_reports_are_taken_out_and_missing_lines_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_dlperf.queues.followed_log.AGAIN_S", 0.01)
+    report = stamped(1, "") + stamped(1, 'dlperf-report dlperf-0123 {"host": "worker-0"}')
+
+    followed = follow(
+        tmp_path, [[report + stamped(1, "") + stamped(2, "step 1")], [stamped(9, "step 7")], []]
+    )
+
+    assert followed.problem is not None
+    assert "rotated" in followed.problem
+    assert (tmp_path / "node0.log").read_text() == "\nstep 1\nstep 7\n"
+    assert '{"host": "worker-0"}\n' in (tmp_path / "node0.reports").read_text()
+
+
+# ---------------------------------------------------------------------------- manifests
+
+
+def test_a_job_is_one_that_the_client_knows(tmp_path: Path) -> None:
+    """Read and written again by the models that are generated from Kubernetes' own schemas."""
+    models = pytest.importorskip("kubernetes.client")
+    settings = Kubernetes(
+        image="trainer:1",
+        resources={"cpu": "8"},
+        volumes=(Volume(path="/data", claim="datasets"), Volume(path=SHM, memory="8Gi")),
+        node_selector={"pool": "h100"},
+        image_pull_secrets=("registry",),
+        service_account="bench",
+        queue="nightly",
+    )
+
+    manifest = manifest_of(template_of(settings, tmp_path), settings, JOB, "python3")
+
+    known = models.V1Job.from_dict(manifest)
+    assert json.loads(known.to_json()) == manifest
+    spec = manifest["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (2, 2, 0)
+    assert spec["activeDeadlineSeconds"] == 4500
+    assert manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "nightly"
+    pod = spec["template"]["spec"]
+    assert pod["activeDeadlineSeconds"] == 900
+    [container] = pod["containers"]
+    assert container["resources"]["limits"] == {"cpu": "8", "nvidia.com/gpu": "8"}
+    paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert paths == ["/data", SHM]
+    assert all(len(one.get("value", "")) < 128 * 1024 for one in container["env"])
+    assert names_of({}, settings, "dlperf-0123", 2) == [
+        "dlperf-0123-0.dlperf-0123",
+        "dlperf-0123-1.dlperf-0123",
+    ]
+
+
+def test_a_template_of_one_s_own_is_kept_but_for_what_a_run_sets(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n"
+        "spec: {replicatedJobs: [{name: workers, template: {spec: {template: {spec: {\n"
+        "  tolerations: [{operator: Exists}], containers: [{name: side, image: s},\n"
+        "  {name: trainer, image: t, env: [{name: A, value: b}]}]}}}}}]}\n"
+    )
+    settings = Kubernetes(kind=JobKind.JOB_SET, template="own.yaml")
+    template = template_of(settings, tmp_path)
+    job = replace(JOB, variables=LaunchVariables(container=Container(image="other:2")))
+
+    manifest = manifest_of(template, settings, job, "python3")
+
+    [workers] = manifest["spec"]["replicatedJobs"]
+    pod = workers["template"]["spec"]["template"]["spec"]
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["containers"][0] == {"name": "side", "image": "s"}
+    assert pod["containers"][1]["image"] == "other:2"
+    assert pod["containers"][1]["env"][0] == {"name": "A", "value": "b"}
+    assert manifest["spec"]["failurePolicy"] == {"maxRestarts": 0}
+    assert names_of(template, settings, "d", 1) == ["d-workers-0-0.d"]
+
+
+def test_a_template_that_is_something_else_is_told(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("kind: Deployment\n")
+    with pytest.raises(YamlError, match=r"own.yaml:1: .*not a Job, but Deployment; 'kind' under"):
+        template_of(Kubernetes(template="own.yaml"), tmp_path)
+    (tmp_path / "own.yaml").write_text("kind: Job\nspec: {template: {spec: {}}}\n")
+    with pytest.raises(YamlError, match="is a Job without 'containers'"):
+        template_of(Kubernetes(template="own.yaml"), tmp_path)
+
+
+# --------------------------------------------------------------------------------- pods
+
+
+def pod(index: int, status: dict[str, Any]) -> Pod:
+    return Pod.of(
+        {
+            "metadata": {
+                "name": f"p-{index}",
+                "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
+            },
+            "spec": {"containers": [{"name": "trainer"}]},
+            "status": status,
+        }
+    )
+
+
+def ended(code: int, reason: str) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": reason}}
+    return {"phase": "Failed", "containerStatuses": [{"name": "trainer", "state": state}]}
+
+
+def test_how_a_pod_has_ended_is_told_in_the_engine_s_words() -> None:
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
+    running = {"containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    seen = Seen(3)
+
+    first = seen.state({}, [pod(0, ended(137, "OOMKilled")), pod(1, evicted), pod(2, running)])
+    assert first.phase is Phase.RUNNING
+    assert first.ends[0].reason == "pod p-0: OOMKilled"
+    assert (first.ends[0].exit_code, first.ends[1].exit_code) == (137, None)
+    assert first.ends[1].reason == "pod p-1: Evicted: low on memory"
+
+    seen.state({}, [pod(2, {**running, "conditions": [taken]})])
+    last = seen.state(None, [])
+    assert (last.phase, last.reason) == (Phase.OVER, "pod p-2: PreemptionByScheduler")
+
+
+# -------------------------------------------------------------------------- what cancels
+
+
+def test_a_job_is_cancelled_until_that_has_worked(tmp_path: Path) -> None:
+    """By a process that outlives whoever has submitted it."""
+    tries = tmp_path / "tries"
+    cancel = ["sh", "-c", f"echo >> '{tries}'; test $(wc -l < '{tries}') -gt 1"]
+    submitter = "from pytest_dlperf.queues.minder import Minder; import json, os, sys\n"
+    submitter += "Minder(json.loads(sys.argv[1])).submitted(); os._exit(1)\n"
+
+    subprocess.run([sys.executable, "-c", submitter, json.dumps(cancel)], check=False)
+
+    wait_until(lambda: tries.exists() and len(tries.read_text()) == 2, what="both tries")
+    left = time.monotonic()
+    quiet = minder.Minder(["touch", str(tmp_path / "never")])
+    quiet.submitted()
+    quiet.close(is_over=True)
+    assert time.monotonic() - left < 5
+    assert not (tmp_path / "never").exists()
+
+
+def test_what_only_the_nodes_know_is_put_into_commands() -> None:
+    meeting = Meeting(["10.0.0.1", "fd00::2"], 20_000)
+    order = {"arguments": ["@dlperf-address-1@:@dlperf-port@,@dlperf-address-0@", "-x"], "n": 1}
+    assert filled(order, meeting, 8) == {"arguments": ["[fd00::2]:20008,10.0.0.1", "-x"], "n": 1}
+    assert filled("@dlperf-address-1@ @dlperf-first-port@", meeting, 8) == "fd00::2 20000"
