@@ -5,7 +5,7 @@
 
 In each cell a session trains on two nodes with a trainer that does not want to end: it ignores
 signals, leaves its parents and its session, clears its environment, and keeps forking. Then
-something happens. Counted is what still runs five seconds later, by its arguments, and what has led
+something happens. Counted is what still runs ten seconds later, by its arguments, and what has led
 to it; and how long it took until nothing was left. Afterwards a tame session on the same hosts has
 to wait for nothing, to pass, and to leave nothing.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from clusters.processes import wait_until
 from clusters.requirements import command
-from fault_matrix.cell import PROMISE_S, run_cell
+from fault_matrix.cell import LIMIT_S, PROMISE_S, run_cell
 from fault_matrix.faults import FAULTS, fault
 from fault_matrix.places import by_mpirun, in_slurm, local, over_ssh
 from fault_matrix.session import LONG_S, NODES, Session
@@ -41,8 +41,6 @@ MARKS: Final = {
     "mpirun": (pytest.mark.ssh, pytest.mark.mpi),
 }
 
-BUSY_S: Final = 2 * PROMISE_S
-"""On a machine that is busy with other tests."""
 FOLLOWED: Final = " *"
 """What stands behind the name of a fault after which another session has to start at once."""
 
@@ -124,7 +122,7 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]
 )
 def test_nothing_is_left_after(session: Session, name: str) -> None:
     met = fault(name.removesuffix(FOLLOWED))
-    outcome = run_cell(session, met, follow=name.endswith(FOLLOWED), within_s=BUSY_S)
+    outcome = run_cell(session, met, follow=name.endswith(FOLLOWED))
     assert outcome is not None
     assert not outcome.problems()
 
@@ -171,7 +169,7 @@ def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session: Session, number:
     )
     assert session.left()
     session.process.send_signal(number)
-    assert not session.left_after(BUSY_S)
+    assert not session.left_after(LIMIT_S)
 
 
 @pytest.mark.network
@@ -183,7 +181,7 @@ def test_a_cut_that_is_mended_at_once_does_no_harm(session: Session, network: Ne
     session.go_on()
     session.ended()
     assert [one["status"] for one in session.runs()] == ["ok"]
-    assert not session.left_after(BUSY_S)
+    assert not session.left_after(LIMIT_S)
 
 
 @pytest.fixture
@@ -265,4 +263,4 @@ def test_nothing_is_left_with_an_old_python_on_the_nodes(
     session.go_on()
     session.ended()
     assert [one["status"] for one in session.runs()] == ["ok"]
-    assert not session.left_after(BUSY_S)
+    assert not session.left_after(LIMIT_S)

@@ -25,7 +25,7 @@ class Fault:
     """One way for a run to end.
 
     ``act`` makes it happen, once the trainer is up, and says when the run has come to its end, from
-    which the five seconds count. ``told`` are words of what the session says of it, in this order;
+    which the ten seconds count. ``told`` are words of what the session says of it, in this order;
     none where pytest itself is gone, or leaves by the signal.
     """
 
@@ -41,7 +41,7 @@ class Fault:
     needs: Callable[[Session], bool] = lambda _: True
     """Whether the place has what it takes."""
     let_go: Callable[[Session], object] = lambda _: None
-    """What follows the five seconds: a cut is mended, what was stopped continues."""
+    """What follows the ten seconds: a cut is mended, what was stopped continues."""
     is_followed: bool = True
     """Whether the place is there for another session."""
     leaves: str = ""
