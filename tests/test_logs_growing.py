@@ -15,7 +15,8 @@ from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_siz
 
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.reader import LONGEST_LINE
+from pytest_dlperf.logs import throughput
+from pytest_dlperf.logs.reader import LONGEST_LINE, LogFile
 from pytest_dlperf.logs.steps import LOOK_AHEAD
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
@@ -464,3 +465,27 @@ def test_a_log_that_prints_seldom_needs_as_many_lines_as_are_published(tmp_path:
     growing.grow(make.paddle_resnet([0.3] * 50, interval=10))
     assert growing.reading.steps.window == 101
     assert growing.reading.steps.furthest == 41
+
+
+def test_a_log_to_which_nothing_has_come_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thousand nodes most print nothing; also a log that was empty is opened again later."""
+    opened = []
+    monkeypatch.setattr(
+        throughput,
+        "LogFile",
+        lambda path: opened.append(path) or LogFile(path),  # type: ignore[func-returns-value]
+    )
+    _, text, *_ = LOGS[0]
+    silent, growing = (Growing(tmp_path / name, LOGS[0], Estimator.STEADY) for name in "ab")
+    silent.grow("")
+    growing.grow(text[: len(text) // 2])
+    before = list(opened)
+    for _ in range(3):
+        assert silent.reading.advance()
+        assert growing.reading.advance()
+    assert opened == before == [silent.path, growing.path]
+    for each in (silent, growing):
+        each.grow(text[each.reading.position :])
+        assert each.reading.finish() == each.measured()
