@@ -132,16 +132,11 @@ def nasty(tiny: TinySystem) -> str:
     return child
 
 
-@pytest.mark.usefixtures("docker")
-@pytest.mark.parametrize("runtime", ["podman", "docker"])
-def test_the_trainer_is_asked_to_end_and_nothing_is_left(
-    suite: Suite, podman: Podman, runtime: str
-) -> None:
-    """Docker's service starts what does not descend from the run."""
+def test_the_trainer_is_asked_to_end_and_nothing_is_left(suite: Suite, podman: Podman) -> None:
     tiny = TinySystem(suite)
     child = nasty(tiny)
 
-    found = measurer(suite, assignments=boxed(tiny, runtime=runtime)).measure(ONE_DEVICE)
+    found = measurer(suite, assignments=boxed(tiny)).measure(ONE_DEVICE)
 
     assert (found.runs[0].status, found.runs[0].reason) == (RunStatus.OK, None)
     assert (tiny.folder / "asked").exists()
@@ -177,6 +172,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podma
 def test_two_hosts_run_a_container_each(
     suite: Suite, podman: Podman, ssh_hosts: SshHosts, tmp_path: Path
 ) -> None:
+    """Docker's service starts what does not descend from the run."""
     tiny = TinySystem(suite)
     child = nasty(tiny)
     # A login's environment is another one.
@@ -194,6 +190,7 @@ def test_two_hosts_run_a_container_each(
 
     assert (found.runs[0].status, found.runs[0].reason) == (RunStatus.OK, None)
     assert sorted(line.split()[3] for line in tiny.hosts()) == ssh_hosts.names[:2]
+    assert (tiny.folder / "asked").exists()
     assert processes_with(child, files=["cmdline"]) == []
     assert podman.containers() == []
 
@@ -249,3 +246,10 @@ def test_an_image_needs_somebody_who_starts_it(suite: Suite) -> None:
         BrokenError, match=r"container\.image is 'tested', and no container\.runtime"
     ):
         measurer(suite, assignments=boxed(tiny)[:1]).measure(ONE_DEVICE)
+
+
+def test_a_head_node_starts_no_container(suite: Suite) -> None:
+    """What it starts on other nodes would run outside."""
+    tiny = TinySystem(suite, launch=["start_on: head"])
+    with pytest.raises(BrokenError, match=r"start_on: head.*container\.runtime=none"):
+        measurer(suite, assignments=boxed(tiny)).measure(ONE_DEVICE)

@@ -190,6 +190,12 @@ class LaunchMeasurer:
             )
         variables = resolve(spec, system.id, (before, *self.assignments), case=case)
         container = None if self.fleet.starts_containers else variables.container
+        if container is not None and spec.start_on is StartOn.HEAD:
+            raise UsageError(
+                f"{system.id} starts its other nodes from the first one (start_on: head), which a "
+                "container would not end at; name the runtime in its command instead, and "
+                "--dlperf-set container.runtime=none"
+            )
         if container is not None or variables.slurm.image is not None:
             python = variables.python or PYTHON
         else:
