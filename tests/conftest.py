@@ -258,6 +258,8 @@ def _what_is_missing() -> dict[str, str]:
     """Say of each marker whose tests need more than is here what that is."""
     kinds = (*CLUSTERS.values(), "mpi")
     reasons = {kind: reason for kind in kinds if (reason := missing(kind)) is not None}
+    if find_spec("kubernetes") is None:
+        reasons["kubernetes"] = "needs its client: pip install -e '.[kubernetes]'"
     if find_spec("torch") is None:
         reasons["training"] = "needs PyTorch: pip install -e '.[smoke]'"
     if lacking := [package for package in TRAINERS if find_spec(package) is None]:

@@ -192,11 +192,7 @@ class Member:
         self._send(_line("prepare", order["prepare"][rank]))
         for report in self._told():
             if "prepared" in report:
-                start = order["start"][rank]
-                if start is None:
-                    self._tell(idle=True)
-                else:
-                    self._send(_line("start", filled(start, meeting, order["row"])))
+                self._send(_line("start", filled(order["start"][rank], meeting, order["row"])))
             if "ended" in report or "cannot_start" in report or "cannot_prepare" in report:
                 # What the program has left ends with it, as soon as somebody is asked to end it.
                 self._send(b"end\n")

@@ -114,10 +114,11 @@ class QueueFleet:
         Raises:
             CannotMeasureError: The queue cannot run a system of this kind.
         """
-        if order.head_only and not self.queue.shares_disk:
+        if order.head_only:
             raise CannotMeasureError(
-                f"{case.id} starts its other nodes from the first one (start_on: head), and on "
-                f"{self.queue.name} nobody can start anything on another node"
+                f"{case.id} starts its other nodes from the first one (start_on: head), and in a "
+                f"job of {self.queue.name} each node starts its own program; launch it over ssh, "
+                "or inside an allocation of Slurm"
             )
         return run_submitted(self.queue, order, self._terms(order, case, needed, variables))
 

@@ -29,7 +29,7 @@ class NodeNews:
         """The addresses of all nodes, once they have met; and the first port of the row."""
         self.first = 0
         self.is_started = False
-        """Whether it is as far as it gets before the run begins: its program runs, or has none."""
+        """Whether its program runs, or has run."""
         self.problem: str | None = None
         """Why its program was not started."""
         self.is_asked = False
@@ -79,7 +79,7 @@ class NodeNews:
         self.found = report.get("look", self.found)
         self.addresses = report.get("addresses", self.addresses)
         self.first = report.get("first", self.first)
-        self.is_started = self.is_started or "started" in report or "idle" in report
+        self.is_started = self.is_started or "started" in report
         for word in ("cannot_start", "cannot_prepare"):
             if word in report:
                 self.problem = str(report[word] or "its working directory is not there")

@@ -6,10 +6,9 @@ import base64
 import json
 import random
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
-from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.plan import Node, node_folder
 from pytest_dlperf.launch.preflight import PROBE_NEEDS
 from pytest_dlperf.launch.remote_call import sent_program, source_of
@@ -83,12 +82,7 @@ def job_program(  # noqa: PLR0913 - all that nodes are told, by name
     ``folder`` nodes tell each other about themselves, for ``limit_s`` seconds at most.
     """
     commands = order.plan(nodes_to_be(order, run_id))
-    inherits = (*(SLURM if order.head_only else ()), *queue.sets)
     markers = [f"{run_id}.{rank}." for rank in range(len(order.places))]
-    starts: list[dict[str, Any] | None] = [
-        start_details(command, marker, inherits)
-        for command, marker in zip(commands, markers, strict=False)
-    ]
     supervisor, sent = sent_program("", supervisor_source(), "0")
     told = {
         "name": name,
@@ -108,14 +102,13 @@ def job_program(  # noqa: PLR0913 - all that nodes are told, by name
         "sent": base64.b64encode(sent).decode("ascii"),
         "markers": list(markers),
         "prepare": [
-            prepare_details(
-                f"{run_id}." if order.head_only else marker,
-                node_folder(order.scratch, run_id, rank),
-                order.files,
-            )
+            prepare_details(marker, node_folder(order.scratch, run_id, rank), order.files)
             for rank, marker in enumerate(markers)
         ],
-        "start": starts + [None] * (len(order.places) - len(starts)),
+        "start": [
+            start_details(command, marker, queue.sets)
+            for command, marker in zip(commands, markers, strict=True)
+        ],
     }
     arguments = f"import sys\nsys.argv[1:] = [{json.dumps(told)!r}]\n".encode("ascii")
     return arguments + source_of(member, *dict.fromkeys((*SENT_ALONG, *PROBE_NEEDS)), probe)
