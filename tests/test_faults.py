@@ -21,7 +21,7 @@ from fault_matrix.places import by_mpirun, in_slurm, local, over_ssh
 from fault_matrix.session import LONG_S, NODES, Session
 from pythons import old_python
 
-from pytest_dlperf.launch import channel, clients, gang, run, supervisor_client
+from pytest_dlperf.launch import channel, clients, gang, remote_call, run, supervisor_client
 from pytest_dlperf.plugin import workers
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def test_all_limits_fit_into_the_promise() -> None:
         clients.GRACE_S + clients.KILL_GRACE_S,
         run.DEATH_LIMIT_S,
         run.SETTLE_S + run.PEER_GRACE_S,
-        channel.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S,
+        channel.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S + remote_call.END_LIMIT_S,
     ):
-        assert seconds <= PROMISE_S - 0.5
+        assert seconds <= PROMISE_S - 0.3
 
 
 HANGING_PYTHON = """\

@@ -37,7 +37,7 @@ QUEUE_SILENCE_S: Final = 3.0
 """A run is queued for so long before the user hears of it."""
 SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
 """Limit of a second connection that ends what a killed supervisor has left."""
-LOST_SWEEP_LIMIT_S: Final = 1.0
+LOST_SWEEP_LIMIT_S: Final = 0.6
 """The same where the host was lost: it is most likely still out of reach."""
 POLL_S: Final = 0.05
 CHECK_LIFE_S: Final = 0.25
@@ -184,6 +184,8 @@ class Gang:
         if now < self._check_life_at:
             return False
         self._check_life_at = now + CHECK_LIFE_S
+        for sweep, limit_s in self._sweeps.values():
+            sweep.let_go_after(limit_s)
         found = False
         for client in self.clients:
             if not client.is_gone:

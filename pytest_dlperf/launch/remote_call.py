@@ -174,6 +174,11 @@ class RemoteCall:
             reason = describe_exit(self._command, code)
         return None, f"{reason}: {last}" if last else reason
 
+    def let_go_after(self, limit_s: float) -> None:
+        """Stop waiting if it was started longer ago."""
+        if time.monotonic() - self._started_at > limit_s:
+            self.let_go()
+
     def let_go(self) -> None:
         """Stop waiting: the end of its input ends it where it is, with its process group."""
         if self._let_go_at is None:

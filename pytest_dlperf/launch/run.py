@@ -331,8 +331,9 @@ class _Run:
 
     def _note_death(self) -> None:
         if self._died_at is None:
-            is_lost = any(client.lost is not None for client in self._gang.clients)
-            self._died_at = time.monotonic() - (channel.HEARTBEAT_TIMEOUT_S if is_lost else 0.0)
+            # A host that is lost has been silent before, and a supervisor that was stopped as well.
+            is_late = any(client.is_unattended for client in self._gang.clients)
+            self._died_at = time.monotonic() - (channel.HEARTBEAT_TIMEOUT_S if is_late else 0.0)
 
     def _note_log_sizes(self) -> None:
         """Keep the sizes of the nodes' logs, unless they have been kept before."""

@@ -135,6 +135,11 @@ class SupervisorClient:
         return self._channel.lost
 
     @property
+    def is_unattended(self) -> bool:
+        """Whether it is out of reach, or was killed or stopped."""
+        return self.lost is not None or self._killed is not None
+
+    @property
     def failed(self) -> bool:
         """Whether the program has ended with an error, or nobody knows how it ended."""
         return self.is_gone if self.exit_code is None else self.exit_code != 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.2
 """A worker looks so often whether its controller is there."""
-END_LIMIT_S: Final = 4.0
+END_LIMIT_S: Final = 3.5
 """A worker may take so long to end its run in order once the controller is gone."""
 
 _KEY: Final = "dlperf"
