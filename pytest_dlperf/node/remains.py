@@ -61,9 +61,11 @@ class Remains:
 
     def note(self, **facts: object) -> None:
         """Note what is there by now, or is no longer."""
-        vars(self).update(facts)
-        if self._tell is not None:
-            self._tell(json.dumps(facts).encode("ascii") + b"\n")
+        known = vars(self)
+        new = {name: fact for name, fact in facts.items() if known[name] != fact}
+        known.update(new)
+        if new and self._tell is not None:
+            self._tell(json.dumps(new).encode("ascii") + b"\n")
 
     def end(
         self, *kinds: "Below | Listed", pause: "Callable[[float], object]" = time.sleep

@@ -53,7 +53,7 @@ class Roster:
         """Begin with nobody; there is no file before there is something of the run."""
         self._marker = marker
         self._file = None  # type: int | None
-        self._newest = 0
+        self._newest = newest()
 
     def keep(self, remains: Remains) -> None:
         """Keep what is known of the run by now."""
