@@ -46,6 +46,7 @@ def test_a_run_is_a_job_of_its_own(suite: Suite, submitting: Slurm) -> None:
     [file] = suite.path.glob("night/*/*/*/command.json")
     record = json.loads(file.read_text(encoding="utf-8"))
     assert record["launcher"] == "sbatch"
+    assert not (file.parent / "job" / "program.py").exists()
     assert [node["host"] for node in record["nodes"]] == submitting.names[:2]
     assert [node["address"] for node in record["nodes"]] == submitting.addresses[:2]
     assert [line.split()[3] for line in sorted(tiny.hosts())] == submitting.addresses[:2]

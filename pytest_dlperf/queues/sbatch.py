@@ -16,6 +16,7 @@ from pytest_dlperf.queues.queue import JobState, Phase, Queue, SilentQueueError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pytest_dlperf.queues.queue import Job
 
@@ -55,6 +56,11 @@ class SbatchQueue(Queue):
     host_variable = "SLURMD_NODENAME"
     sets = (*SLURM, *PMI)
 
+    def __init__(self, python: str) -> None:
+        """Run the program of jobs with this Python (3.6 or newer) on the nodes."""
+        super().__init__(python)
+        self._programs: dict[str, Path] = {}
+
     def shown(self, job: Job) -> str:
         """Show the command and the script."""
         return f"{shlex.join(self._sbatch(job))} <<'END'\n{self._script(job)}END"
@@ -63,9 +69,15 @@ class SbatchQueue(Queue):
         """Submit the job; its program and what it prints itself lie in the job's folder."""
         program = job.folder / "program.py"
         program.write_bytes(job.program)
-        printed = _output([*self._sbatch(job)], stdin=self._script(job))
+        try:
+            printed = _output([*self._sbatch(job)], stdin=self._script(job))
+        except BrokenError:
+            program.unlink()
+            raise
         # Behind a semicolon comes the name of a cluster, where there are several.
-        return printed.strip().splitlines()[-1]
+        handle = printed.strip().splitlines()[-1]
+        self._programs[handle] = program
+        return handle
 
     def state(self, handle: str) -> JobState:
         """Ask the controller, which remembers a job for some minutes after its end."""
@@ -88,6 +100,11 @@ class SbatchQueue(Queue):
             return JobState(phase=Phase.RUNNING, reason=reason if state == "SUSPENDED" else "")
         how = "" if state == "COMPLETED" else state
         return JobState(phase=Phase.OVER, reason=f"{how} ({reason})" if reason else how)
+
+    def close(self, handle: str) -> Sequence[str]:
+        """Remove the program: in it are the variables of the trainer, secrets too."""
+        self._programs.pop(handle).unlink(missing_ok=True)
+        return ()
 
     def cancel(self, handle: str) -> None:
         """Have Slurm end all steps of the job, and then the job."""
