@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
+    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.model.case import Case
@@ -39,14 +40,16 @@ def places(*logs: Path, devices: int = 1, hosts: Sequence[Host] = ()) -> tuple[P
     )
 
 
-def run_commands(commands: Sequence[NodeCommand], *, time_limit_s: float) -> LaunchOutcome:
+def run_commands(
+    commands: Sequence[NodeCommand], *, time_limit_s: float, launcher: Launcher | None = None
+) -> LaunchOutcome:
     """Run what is planned already."""
     order = RunOrder(
         places=places(*(command.log for command in commands)),
         plan=lambda _: commands,
         time_limit_s=time_limit_s,
     )
-    return run_on_hosts(LocalLauncher(), order)
+    return run_on_hosts(launcher or LocalLauncher(), order)
 
 
 def run_spec(

@@ -19,13 +19,15 @@ import pytest
 from launches import run_commands
 
 from pytest_dlperf.launch.channel import supervisor_source, sweep_source
-from pytest_dlperf.launch.launchers import ADDRESS
+from pytest_dlperf.launch.launchers import ADDRESS, Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.remote_call import sent_program
 from pytest_dlperf.node import processes, roster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_dlperf.launch.hosts import Host
 
 LIMIT_S: Final = 30.0
 PYTHON: Final = shutil.which("python3", path="/usr/bin") or sys.executable
@@ -456,3 +458,30 @@ def test_commands_are_run_at_the_end_when_nothing_else_is_left(tmp_path: Path) -
     )
     assert (tmp_path / "out").read_text() == "a name\n"
     assert "no-such-program: No such file or directory" in str(outcome.error)
+
+
+class Vanishing(Launcher):
+    """Its supervisors vanish once their program was started; a sweep finds what it cannot end."""
+
+    name = "vanishing"
+    remote = False
+
+    SUPERVISOR: Final = (
+        "import sys\n"
+        'print(\'{"ready": "3.6"}\', flush=True)\n'
+        "for line in sys.stdin.buffer:\n"
+        "    if b'prepare {' in line: print('{\"prepared\": true, \"port\": 1}', flush=True)\n"
+        "    if b'start {' in line: print('{\"started\": 4711}'); sys.exit(0)\n"
+    )
+    SWEEP: Final = 'print(\'{"clean": false, "left": [4712, 4713]}\')'
+
+    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+        del host, program
+        return [sys.executable, "-c", self.SWEEP if alongside else self.SUPERVISOR]
+
+
+def test_what_a_sweep_cannot_end_is_an_error_of_the_run(tmp_path: Path) -> None:
+    node = command(tmp_path, "true", at_end=())
+    outcome = run_commands([node], time_limit_s=LIMIT_S, launcher=Vanishing())
+    assert not outcome.succeeded
+    assert "processes 4712, 4713 could not be ended" in str(outcome.error)

@@ -119,3 +119,26 @@ def test_the_end_without_a_word_is_told_with_what_was_reported(
         (True, False),
         (False, True),
     ]
+
+
+def test_who_was_killed_is_told_and_what_of_an_earlier_run_was_found(
+    reported: Callable[..., SupervisorClient],
+) -> None:
+    ready = {"ready": "3.6"}
+    by_guardian = reported(
+        ready,
+        {"earlier": [7, 8]},
+        PREPARED,
+        {"started": 7},
+        {"supervisor_killed": "was killed by SIGABRT"},
+        {"clean": True},
+    )
+    assert (by_guardian.is_killed, by_guardian.needs_sweep) == (True, False)
+    assert "processes 7, 8 of an earlier run" in str(by_guardian.told)
+    [problem] = by_guardian.close()
+    assert "its supervisor was killed by SIGABRT" in problem
+    alone = reported(ready, PREPARED, {"started": 7}, {"guardian_killed": True}, {"clean": True})
+    assert (alone.is_killed, "guardian" in alone.close()[0]) == (True, True)
+    failed = reported(ready, PREPARED, {"at_end": "docker rm x: exit status 1"}, {"clean": True})
+    assert (failed.is_killed, failed.told) == (False, None)
+    assert "docker rm x: exit status 1" in failed.close()[0]
