@@ -36,13 +36,12 @@ def configure(suite: Suite, kind: str = "job") -> None:
     (folder / "cluster.yaml").write_text(CLUSTER.format(kind=kind), encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", ["jobset", "trainjob"])
-def test_a_run_is_an_object_of_its_own(suite: Suite, submitting: Kubernetes, kind: str) -> None:
+def test_a_run_is_an_object_of_its_own(suite: Suite, submitting: Kubernetes) -> None:
     """It goes on until it is deleted, as soon as it has shown what is needed."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 stay")
     accept(suite, {"2n1g": 1131}, system=SYSTEM, variant="fp32-b4", unit="samples/s")
-    configure(suite, kind)
+    configure(suite)
 
     result, results = suite.judge(
         "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
@@ -70,6 +69,7 @@ def test_an_eviction_is_told_with_its_pod(suite: Suite, submitting: Kubernetes) 
     """Logs come whole before that, though the connections are cut."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 hang-at-3")
+    configure(suite, "trainjob")
 
     def evict() -> None:
         wait_until(lambda: len(tiny.starts()) == 2, what="both pods", limit_s=30)
@@ -93,6 +93,7 @@ def test_a_trainer_s_own_end_is_told(suite: Suite, submitting: Kubernetes) -> No
     """And what its log ends with."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 second-node-dies-at-3")
+    configure(suite, "jobset")
 
     _, results = suite.judge(
         "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1", cluster="local"
@@ -105,24 +106,9 @@ def test_a_trainer_s_own_end_is_told(suite: Suite, submitting: Kubernetes) -> No
     assert submitting.objects == {}
 
 
-@pytest.mark.parametrize(
-    ("waits", "told"),
-    [
-        (
-            {"reason": "Unschedulable", "message": "0/2 nodes: insufficient nvidia.com/gpu"},
-            r"not begun after 1 s \(pod \S+: Unschedulable: 0/2 nodes: .*\); --dlperf-wait-limit",
-        ),
-        (
-            {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "trainer:1"'},
-            r'pod \S+: ImagePullBackOff: Back-off pulling image "trainer:1"',
-        ),
-    ],
-)
-def test_what_a_job_waits_for_is_told(
-    suite: Suite, submitting: Kubernetes, waits: dict[str, str], told: str
-) -> None:
+def test_what_a_job_waits_for_is_told(suite: Suite, submitting: Kubernetes) -> None:
     TinySystem(suite, time_limit_s=1)
-    submitting.waits = waits
+    submitting.waits = {"reason": "Unschedulable", "message": "0/2 nodes: insufficient gpu"}
 
     _, results = suite.judge(
         "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
@@ -131,6 +117,7 @@ def test_what_a_job_waits_for_is_told(
 
     [run] = results["cases"][0]["runs"]
     assert run["status"] == "failed"
+    told = r"not begun after 1 s \(pod \S+: Unschedulable: 0/2 nodes: .*\); --dlperf-wait-limit"
     assert re.search(told, run["reason"])
     assert submitting.objects == {}
     assert submitting.pods == {}

@@ -198,6 +198,16 @@ def pod(index: int, status: dict[str, Any]) -> Pod:
     )
 
 
+def test_an_image_that_cannot_be_pulled_is_hopeless() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling trainer:1"}}
+    status = {"phase": "Pending", "containerStatuses": [{"name": "trainer", "state": waiting}]}
+
+    state = Seen(2).state({}, [pod(0, {"phase": "Pending"}), pod(1, status)])
+
+    assert state.phase is Phase.QUEUED
+    assert state.broken == "pod p-1: ImagePullBackOff: Back-off pulling trainer:1"
+
+
 def ended(code: int, reason: str) -> dict[str, Any]:
     state = {"terminated": {"exitCode": code, "reason": reason}}
     return {"phase": "Failed", "containerStatuses": [{"name": "trainer", "state": state}]}

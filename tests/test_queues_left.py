@@ -29,13 +29,10 @@ def test_nothing_of_a_job_of_slurm_is_left(fault: str, tmp_path: Path, slurm: Sl
     wait_until(lambda: not slurm.jobs(), what="the end of all jobs", limit_s=10)
 
 
-@pytest.mark.parametrize("fault", ["SIGKILL of pytest", "hang"])
-def test_nothing_of_a_job_of_kubernetes_is_left(
-    fault: str, tmp_path: Path, kubernetes: Kubernetes
-) -> None:
+def test_nothing_of_a_job_of_kubernetes_is_left(tmp_path: Path, kubernetes: Kubernetes) -> None:
     session = Session(folder=tmp_path, place=by_kubernetes(kubernetes), patient=False)
 
-    outcome = run_cell(session, fault_named(fault), follow=False)
+    outcome = run_cell(session, fault_named("SIGKILL of pytest"), follow=False)
 
     assert outcome is not None
     assert not outcome.problems()
