@@ -17,7 +17,7 @@ _SUBMITTED, _OVER = b"s", b"o"
 _SUBMITTING_S: Final = 60.0
 """What was about to submit a job when the tests ended may still do so for so long."""
 _BETWEEN_S: Final = 2.0
-_LIMIT_S: Final = 3600.0
+_LIMIT_S: Final = 900.0
 """An engine that is down now may be up in a while."""
 _CALL_LIMIT_S: Final = 60.0
 
