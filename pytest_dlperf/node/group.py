@@ -2,8 +2,8 @@
 
 The kernel then ends all of it at once, however fast it forks, whatever it hides, and whoever of
 those that watch over it was killed. That takes version 2 of control groups (Linux 5.14) and a group
-that may be divided: root's, or one that was delegated to the user. Elsewhere there is none, and
-inside a job of Slurm either, which counts and ends by groups of its own.
+that may be divided: root's, or one that was delegated to the user. Elsewhere there is none, nor
+where Slurm counts and ends by groups of its own.
 
 It is sent to a node as a part of the supervisor: so it imports the standard library only, and runs
 on Python 3.6.
@@ -35,7 +35,7 @@ class Grouped:
 def made_group(name: str) -> "str | None":
     """Make a group below the one of this process, and give its folder; ``None`` where none can."""
     own = _own_folder()
-    if own is None or "SLURM_JOB_ID" in os.environ:
+    if own is None or "/slurm" in own:
         return None
     group = own + "/" + name
     try:
