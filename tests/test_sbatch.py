@@ -94,18 +94,27 @@ def test_a_trainer_s_own_end_is_told(suite: Suite, submitting: Slurm) -> None:
     assert submitting.jobs() == []
 
 
-def test_what_slurm_refuses_is_told(suite: Suite, submitting: Slurm) -> None:
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("sbatch=--partition=nowhere", "sbatch: sbatch: error: invalid partition .*: nowhere"),
+        ("srun=--bogus", r"sbatch job \d+ was over before it began: FAILED .*option '--bogus'"),
+    ],
+)
+def test_what_slurm_refuses_is_told(
+    option: str, told: str, suite: Suite, submitting: Slurm
+) -> None:
     del submitting
     TinySystem(suite)
 
     _, results = suite.judge(
         "-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1",
-        "--dlperf-set", "*.slurm.sbatch=--partition=nowhere", cluster="local",
+        "--dlperf-set", f"*.slurm.{option}", cluster="local",
     )  # fmt: skip
 
     [run] = results["cases"][0]["runs"]
     assert run["status"] == "failed"
-    assert run["reason"].startswith("sbatch: sbatch: error: invalid partition specified: nowhere")
+    assert re.match(told, run["reason"])
 
 
 def test_a_dry_run_shows_the_script(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ MEETING_LIMIT_S: Final = 300.0
 _FIRST_TOLD_S: Final = 3.0
 _TOLD_AGAIN_S: Final = 30.0
 _WORDS_BYTES: Final = 2048
+_WORDS_LINES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,17 +198,14 @@ class _Submitted:
             if any(faults):
                 raise BrokenError("; ".join(dict.fromkeys(filter(None, faults))))
             state = self._state
-            # An end that nobody has reported may only not be seen yet.
             if all(news.is_started or news.is_done for news in self._news):
+                if not any(news.addresses for news in self._news):
+                    why = f"{self._reason or ': no reason is known'}{self._last_words()}"
+                    raise BrokenError(f"{self._named} was over before it began{why}")
                 self._begin()
                 return True
             if state is not None and state.broken is not None:
                 raise BrokenError(f"{self._named}: {state.broken}")
-            if state is not None and state.phase is Phase.OVER and self._is_silent_since_over:
-                why = state.reason or "no reason is known"
-                raise BrokenError(
-                    f"{self._named} is over before it had begun: {why}{self._last_words()}"
-                )
             if time.monotonic() - self._submitted_at > limit_s:
                 why = f" ({state.reason})" if state is not None and state.reason else ""
                 raise BrokenError(
@@ -225,9 +223,7 @@ class _Submitted:
     def _begin(self) -> None:
         """Keep what is executed, now that all of it is known."""
         hosts = [news.host for news in self._news]
-        met = next((news for news in self._news if news.addresses), None)
-        if met is None:
-            raise BrokenError(f"{self._named}: its nodes have not told where they are")
+        met = next(news for news in self._news if news.addresses)
         nodes = nodes_that_met(self._order, self._run_id, hosts, met.addresses, met.first)
         self._commands = self._order.plan(nodes)
         self._record = Record(self._queue.name, self._commands, self._order.time_limit_s)
@@ -241,6 +237,8 @@ class _Submitted:
         """Tell what the job waits for, when it has waited for a moment, and when that changes."""
         state, say = self._state, self._order.on_wait
         if say is None or state is None or time.monotonic() < self._tell_at:
+            return
+        if state.phase is Phase.OVER:
             return
         what = "queued" if state.phase is Phase.QUEUED else "starting"
         text = f"{self._named} is {what}{f': {state.reason}' if state.reason else ''}"
@@ -334,21 +332,23 @@ class _Submitted:
         self._state, self._heard_at = state, now
         for rank, end in state.ends.items():
             self._news[rank].end = self._news[rank].end or end
-        if state.phase is Phase.OVER and self._is_silent_since_over:
+        # An end that nobody has reported may only not be seen yet.
+        if state.phase is Phase.OVER and now - self._changed_at > BEHIND_S:
             for news in self._news:
                 # It has reported nothing, so nobody knows.
                 news.end = news.end or _unknown(state)
 
     @property
-    def _is_silent_since_over(self) -> bool:
-        return time.monotonic() - self._changed_at > BEHIND_S
+    def _reason(self) -> str:
+        reason = self._state.reason if self._state is not None else ""
+        return f": {reason}" if reason else ""
 
     def _last_words(self) -> str:
-        """Give the last line that the engine's own programs have printed."""
+        """Give the last lines that the engine's own programs have printed."""
         with suppress(OSError):
             text = (self._job.folder / "output.log").read_bytes()[-_WORDS_BYTES:]
-            lines = text.decode("utf-8", "replace").splitlines()
-            words = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]
+            words = "; ".join([line for line in lines if line][-_WORDS_LINES:])
             return f"; it has printed: {words}" if words else ""
         return ""
 
@@ -430,10 +430,13 @@ class _Submitted:
         if self._signals:
             self._errors.insert(0, f"it was ended by {signal.Signals(self._signals[0]).name}")
         if stop is Stop.EXITED:
+            if self._first_failed and all(self._news[rank].is_asked for rank in self._first_failed):
+                self._errors.append(f"{self._named} was ended from outside{self._reason}")
+            told = "" if self._commands or self._state is None else self._state.reason
             self._errors += [
-                f"node {news.rank} on {news.host}: {news.end.reason}"
+                f"node {news.rank}{f' on {news.host}' if news.host else ''}: {news.end.reason}"
                 for news in self._news
-                if news.end is not None and news.end.reason and news.failed
+                if news.end is not None and news.end.reason not in ("", told) and news.failed
             ]
         working = self._working or self._news
         return LaunchOutcome(

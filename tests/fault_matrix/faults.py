@@ -313,7 +313,7 @@ FAULTS: Final = (
         name="scancel",
         act=_cancel,
         launchers=("slurm", "sbatch"),
-        told="failed",
+        told="failed CANCELLED",
         is_followed=False,
     ),
 )
