@@ -313,7 +313,7 @@ FAULTS: Final = (
         name="scancel",
         act=_cancel,
         launchers=("slurm", "sbatch"),
-        told="failed CANCELLED",
+        told="failed was ended",
         is_followed=False,
     ),
 )
