@@ -23,6 +23,7 @@ from pytest_dlperf.queues.followed_log import FollowedLog
 from pytest_dlperf.queues.manifests import manifest_of, names_of, template_of
 from pytest_dlperf.queues.pods import Pod, Seen
 from pytest_dlperf.queues.queue import Job, Phase
+from pytest_dlperf.queues.sbatch import SbatchQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +43,25 @@ JOB = Job(
     reports=(),
     variables=LaunchVariables(),
 )
+
+
+def test_a_job_without_a_shared_disk_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Slurm shows a job whose nodes cannot write its output."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(
+        "#!/bin/sh\necho 'JobId=26 JobName=dlperf-01 JobState=FAILED Reason=JobLaunchFailure"
+        " Dependency=(null) Restarts=0 BatchFlag=1 ExitCode=0:53'\n"
+    )
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    state = SbatchQueue("python3").state("26")
+
+    assert state.phase is Phase.OVER
+    assert "FAILED (JobLaunchFailure)" in state.reason
+    assert "--dlperf-run-dir" in state.reason
 
 
 # --------------------------------------------------------------------------------- logs

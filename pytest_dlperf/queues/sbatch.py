@@ -42,6 +42,8 @@ _HOPELESS: Final = {
 """Reasons for which a job would wait for ever."""
 _FIELD: Final = re.compile(r"(?:^|\s)(JobState|Reason|ExitCode)=(\S*)")
 _GONE: Final = "Invalid job id"
+_NO_OUTPUT: Final = "0:53"
+"""What a job has ended with whose output its node cannot write."""
 
 
 @final
@@ -99,7 +101,10 @@ class SbatchQueue(Queue):
         if state in _RUNS:
             return JobState(phase=Phase.RUNNING, reason=reason if state == "SUSPENDED" else "")
         how = "" if state == "COMPLETED" else state
-        return JobState(phase=Phase.OVER, reason=f"{how} ({reason})" if reason else how)
+        how = f"{how} ({reason})" if reason else how
+        if fields.get("ExitCode") == _NO_OUTPUT:
+            how += "; its nodes have to see the session directory (--dlperf-run-dir)"
+        return JobState(phase=Phase.OVER, reason=how)
 
     def close(self, handle: str) -> Sequence[str]:
         """Remove the program: in it are the variables of the trainer, secrets too."""
