@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 WORKER: Final = 18
 """Ports and addresses are apart from those of the tests' workers."""
-TRIES: Final = 3
 
 
 @contextmanager
@@ -113,22 +112,14 @@ def _on_clean_hosts(place: Place, hosts: SshHosts | Network) -> Iterator[Place]:
 def measure(
     fault: Fault, place: Callable[[], AbstractContextManager[Place]], folder: Path, repeats: int
 ) -> list[Outcome]:
-    """Run a cell so often; empty where the place cannot have it.
-
-    A trainer that does not come up gets more tries: the daemons of Open MPI do not find each other
-    now and then where all hosts are one machine.
-    """
+    """Run a cell so often; empty where the place cannot have it."""
     outcomes: list[Outcome] = []
-    failures = 0
-    while len(outcomes) < repeats:
+    for number in range(repeats):
         with place() as here:
-            session = Session(folder=folder / f"{len(outcomes)}-{failures}", place=here)
+            session = Session(folder=folder / str(number), place=here)
             try:
                 outcome = run_cell(session, fault)
             except NotUpError as error:
-                failures += 1
-                if failures < TRIES:
-                    continue
                 outcome = Outcome(told=f"the trainer did not come up: {error}", is_told=False)
         if outcome is None:
             return []

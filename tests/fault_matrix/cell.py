@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fault_matrix.faults import WORKER
-from fault_matrix.session import last_line
+from fault_matrix.session import NotUpError, last_line
 
 if TYPE_CHECKING:
     from fault_matrix.faults import Fault
@@ -19,6 +20,7 @@ PROMISE_S: Final = 5.0
 """Within so many seconds nothing is left of a run that has ended, however it has."""
 LIMIT_S: Final = 10.0
 """What still runs then has been left: a busy machine takes longer than promised."""
+TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +61,8 @@ def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome 
     wait for nothing, to pass, and to leave nothing of either.
     """
     session.time_limit_s, session.step_limit_s = fault.limits
-    prefix = fault.prefix(session)
     try:
-        session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
+        _start(session, fault)
         if not fault.needs(session):
             return None
         due = fault.act(session)
@@ -81,6 +82,17 @@ def run_cell(session: Session, fault: Fault, *, follow: bool = True) -> Outcome 
         )
     finally:
         session.stop()
+
+
+def _start(session: Session, fault: Fault) -> None:
+    """Have the trainer up; the daemons of Open MPI may not find each other on one machine."""
+    prefix = fault.prefix(session)
+    for _ in range(TRIES - 1):
+        with suppress(NotUpError):
+            session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
+            return
+        session.stop()
+    session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
 
 
 def _told(session: Session, words: str) -> tuple[str, bool]:

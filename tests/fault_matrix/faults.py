@@ -44,8 +44,6 @@ class Fault:
     """What follows the ten seconds: a cut is mended, what was stopped continues."""
     is_followed: bool = True
     """Whether the place is there for another session."""
-    leaves: str = ""
-    """Why something may be left."""
 
 
 def _go_on(session: Session) -> float:
@@ -186,8 +184,6 @@ def _is_root(_: Session) -> bool:
 _OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun")
 _OVER_A_NETWORK: Final = ("ssh", "mpirun")
 
-_NOBODY: Final = "nobody is left who knows what has left its parents and cleared its environment"
-
 FAULTS: Final = (
     Fault(name="success, the trainer goes on", act=_go_on, behaviour="succeeds", told="ok"),
     Fault(
@@ -220,13 +216,13 @@ FAULTS: Final = (
         name="SIGKILL of an ssh, srun, mpirun",
         act=_kill(_client),
         launchers=_OVER_A_CONNECTION,
-        told="failed",
+        told="failed SIGKILL",
     ),
     Fault(
         name="SIGKILL of all ssh, srun, mpirun",
         act=_kill(_clients),
         launchers=_OVER_A_CONNECTION,
-        told="failed",
+        told="failed SIGKILL",
     ),
     Fault(
         name="SIGKILL of all ssh, srun, mpirun and of pytest",
@@ -245,13 +241,11 @@ FAULTS: Final = (
         act=_kill(_guardian, _supervisor),
         needs=_has_guardian,
         told="failed its supervisor and its guardian were killed",
-        leaves=_NOBODY,
     ),
     Fault(
         name="SIGKILL of a supervisor, its guardian and pytest",
         act=_kill(_guardian, _supervisor, _pytest),
         needs=_has_guardian,
-        leaves=_NOBODY,
     ),
     Fault(
         name="SIGSTOP of a supervisor",
