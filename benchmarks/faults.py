@@ -139,7 +139,7 @@ def text_of(outcomes: Sequence[Outcome]) -> str:
 def words_of(outcomes: Sequence[Outcome]) -> str:
     """Give the first clause of what a session said."""
     told = next((outcome.told for outcome in outcomes if outcome.told), "")
-    clause = re.split(r"; | \(|, where ", told)[0].removesuffix(": ")
+    clause = re.split(r"; | \(| in /|, as when ", told)[0].removesuffix(": ")
     return f"`{clause}`" if clause else "nothing: pytest is gone"
 
 

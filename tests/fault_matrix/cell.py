@@ -102,7 +102,9 @@ def _told(session: Session, words: str) -> tuple[str, bool]:
     except subprocess.TimeoutExpired as error:
         return f"nothing: pytest had not ended {error.timeout:g} s later", False
     runs = [f"{run['status']}: {run['reason'] or ''}" for run in session.runs()]
-    lines = [line for line in session.output.splitlines() if line.startswith(("E  ", "!!!"))]
+    lines = [
+        line for line in session.output.splitlines() if line.startswith(("E  ", "!!!", "worker "))
+    ]
     told = (runs or [line.strip("!E ") for line in lines] or [""])[0].partition("\n")[0]
     for number, host in enumerate(session.place.hosts, start=1):
         told = told.replace(host, f"gpu{number:02}")

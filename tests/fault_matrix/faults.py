@@ -247,20 +247,7 @@ FAULTS: Final = (
         act=_kill(_guardian, _supervisor, _pytest),
         needs=_has_guardian,
     ),
-    Fault(
-        name="SIGSTOP of a supervisor",
-        act=_stop(_supervisor),
-        # On this machine alone nothing but the limit of a step shows it.
-        launchers=_OVER_A_CONNECTION,
-        told="failed supervisor stopped",
-    ),
-    Fault(
-        name="SIGSTOP of a supervisor, and no new step",
-        act=_both(_stop(_supervisor), _no_step),
-        launchers=("local",),
-        limits=(90, 3),
-        told="hung",
-    ),
+    Fault(name="SIGSTOP of a supervisor", act=_stop(_supervisor), told="failed supervisor stopped"),
     Fault(
         name="SIGSTOP of a supervisor, SIGKILL of pytest",
         act=_both(_stop(_supervisor), _kill(_pytest)),
