@@ -14,7 +14,8 @@ from pytest_dlperf.launch.plan import Node, node_folder, node_log
 from pytest_dlperf.launch.preflight import fingerprint_of, host_report
 from pytest_dlperf.launch.supervisor_client import Place
 from pytest_dlperf.model.errors import CannotMeasureError
-from pytest_dlperf.queues.submitted import JobTerms, job_of, run_submitted
+from pytest_dlperf.queues.plan import JobTerms, job_of
+from pytest_dlperf.queues.submitted import run_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,27 +6,25 @@ import signal
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
-from pytest_dlperf.launch.plan import run_dir
 from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
 from pytest_dlperf.launch.run import LOOK_S, PEER_GRACE_S, SignalCameError, deferred_signals
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.queues.minder import Minder
 from pytest_dlperf.queues.news import NodeNews
-from pytest_dlperf.queues.program import job_program, nodes_that_met
-from pytest_dlperf.queues.queue import Job, NodeEnd, Phase, SilentQueueError
+from pytest_dlperf.queues.plan import job_of, nodes_that_met
+from pytest_dlperf.queues.queue import NodeEnd, Phase, SilentQueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.launch.plan import NodeCommand
-    from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.run import DeferredSignals, RunOrder
+    from pytest_dlperf.queues.plan import JobTerms
     from pytest_dlperf.queues.queue import JobState, Queue
 
 SILENCE_LIMIT_S: Final = 60.0
@@ -35,32 +33,11 @@ END_LIMIT_S: Final = 60.0
 """A job may take so long to be gone after it was cancelled."""
 BEHIND_S: Final = 5.0
 """What a node has reported may be seen here so long after the engine has seen the node end."""
-MARGIN_S: Final = 600.0
-"""The engine's own limit is so much longer than the run's: to come up, and to clean up."""
-MEETING_LIMIT_S: Final = 300.0
-"""The nodes of a job may come up so long after each other."""
 
 _FIRST_TOLD_S: Final = 3.0
 _TOLD_AGAIN_S: Final = 30.0
 _WORDS_BYTES: Final = 2048
 _WORDS_LINES: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobTerms:
-    """What a run asks of a queue, beside what any run asks for.
-
-    ``purpose`` is for people. ``queue_limit_s`` counts from the submission to the start of the
-    programs. ``hosts`` are the only ones, if there are any. ``check`` finds
-    fault with what the look at a host has found, and says what.
-    """
-
-    purpose: str
-    needed: Requirements
-    variables: LaunchVariables
-    hosts: tuple[str, ...]
-    queue_limit_s: float
-    check: Callable[[NodeNews], str | None]
 
 
 def run_submitted(queue: Queue, order: RunOrder, terms: JobTerms) -> LaunchOutcome:
@@ -71,39 +48,6 @@ def run_submitted(queue: Queue, order: RunOrder, terms: JobTerms) -> LaunchOutco
     """
     with deferred_signals() as received:
         return _Submitted(queue, order, terms, received).outcome()
-
-
-def job_of(
-    queue: Queue, order: RunOrder, terms: JobTerms, *, run_id: str, limit_s: float = MEETING_LIMIT_S
-) -> Job:
-    """Make the job of a run, without touching anything."""
-    name = f"dlperf-{run_id[:20]}"
-    folder = run_dir(order.places[0].log) / "job"
-    reports = tuple(folder / f"node{rank}.reports" for rank in range(len(order.places)))
-    return Job(
-        name=name,
-        purpose=terms.purpose,
-        nodes=len(order.places),
-        devices_per_node=len(order.places[0].device_ids),
-        needs_devices=terms.needed.accelerators,
-        program=job_program(
-            queue,
-            order,
-            run_id=run_id,
-            name=name,
-            folder=folder,
-            reports=reports,
-            needed=terms.needed,
-            limit_s=limit_s,
-        ),
-        hosts=terms.hosts,
-        limit_s=order.time_limit_s + limit_s + MARGIN_S,
-        queue_limit_s=terms.queue_limit_s,
-        folder=folder,
-        logs=tuple(place.log for place in order.places),
-        reports=reports,
-        variables=terms.variables,
-    )
 
 
 @final

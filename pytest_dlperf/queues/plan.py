@@ -1,0 +1,155 @@
+"""Plans the job of a run: what its nodes execute, before anybody knows which nodes these are."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
+from pytest_dlperf.launch.plan import Node, node_folder, run_dir
+from pytest_dlperf.launch.preflight import PROBE_NEEDS
+from pytest_dlperf.launch.remote_call import sent_program, source_of
+from pytest_dlperf.launch.supervisor_client import prepare_details, start_details
+from pytest_dlperf.node import member, probe
+from pytest_dlperf.node.member import ADDRESS, FIRST_PORT, PORT
+from pytest_dlperf.queues.queue import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_dlperf.config.variables import LaunchVariables
+    from pytest_dlperf.launch.preflight import Requirements
+    from pytest_dlperf.launch.run import RunOrder
+    from pytest_dlperf.queues.news import NodeNews
+    from pytest_dlperf.queues.queue import Queue
+
+MARGIN_S: Final = 600.0
+"""The engine's own limit is so much longer than the run's: to come up, and to clean up."""
+MEETING_LIMIT_S: Final = 300.0
+"""The nodes of a job may come up so long after each other."""
+
+_ROWS: Final = range(20_000, 29_000)
+"""Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
+_ROWS_TRIED: Final = 4
+_NOBODY: Final = "\0pytest-dlperf//"
+"""No run holds locks of this name: a node of a job is nobody else's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTerms:
+    """What a run asks of a queue, beside what any run asks for.
+
+    ``purpose`` is for people. ``queue_limit_s`` counts from the submission to the start of the
+    programs. ``hosts`` are the only ones, if there are any. ``check`` finds fault with what the
+    look at a host has found, and says what.
+    """
+
+    purpose: str
+    needed: Requirements
+    variables: LaunchVariables
+    hosts: tuple[str, ...]
+    queue_limit_s: float
+    check: Callable[[NodeNews], str | None]
+
+
+def job_of(queue: Queue, order: RunOrder, terms: JobTerms, *, run_id: str) -> Job:
+    """Make the job of a run, without touching anything."""
+    name = f"dlperf-{run_id[:20]}"
+    folder = run_dir(order.places[0].log) / "job"
+    reports = tuple(folder / f"node{rank}.reports" for rank in range(len(order.places)))
+    told = {
+        "name": name,
+        "names": list(queue.node_names(name, len(order.places))),
+        "folder": str(folder),
+        "reports": list(map(str, reports)),
+        "tells_in_lines": not queue.shares_disk,
+        "wanted": {**asdict(terms.needed), "lock": _NOBODY},
+    }
+    return Job(
+        name=name,
+        purpose=terms.purpose,
+        nodes=len(order.places),
+        devices_per_node=len(order.places[0].device_ids),
+        needs_devices=terms.needed.accelerators,
+        program=_program({**told, **_orders(queue, order, run_id)}),
+        hosts=terms.hosts,
+        limit_s=order.time_limit_s + MEETING_LIMIT_S + MARGIN_S,
+        queue_limit_s=terms.queue_limit_s,
+        folder=folder,
+        logs=tuple(place.log for place in order.places),
+        reports=reports,
+        variables=terms.variables,
+    )
+
+
+def nodes_that_met(
+    order: RunOrder, run_id: str, hosts: Sequence[str], addresses: Sequence[str], first: int
+) -> tuple[Node, ...]:
+    """Give the nodes of a job once they have told what they are."""
+    return tuple(
+        Node(
+            host=host,
+            address=address,
+            port=first + order.row,
+            first_port=first,
+            device_ids=place.device_ids,
+            folder=node_folder(order.scratch, run_id, rank),
+        )
+        for rank, (place, host, address) in enumerate(
+            zip(order.places, hosts, addresses, strict=True)
+        )
+    )
+
+
+def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
+    """Say what nodes need to find each other, and what their supervisors are told then.
+
+    ``run_id`` is what the nodes' folders and processes are told by.
+    """
+    commands = order.plan(_nodes_to_be(order, run_id))
+    markers = [f"{run_id}.{rank}." for rank in range(len(order.places))]
+    supervisor, sent = sent_program("", supervisor_source(), "0")
+    return {
+        "nodes": len(order.places),
+        "rank_variable": queue.rank_variable,
+        "host_variable": queue.host_variable,
+        "rows": random.sample(_ROWS, _ROWS_TRIED),
+        "row": order.row,
+        "meeting_limit_s": MEETING_LIMIT_S,
+        "logs": [str(place.log) for place in order.places],
+        "supervisor": supervisor[1:],
+        "sent": base64.b64encode(sent).decode("ascii"),
+        "markers": markers,
+        "prepare": [
+            prepare_details(marker, node_folder(order.scratch, run_id, rank), order.files)
+            for rank, marker in enumerate(markers)
+        ],
+        "start": [
+            start_details(command, marker, queue.sets)
+            for command, marker in zip(commands, markers, strict=True)
+        ],
+    }
+
+
+def _nodes_to_be(order: RunOrder, run_id: str) -> tuple[Node, ...]:
+    """Give the nodes of a job with text for what is not known of them yet."""
+    return tuple(
+        Node(
+            host=place.host.name,
+            address=ADDRESS.format(rank),
+            port=PORT,
+            first_port=FIRST_PORT,
+            device_ids=place.device_ids,
+            folder=node_folder(order.scratch, run_id, rank),
+        )
+        for rank, place in enumerate(order.places)
+    )
+
+
+def _program(told: dict[str, object]) -> bytes:
+    """Write the program that each node executes: ``node.member``, with what it is told."""
+    arguments = f"import sys\nsys.argv[1:] = [{json.dumps(told)!r}]\n".encode("ascii")
+    return arguments + source_of(member, *dict.fromkeys((*SENT_ALONG, *PROBE_NEEDS)), probe)
