@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
+import signal
 import sys
 import tempfile
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -155,6 +156,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="words that a fault's name has to hold")
     parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
+    # What runs is ended, however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     launchers = given.launchers.split(",")
     faults = chosen(given.only)
     cells: dict[tuple[str, str], list[Outcome]] = {}

@@ -12,7 +12,7 @@ arguments, whatever becomes of environment, session and parents:
   processes may miss them, so they touch a file as long as they live.
 
 Once all are up it trains, and waits to be told how to go on. With Open MPI each rank is a node.
-All ends by itself after two minutes; what leaps, as soon as there is a file ``over``.
+All but ``still`` ends by itself after two minutes; what leaps, as soon as there is a file ``over``.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def main(arguments: list[str]) -> None:
     Path(scratch, f"of-{rank}").touch()
     train(rank, 1, 3)
     note("agent", rank)
-    while not (HERE / "go").exists():
+    end = time.time() + LIFE_S
+    while not (HERE / "go").exists() and time.time() < end:
         time.sleep(0.02)
     if behaviour == "fails" and rank == "1":
         os._exit(3)
