@@ -27,16 +27,17 @@ import stat
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.files.locks import HeldLock, LockError, is_held, locked
 from pytest_dlperf.files.writing import user_name
 from pytest_dlperf.launch.claims import CLAIM_NAME, Claim, Claims
 from pytest_dlperf.model.errors import BrokenError
+from pytest_dlperf.node.processes import started_at, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.launch.hosts import Host
 
@@ -96,7 +97,7 @@ class HostPool:
         request = Claim(
             name=f"claim-{os.getpid()}-{secrets.token_hex(8)}.lock",
             pid=os.getpid(),
-            started=_started(os.getpid()),
+            started=started_at(os.getpid()) or None,
             since=time.time(),
             purpose=purpose,
             nodes=nodes,
@@ -296,14 +297,7 @@ def _make_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def _started(pid: int) -> int | None:
-    """Read when a process started, in the kernel's ticks: its number may be used again."""
-    with suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        if fields[0] != b"Z":
-            return int(fields[19])
-    return None
-
-
 def _lives(claim: Claim) -> bool:
-    return claim.started is not None and _started(claim.pid) == claim.started
+    """Say whether the process of a claim lives: its number may be another's by now."""
+    started = claim.started
+    return started is not None and state(claim.pid) != b"Z" and started_at(claim.pid) == started
