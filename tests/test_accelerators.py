@@ -19,7 +19,7 @@ from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.preflight import HostReport, Requirements, fingerprint_of, look_at_hosts
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.measurement import differences
-from pytest_dlperf.node import looking
+from pytest_dlperf.node import host_tools
 from pytest_dlperf.node.accelerators import confined
 from pytest_dlperf.node.vendors import KINDS
 
@@ -61,8 +61,8 @@ def looks(
     """What is found on all hosts that were recorded, and how long it takes."""
     folder = tmp_path_factory.mktemp("hosts")
     hosts = recorded_hosts(folder)
-    source = Path(looking.__file__).read_text(encoding="utf-8")
-    sent = folder / "looking.py"
+    source = Path(host_tools.__file__).read_text(encoding="utf-8")
+    sent = folder / "host_tools.py"
     for old, new in (
         ('ROOT = ""', 'ROOT = os.environ["RECORDED"]'),
         ("TOOL_LIMIT_S = 8.0", f"TOOL_LIMIT_S = {LIMIT_S}"),
@@ -71,7 +71,7 @@ def looks(
         source = source.replace(old, new)
     sent.write_text(source, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(looking, "__file__", str(sent))
+        patch.setattr(host_tools, "__file__", str(sent))
         began = time.monotonic()
         declared = [Host(name=name, address=name, devices=8) for name in hosts]
         reports = look_at_hosts(RecordedHosts(hosts), declared, NEEDED, lock=os.urandom(8).hex())

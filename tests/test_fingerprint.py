@@ -21,7 +21,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.measurement import Fingerprint, Measurement, differences
 from pytest_dlperf.model.plain import from_plain, to_plain
-from pytest_dlperf.node import looking, probe
+from pytest_dlperf.node import host_tools, probe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,7 +268,7 @@ def test_a_tool_that_hangs_costs_what_it_would_have_told(
     hanging = text.replace(f"exec cat {tools}/topology", "exec sleep 60")
     assert hanging != text
     (tools / "nvidia-smi").write_text(hanging, encoding="utf-8")
-    patched(monkeypatch, tmp_path, looking, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 0.5")
+    patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 0.5")
     assert taken_on({"one": tools}, "1n2g").machine == {"device": V100, "devices_per_node": "3"}
 
 

@@ -14,7 +14,7 @@ from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import ask_hosts, source_of
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.node import accelerators, image, looking, placeholders, probe, vendors
+from pytest_dlperf.node import accelerators, host_tools, image, placeholders, probe, vendors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""
 
-PROBE_NEEDS: Final = (looking, vendors, accelerators, placeholders, image)
+PROBE_NEEDS: Final = (host_tools, vendors, accelerators, placeholders, image)
 """The modules of ours that the probe needs on a host."""
 FETCH_LIMIT_S: Final = 1800.0
 """Seconds in which a host has to have fetched an image."""

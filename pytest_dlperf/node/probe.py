@@ -15,8 +15,8 @@ import threading
 import time
 
 from pytest_dlperf.node.accelerators import NOTHING, Look
+from pytest_dlperf.node.host_tools import output, text_of
 from pytest_dlperf.node.image import ready
-from pytest_dlperf.node.looking import output, text_of
 from pytest_dlperf.node.placeholders import filled
 
 TYPE_CHECKING = False  # typing's own would cost its import

@@ -11,7 +11,7 @@ import glob
 import os
 import re
 
-from pytest_dlperf.node.looking import (
+from pytest_dlperf.node.host_tools import (
     DEV,
     ROOT,
     SYS,
