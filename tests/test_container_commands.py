@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_dlperf.config.surroundings import Container, Mount, Runtime
+from pytest_dlperf.config.slurm_container import Container, Mount, Runtime
 from pytest_dlperf.launch.containers import (
     ENGINES,
     Sight,

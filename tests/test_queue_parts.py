@@ -14,7 +14,7 @@ import pytest
 from clusters.processes import wait_until
 
 from pytest_dlperf.config.kubernetes import JobKind, Kubernetes, Volume
-from pytest_dlperf.config.surroundings import Container
+from pytest_dlperf.config.slurm_container import Container
 from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.node.member import Meeting, filled

@@ -12,14 +12,14 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.surroundings import (
+from pytest_dlperf.config.slurm_container import (
     ARGUMENTS_SHAPE,
     CONTAINER,
     SLURM,
     checked_part,
     is_list,
+    slurm_container_keys,
     split_arguments,
-    surroundings_keys,
 )
 from pytest_dlperf.files.shapes import Key, MapOf, Record, Scalar, Shape
 from pytest_dlperf.files.yamlfile import Problem
@@ -194,7 +194,9 @@ VARS: Final = MapOf(
             "The folder that a trainer starts in whose system names none.",
         ),
         Key("pause_s", _one_value("pause_s"), "Seconds between two runs."),
-        *surroundings_keys(lambda name, key, value, place: (checked_part(name, key, value), place)),
+        *slurm_container_keys(
+            lambda name, key, value, place: (checked_part(name, key, value), place)
+        ),
         allowed="a mapping of names to values",
         others=_one_value(),
     ),

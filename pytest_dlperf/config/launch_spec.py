@@ -22,7 +22,7 @@ from pytest_dlperf.config.conditions import (
     chosen,
     words_of_no_case,
 )
-from pytest_dlperf.config.surroundings import checked_part, surroundings_keys
+from pytest_dlperf.config.slurm_container import checked_part, slurm_container_keys
 from pytest_dlperf.config.template import (
     ARGUMENTS,
     EXTRA_ARGUMENTS,
@@ -49,7 +49,7 @@ from pytest_dlperf.model.case import NAME_PATTERN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.config.surroundings import Part
+    from pytest_dlperf.config.slurm_container import Part
     from pytest_dlperf.files.yamlfile import YamlValue
     from pytest_dlperf.model.case import Case
 
@@ -397,7 +397,7 @@ LAUNCH: Final = Record(
     Key("run_to_end", YesNo(), "Whether a run goes on once it has what is measured."),
     Key("retries", Integer(0), "How often a run that failed or hung is run again."),
     Key("pause_s", Number(or_zero=True, unit="seconds"), "Seconds between two runs."),
-    *surroundings_keys(lambda name, key, value, _: checked_part(name, key, value)),
+    *slurm_container_keys(lambda name, key, value, _: checked_part(name, key, value)),
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.assignments import EVERY_SYSTEM_TAKES, parse_pause
 from pytest_dlperf.config.launch_spec import LaunchSpec, value_problem
-from pytest_dlperf.config.surroundings import (
+from pytest_dlperf.config.slurm_container import (
     CONTAINER,
     SLURM,
     Container,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.assignments import Assignment
-    from pytest_dlperf.config.surroundings import Part
+    from pytest_dlperf.config.slurm_container import Part
     from pytest_dlperf.model.case import Case
 
 ALL_SYSTEMS: Final = "*"

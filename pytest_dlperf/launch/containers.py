@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
-from pytest_dlperf.config.surroundings import Container, Mount, Runtime, Vendor
+from pytest_dlperf.config.slurm_container import Container, Mount, Runtime, Vendor
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.node import placeholders, processes
 

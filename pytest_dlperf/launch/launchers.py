@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
-from pytest_dlperf.config.surroundings import SlurmOptions
+from pytest_dlperf.config.slurm_container import SlurmOptions
 from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.model.errors import BrokenError
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_dlperf.config.surroundings import SlurmOptions
+from pytest_dlperf.config.slurm_container import SlurmOptions
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.launchers import lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import ask_hosts, source_of

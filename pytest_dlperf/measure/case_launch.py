@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.config.surroundings import Container
+    from pytest_dlperf.config.slurm_container import Container
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.config.variables import LaunchVariables
     from pytest_dlperf.launch.plan import Node, NodeCommand

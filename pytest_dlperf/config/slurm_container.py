@@ -1,4 +1,4 @@
-"""What surrounds a trainer on its node: options of Slurm's commands, and a container.
+"""What runs around a trainer on its node: options of Slurm's commands, and a container.
 
 A system's file, the cluster's and the command line say it part by part. A stronger one replaces
 a weaker one's part, a list as a whole.
@@ -319,7 +319,7 @@ _SAID: Final[Mapping[str, Mapping[str, tuple[Shape[Any], str]]]] = {
 }
 
 
-def surroundings_keys(read: Callable[[str, str, Part, YamlValue], object]) -> tuple[Key, ...]:
+def slurm_container_keys(read: Callable[[str, str, Part, YamlValue], object]) -> tuple[Key, ...]:
     """Give the keys of both, of whose parts ``read`` makes what is wanted, by name and key."""
     return tuple(
         Key(

@@ -10,7 +10,7 @@ import pytest
 from pytest_dlperf.config.assignments import Assignment, parse_assignment
 from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.surroundings import Container, Mount, Runtime, SlurmOptions
+from pytest_dlperf.config.slurm_container import Container, Mount, Runtime, SlurmOptions
 from pytest_dlperf.config.variables import LaunchVariables, resolve
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.errors import UsageError
