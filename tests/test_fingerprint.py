@@ -265,7 +265,7 @@ def test_a_tool_that_hangs_costs_what_it_would_have_told(
 ) -> None:
     tools = nvidia(tmp_path / "one")
     text = (tools / "nvidia-smi").read_text(encoding="utf-8")
-    hanging = text.replace(f"exec cat {tools}/topology", "exec sleep 60")
+    hanging = text.replace(f"exec cat {tools}/topology", "sleep 60; exit")
     assert hanging != text
     (tools / "nvidia-smi").write_text(hanging, encoding="utf-8")
     patched(monkeypatch, tmp_path, host_tools, "TOOL_LIMIT_S = 8.0", "TOOL_LIMIT_S = 0.5")

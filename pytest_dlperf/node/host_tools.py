@@ -5,8 +5,10 @@ import glob
 import json
 import os
 import re
+import select
+import signal
 import subprocess
-import threading
+import time
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 TOOL_LIMIT_S = 8.0
+_EXIT_LIMIT_S = 1.0
 _MOST_BYTES = 1 << 20  # of what a tool prints
 ROOT = ""
 DEV, SYS, PROC = ROOT + "/dev", ROOT + "/sys", ROOT + "/proc"
@@ -27,21 +30,40 @@ def output(*command: str) -> "list[str] | None":
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
     except OSError:
         return None
-    too_late = threading.Timer(TOOL_LIMIT_S, process.kill)
-    too_late.daemon = True
-    too_late.start()
     if process.stdout is None:
         raise AssertionError("it was asked for")
     with process.stdout as stdout:
-        printed = stdout.read(_MOST_BYTES)
-    failed = process.wait() != 0
-    too_late.cancel()
-    if failed or len(printed) == _MOST_BYTES:
+        printed = _read(stdout.fileno(), time.monotonic() + TOOL_LIMIT_S)
+    if printed is None:
+        # Many are scripts around the tool proper.
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    try:
+        failed = process.wait(_EXIT_LIMIT_S) != 0
+    except subprocess.TimeoutExpired:
+        return None  # nothing ends what is stuck in a driver
+    if failed or printed is None:
         return None
     return [line for line in printed.decode("utf-8", "replace").split("\n") if line.strip()]
+
+
+def _read(source: int, deadline: float) -> "bytes | None":
+    """Read a pipe to its end; ``None`` where that is too much, or does not come."""
+    poll = select.poll()
+    poll.register(source)
+    printed = b""
+    while len(printed) < _MOST_BYTES:
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            return None
+        piece = os.read(source, 65536)
+        if not piece:
+            return printed
+        printed += piece
+    return None
 
 
 def text_of(file: str) -> str:
