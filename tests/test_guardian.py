@@ -23,6 +23,7 @@ from pytest_dlperf.launch.launchers import ADDRESS, Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.remote_call import sent_program
 from pytest_dlperf.node import processes, roster
+from pytest_dlperf.node.remains import Remains
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -300,6 +301,28 @@ def test_what_two_kills_have_left_is_ended_by_the_next_run_and_told(
             assert not file.exists()
             assert at_end.exists()
             second.finish()
+
+
+def test_a_long_roster_is_shortened_but_for_what_there_is_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer may start more processes than anybody wants to keep."""
+    monkeypatch.setattr(roster, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(roster, "_LONGEST_BYTES", 400)
+    marker, folder = f"{uuid.uuid4().hex}.0.", tmp_path / "folder"
+    folder.mkdir()
+    remains = Remains()
+    remains.note(sweep=marker, folder=str(folder))
+    kept = roster.Roster(marker)
+    kept.keep(remains)
+    children = []
+    for _ in range(20):
+        children.append(subprocess.Popen(["/bin/sleep", "600"]))
+        kept.look()
+    assert (tmp_path / f"pytest-dlperf-{marker}").stat().st_size < 1500
+    roster.sweep({"watched_by": marker})
+    assert [child.wait(LIMIT_S) for child in children] == [-signal.SIGKILL] * 20
+    assert not folder.exists()
 
 
 def test_what_two_kills_have_left_is_ended_by_a_sweep(

@@ -54,12 +54,14 @@ class Roster:
         self._marker = marker
         self._file = None  # type: int | None
         self._newest = newest()
+        self._kept = {}  # type: dict[str, Any]
 
     def keep(self, remains: Remains) -> None:
         """Keep what is known of the run by now."""
         if self._file is None and remains.sweep is not None:
             self._file = _made(self._marker)
-        self._write({name: vars(remains)[name] for name in _KEPT})
+        self._kept = {name: vars(remains)[name] for name in _KEPT}
+        self._write(self._kept)
 
     def look(self) -> None:
         """Add who was made below this process since the last look."""
@@ -84,6 +86,7 @@ class Roster:
                     # Most of them are long gone.
                     os.ftruncate(self._file, 0)
                     self._newest = 0
+                    entry = {**self._kept, **entry}
                 os.write(self._file, json.dumps(entry).encode("ascii") + b"\n")
 
 
@@ -176,7 +179,8 @@ def _read(file: int) -> "tuple[Remains, Listed]":
     processes = {}  # type: dict[int, int]
     with open(os.dup(file), "rb") as opened:  # noqa: PTH123 - a descriptor
         for line in opened:
-            with contextlib.suppress(ValueError):
+            # Or another version has written it.
+            with contextlib.suppress(ValueError, KeyError):
                 entry = json.loads(line.decode("ascii"))
                 processes.update(map(tuple, entry.pop("processes", [])))
                 remains.note(**entry)
