@@ -62,6 +62,9 @@ _SCHEME: Final = re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.IGNOREC
 _WINDOW: Final = 8192
 _OVERLAP: Final = 4096
 """Characters that a secret may have: a private key of 4096 bits has fewer."""
+_SET_NEXT: Final = ("-genv", "-env", "setenv")
+"""Name and value follow, as Hydra's mpirun takes them."""
+_THEN_SECRET: Final = (("sshpass", "-p"), ("wandb", "login"))
 _SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 
 
@@ -76,17 +79,15 @@ def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def masked_arguments(arguments: Sequence[str]) -> list[str]:
     """Mask the secrets in a command: their number and all other arguments stay."""
     masked = []
-    before = ""
+    earlier = before = ""
     for argument in arguments:
-        is_given = before.startswith("-") and "=" not in before
-        # An option too many is masked sooner than a secret that begins with a dash is shown.
-        if is_given and not argument.startswith("--") and _is_secret(before, argument):
+        if _takes_secret(earlier, before, argument):
             masked.append(MASK)
         elif _SCRIPT_FOLLOWS.fullmatch(before):
             masked.append(masked_script(argument))
         else:
             masked.append(_masked(argument, is_script=False))
-        before = argument
+        earlier, before = before, argument
     return masked
 
 
@@ -102,6 +103,15 @@ def _masked(text: str, *, is_script: bool) -> str:
     text = _without(text, chain(_named(text, is_script=is_script), _paired(text)))
     text = _SCHEME.sub(rf"\1{MASK}", text)
     return _without(text, _found_by_rules(text))
+
+
+def _takes_secret(earlier: str, before: str, argument: str) -> bool:
+    """Say whether an argument is a secret by the command, or the two arguments, before it."""
+    is_given = before.startswith("-") and "=" not in before
+    # An option too many is masked sooner than a secret that begins with a dash is shown.
+    is_value = (is_given and not argument.startswith("--")) or earlier in _SET_NEXT
+    is_named = (earlier.rpartition("/")[2], before) in _THEN_SECRET and argument[:1] != "-"
+    return is_named or (is_value and _is_secret(before, argument))
 
 
 def _is_secret(name: str, value: str) -> bool:
