@@ -22,7 +22,7 @@ from pytest_dlperf.queues import minder
 from pytest_dlperf.queues.followed_log import FollowedLog
 from pytest_dlperf.queues.manifests import manifest_of, names_of, template_of
 from pytest_dlperf.queues.pods import Pod, Seen
-from pytest_dlperf.queues.queue import Job, Phase
+from pytest_dlperf.queues.queue import Job, Phase, SilentQueueError
 from pytest_dlperf.queues.sbatch import SbatchQueue
 
 if TYPE_CHECKING:
@@ -276,3 +276,50 @@ def test_what_only_the_nodes_know_is_put_into_commands() -> None:
     order = {"arguments": ["@dlperf-address-1@:@dlperf-port@,@dlperf-address-0@", "-x"], "n": 1}
     assert filled(order, meeting, 8) == {"arguments": ["[fd00::2]:20008,10.0.0.1", "-x"], "n": 1}
     assert filled("@dlperf-address-1@ @dlperf-first-port@", meeting, 8) == "fd00::2 20000"
+
+
+# ------------------------------------------------------------------------ what Slurm answers
+
+
+def answers(folder: Path, monkeypatch: pytest.MonkeyPatch, **printed: str) -> None:
+    """Have commands of Slurm's print something else than it would."""
+    for name, text in printed.items():
+        (folder / name).write_text(f"#!/bin/sh\nprintf '%s' '{text}'\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("printed", "handle"),
+    [("42\n", "42"), ("5 credits\n42;north\n", "42;north"), ("Submitted batch job 42\n", "42")],
+    ids=("plain", "wrapped", "unparsable"),
+)
+def test_the_number_of_a_job_is_found_in_what_a_site_s_wrapper_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, handle: str
+) -> None:
+    answers(tmp_path, monkeypatch, sbatch=printed)
+    assert SbatchQueue("python3").submit(replace(JOB, folder=tmp_path)) == handle
+
+
+@pytest.mark.parametrize("printed", ["", "ok\n"])
+def test_a_job_of_unknown_number_may_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str
+) -> None:
+    """It is cancelled by its name then; nobody needs the program, which holds secrets."""
+    answers(tmp_path, monkeypatch, sbatch=printed)
+    with pytest.raises(SilentQueueError, match=printed.strip() or "nothing"):
+        SbatchQueue("python3").submit(replace(JOB, folder=tmp_path))
+    assert not (tmp_path / "program.py").exists()
+
+
+def test_neither_no_answer_nor_one_about_another_job_is_taken_for_this_one_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(tmp_path, monkeypatch, sbatch="42\n", scontrol="")
+    queue = SbatchQueue("python3")
+    handle = queue.submit(replace(JOB, folder=tmp_path))
+    with pytest.raises(SilentQueueError, match="42"):
+        queue.state(handle)
+    answers(tmp_path, monkeypatch, scontrol="JobId=42 JobName=mine JobState=RUNNING Reason=None")
+    state = queue.state(handle)
+    assert (state.phase, state.reason) == (Phase.OVER, "Slurm has another job of this number")

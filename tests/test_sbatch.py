@@ -34,7 +34,7 @@ def test_a_run_is_a_job_of_its_own(suite: Suite, submitting: Slurm) -> None:
 
     result, results = suite.judge(
         "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1",
-        "--dlperf-run-dir", suite.path / "night", cluster="local",
+        "--dlperf-run-dir", suite.path / "a night's 7%j", cluster="local",
     )  # fmt: skip
 
     [case] = results["cases"]
@@ -43,7 +43,8 @@ def test_a_run_is_a_job_of_its_own(suite: Suite, submitting: Slurm) -> None:
     assert result.ret == 0
     assert submitting.jobs() == []
     assert submitting.processes() == []
-    [file] = suite.path.glob("night/*/*/*/command.json")
+    [file] = suite.path.glob("a night's 7%j/*/*/*/command.json")
+    assert (file.parent / "job" / "output.log").exists()
     record = json.loads(file.read_text(encoding="utf-8"))
     assert record["launcher"] == "sbatch"
     assert not (file.parent / "job" / "program.py").exists()

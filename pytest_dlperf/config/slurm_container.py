@@ -213,7 +213,11 @@ _REFUSED: Final = {
         "--ntasks-per-node --array -a",
         "the log of the job is followed where it is written": "--output -o --error -e --input -i",
         "what is submitted is made by the launcher": "--wrap --parsable --wait -W --test-only "
-        "--help -h --usage --version -V",
+        "--quiet -Q --help -h --usage --version -V",
+        "by a name of its own each job is found and ended": "--job-name -J",
+        "a run that is broken off is over; --dlperf-retries says when it is repeated": "--requeue",
+        "commands without it have to find the job; set SLURM_CLUSTERS instead": "--clusters "
+        "--cluster -M",
     },
 }
 """What would contradict the launcher, by why."""

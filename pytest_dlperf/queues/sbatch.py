@@ -40,7 +40,12 @@ _HOPELESS: Final = {
     "PartitionTimeLimit": "the partition gives no job so much time; slurm.sbatch takes --time=…",
 }
 """Reasons for which a job would wait for ever."""
-_FIELD: Final = re.compile(r"(?:^|\s)(JobState|Reason|ExitCode)=(\S*)")
+_FIELD: Final = re.compile(r"(?:^|\s)(JobName|JobState|Reason)=(\S*)")
+# Behind a semicolon comes the name of a cluster, where there are several. A site's own wrapper may
+# print more, and leave out options.
+_HANDLE: Final = re.compile(
+    r"^(?P<parsable>\d+(?:;\S+)?)$|^Submitted batch job (?P<plain>\d+)", re.MULTILINE
+)
 _GONE: Final = "Invalid job id"
 _NO_OUTPUT: Final = "0:53"
 """What a job has ended with whose output its node cannot write."""
@@ -61,7 +66,7 @@ class SbatchQueue(Queue):
     def __init__(self, python: str) -> None:
         """Run the program of jobs with this Python (3.6 or newer) on the nodes."""
         super().__init__(python)
-        self._programs: dict[str, Path] = {}
+        self._jobs: dict[str, Job] = {}
 
     def shown(self, job: Job) -> str:
         """Show the command and the script."""
@@ -69,16 +74,20 @@ class SbatchQueue(Queue):
 
     def submit(self, job: Job) -> str:
         """Submit the job; its program and what it prints itself lie in the job's folder."""
-        program = job.folder / "program.py"
+        program = _program(job)
         program.write_bytes(job.program)
         try:
             printed = _output([*self._sbatch(job)], stdin=self._script(job))
         except BrokenError:
             program.unlink()
             raise
-        # Behind a semicolon comes the name of a cluster, where there are several.
-        handle = printed.strip().splitlines()[-1]
-        self._programs[handle] = program
+        found = _HANDLE.search(printed)
+        if found is None:
+            program.unlink()
+            words = printed.strip() or "nothing"
+            raise SilentQueueError(f"sbatch: no number of a job is in what it has printed: {words}")
+        handle = found["parsable"] or found["plain"]
+        self._jobs[handle] = job
         return handle
 
     def state(self, handle: str) -> JobState:
@@ -92,7 +101,12 @@ class SbatchQueue(Queue):
                 return JobState(phase=Phase.OVER, reason="Slurm has forgotten it")
             raise SilentQueueError(str(error)) from error
         fields = dict(_FIELD.findall(told))
-        state, reason = fields.get("JobState", ""), fields.get("Reason", "")
+        if "JobState" not in fields:
+            raise SilentQueueError(f"scontrol: no state of job {number} is in what it has printed")
+        if fields.get("JobName") != self._jobs[handle].name:
+            # A controller that has lost its memory counts from the beginning.
+            return JobState(phase=Phase.OVER, reason="Slurm has another job of this number")
+        state, reason = fields["JobState"], fields.get("Reason", "")
         reason = "" if reason == "None" else reason
         if state in _WAITS:
             why = _HOPELESS.get(reason)
@@ -108,18 +122,17 @@ class SbatchQueue(Queue):
 
     def close(self, handle: str) -> Sequence[str]:
         """Remove the program: in it are the variables of the trainer, secrets too."""
-        self._programs.pop(handle).unlink(missing_ok=True)
+        _program(self._jobs.pop(handle)).unlink(missing_ok=True)
         return ()
 
     def cancel(self, handle: str) -> None:
         """Have Slurm end all steps of the job, and then the job."""
-        number, _, cluster = handle.partition(";")
+        cluster = handle.partition(";")[2]
         at = [f"--clusters={cluster}"] if cluster else []
         try:
-            _output(["scancel", "--quiet", *at, number])
+            _output([*self.cancel_command(self._jobs[handle].name), *at])
         except BrokenError as error:
-            if _GONE not in str(error):
-                raise SilentQueueError(str(error)) from error
+            raise SilentQueueError(str(error)) from error
 
     def cancel_command(self, name: str) -> list[str]:
         """Give the command that cancels by name."""
@@ -140,7 +153,8 @@ class SbatchQueue(Queue):
             *gpus,
             *hosts,
             f"--time={math.ceil(job.limit_s / 60)}",
-            f"--output={job.folder / 'output.log'}",
+            # Slurm puts a job's number and the like for a letter behind a percent sign.
+            f"--output={str(job.folder / 'output.log').replace('%', '%%')}",
             *job.variables.slurm.sbatch,
         ]
 
@@ -161,10 +175,14 @@ class SbatchQueue(Queue):
             self.python,
             "-I",
             "-S",
-            str(job.folder / "program.py"),
+            str(_program(job)),
         ]
         addresses = shlex.quote(str(job.folder / "addresses"))
         return _SCRIPT.format(addresses=addresses, srun=shlex.join(srun))
+
+
+def _program(job: Job) -> Path:
+    return job.folder / "program.py"
 
 
 def _output(command: Sequence[str], *, stdin: str = "") -> str:

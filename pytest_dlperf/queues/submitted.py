@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from pytest_dlperf.queues.plan import JobTerms
     from pytest_dlperf.queues.queue import JobState, Queue
 
-SILENCE_LIMIT_S: Final = 60.0
-"""An engine may not answer for so long, as when its controller is started again."""
+SILENCE_LIMIT_S: Final = 300.0
+"""An engine may not answer for so long: a second controller of Slurm steps in after two minutes."""
+CANCEL_LIMIT_S: Final = 60.0
+"""An engine may not take the order to cancel a job for so long; then it is told in the end."""
 END_LIMIT_S: Final = 60.0
 """A job may take so long to be gone after it was cancelled."""
 BEHIND_S: Final = 5.0
@@ -332,7 +334,7 @@ class _Submitted:
         return self._is_over_within(END_LIMIT_S)
 
     def _cancel(self, handle: str) -> None:
-        deadline = time.monotonic() + SILENCE_LIMIT_S
+        deadline = time.monotonic() + CANCEL_LIMIT_S
         while not self._is_cancelled(handle):
             # With a second signal somebody is losing patience.
             if time.monotonic() > deadline or len(self._signals) > 1:
