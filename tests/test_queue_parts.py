@@ -49,15 +49,14 @@ def test_a_job_without_a_shared_disk_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Slurm shows a job whose nodes cannot write its output."""
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(
-        "#!/bin/sh\necho 'JobId=26 JobName=dlperf-01 JobState=FAILED Reason=JobLaunchFailure"
-        " Dependency=(null) Restarts=0 BatchFlag=1 ExitCode=0:53'\n"
+    told = (
+        f"JobId=26 JobName={JOB.name} JobState=FAILED Reason=JobLaunchFailure"
+        " Dependency=(null) Restarts=0 BatchFlag=1 ExitCode=0:53"
     )
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    answers(tmp_path, monkeypatch, sbatch="26", scontrol=told)
+    queue = SbatchQueue("python3")
 
-    state = SbatchQueue("python3").state("26")
+    state = queue.state(queue.submit(replace(JOB, folder=tmp_path)))
 
     assert state.phase is Phase.OVER
     assert "FAILED (JobLaunchFailure)" in state.reason

@@ -40,7 +40,7 @@ _HOPELESS: Final = {
     "PartitionTimeLimit": "the partition gives no job so much time; slurm.sbatch takes --time=…",
 }
 """Reasons for which a job would wait for ever."""
-_FIELD: Final = re.compile(r"(?:^|\s)(JobName|JobState|Reason)=(\S*)")
+_FIELD: Final = re.compile(r"(?:^|\s)(JobName|JobState|Reason|ExitCode)=(\S*)")
 # Behind a semicolon comes the name of a cluster, where there are several. A site's own wrapper may
 # print more, and leave out options.
 _HANDLE: Final = re.compile(
