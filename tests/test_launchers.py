@@ -21,6 +21,7 @@ from pytest_dlperf.launch.launchers import (
     SshLauncher,
     lock_scope,
 )
+from pytest_dlperf.launch.remote_call import last_words
 from pytest_dlperf.model.errors import BrokenError
 
 PROGRAM = ["python3", "-c", "print('a b')", "$HOME"]
@@ -126,3 +127,24 @@ def test_locks_have_one_name_for_a_machine_whoever_gets_there() -> None:
         assert lock_scope("x", hosts(text)[0], ssh) == "x/"
     assert lock_scope("x", hosts("gpu01")[0], local) == "x/gpu01"
     assert lock_scope("x", hosts("127.0.0.2")[0], ssh) == "x/127.0.0.2"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["srun: unrecognized option '--bogus'", 'Try "srun --help" for more information'],
+            "srun: unrecognized option '--bogus'",
+        ),
+        (
+            ["docker: Error response from daemon: no such image.", "See 'docker run --help'.", ""],
+            "docker: Error response from daemon: no such image.",
+        ),
+        (["Try again later"], "Try again later"),
+        ([], ""),
+    ],
+)
+def test_what_a_command_has_against_an_option_is_told_and_not_its_help(
+    words: list[str], told: str
+) -> None:
+    assert last_words(words) == told

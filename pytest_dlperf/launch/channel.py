@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
 from pytest_dlperf.launch.clients import end_with_this_process, has_ended
-from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of
+from pytest_dlperf.launch.remote_call import describe_exit, last_words, sent_program, source_of
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import (
     folder,
@@ -179,8 +179,8 @@ class Channel:
     def last_words(self) -> str:
         """Say how the launcher's command ended, and what it said itself at the end of the log."""
         text = describe_exit(self._command, self._exit_status())
-        words = self._last_lines()[-1:]
-        return f"{text}: {words[0]}" if words else text
+        words = last_words(self._last_lines())
+        return f"{text}: {words}" if words else text
 
     def sudden_end(self) -> str:
         """Say what has ended a connection at whose other end nobody was to end."""

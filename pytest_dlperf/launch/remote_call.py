@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -33,6 +34,9 @@ _FILES_PER_HOST: Final = 4
 _OTHER_FILES: Final = 200
 END_LIMIT_S: Final = 0.5
 """How long the launcher's command may take to end after the program."""
+
+_POINTS_TO_HELP: Final = re.compile(r"(?:run|see|try) ['\"`].* --?help\b", re.IGNORECASE).match
+"""What the last line is after a wrong option, with GNU's programs, Slurm's and Docker."""
 
 # Takes a program of a known length from standard input and runs it. It is one line without single
 # quotes, exclamation marks and backslashes, so that any login shell at the other end hands it on.
@@ -126,6 +130,12 @@ def describe_exit(command: Sequence[str], status: int) -> str:
     return f"{name} was killed by {signal.Signals(-status).name}"
 
 
+def last_words(lines: Sequence[str]) -> str:
+    """Give the last line that a command has said something in: ``Try "srun --help"`` is none."""
+    said = (line.strip() for line in reversed(lines))
+    return next((line for line in said if line and not _POINTS_TO_HELP(line)), "")
+
+
 @final
 @dataclass(slots=True, eq=False)
 class RemoteCall:
@@ -155,7 +165,7 @@ class RemoteCall:
         """Return what it printed, ``None`` where it failed or was too slow, and why.
 
         The limit, in seconds, counts from its start, so it is one for all that are waited for in
-        turn. The reason ends with the last line of its errors.
+        turn. The reason ends with the last words of its errors.
         """
         self.wait(limit_s)
         code = self._process.poll()
@@ -167,7 +177,7 @@ class RemoteCall:
         lines = self._errors.read().decode("utf-8", "replace").splitlines()
         self._output.close()
         self._errors.close()
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last = last_words(lines)
         if code == 0:
             return output, last
         if code is not None:
