@@ -17,7 +17,7 @@ from pytest_dlperf.launch.head_node import keeper_file, keeper_source, launch_ag
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import played_address
 from pytest_dlperf.launch.leases import waited_in_vain
-from pytest_dlperf.launch.plan import node_folder
+from pytest_dlperf.launch.plan import PORT_ROWS, node_folder
 from pytest_dlperf.launch.remote_call import allow_connections, start_remote
 from pytest_dlperf.launch.supervisor_client import NodeState, SupervisorClient
 from pytest_dlperf.node import guardian, processes, remains
@@ -41,8 +41,6 @@ LOST_SWEEP_LIMIT_S: Final = 0.6
 """The same where the host was lost: it is most likely still out of reach."""
 POLL_S: Final = 0.05
 CHECK_LIFE_S: Final = 0.25
-_ROWS: Final = range(20_000, 29_000)
-"""Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
 
 
 class InterruptedRunError(Exception):
@@ -266,7 +264,7 @@ class Gang:
 
     def _locked(self) -> bool:
         """Take all hosts at once or none, so that two controllers never wait for each other."""
-        self.first_port = random.choice(_ROWS)  # noqa: S311 - no secret
+        self.first_port = random.choice(PORT_ROWS)  # noqa: S311 - no secret
         machines = set()
         for rank, client in enumerate(self.clients):
             machine = "" if self._launcher.on_this_machine else client.place.host.name

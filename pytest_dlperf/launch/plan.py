@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SCRATCH: Final = "/tmp"  # noqa: S108 - a run makes a folder of its own there
 """Runs have their folders there on each node, unless the cluster says where."""
+PORT_ROWS: Final = range(20_000, 29_000)
+"""Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

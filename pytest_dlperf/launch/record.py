@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -13,9 +14,11 @@ from pytest_dlperf.files.environment import load_average
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.launch.masking import masked_arguments, masked_environment
 from pytest_dlperf.launch.plan import run_dir
+from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from pytest_dlperf.launch.plan import NodeCommand
 
@@ -36,6 +39,21 @@ class Stopped(NamedTuple):
 
     stop: Stop
     reason: str = ""
+
+    def problems(self, signals: Sequence[int]) -> list[str]:
+        """Say what kept the run from its own end; ``signals`` have come meanwhile."""
+        ended = [f"it was ended by {signal.Signals(signals[0]).name}"] if signals else []
+        return [*ended, self.reason] if self.stop is Stop.DISK_FULL else ended
+
+
+def at_time_limit(limit_s: float) -> Stopped:
+    """Say that a run has reached its limit."""
+    return Stopped(Stop.TIME_LIMIT, f"it was not done at its time limit of {limit_s:g} s")
+
+
+def sizes_of(logs: Iterable[Path]) -> tuple[int, ...]:
+    """Take the sizes of logs, 0 where nothing was printed."""
+    return tuple(map(_size, logs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +99,25 @@ class Record:
         self._started = datetime.now(timezone.utc).astimezone()
         self._load_average = load_average()
 
+    def begin(self) -> None:
+        """Write the record before the run.
+
+        Raises:
+            BrokenError: It cannot be written.
+        """
+        try:
+            self.write(None)
+        except OSError as error:
+            raise BrokenError(self._problem(error)) from error
+
+    def end(self, outcome: LaunchOutcome) -> LaunchOutcome:
+        """Write it again with the outcome, and return that: writing may be what has failed."""
+        try:
+            self.write(outcome)
+        except OSError as error:
+            return replace(outcome, error=outcome.error or self._problem(error))
+        return outcome
+
     def write(self, outcome: LaunchOutcome | None) -> None:
         """Write the record, or write it again with the outcome."""
         record = {
@@ -96,6 +133,9 @@ class Record:
             "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
         }
         write_whole(self.path, json.dumps(record, indent=2) + "\n", is_private=True)
+
+    def _problem(self, error: OSError) -> str:
+        return f"cannot write {self.path}: {error.strerror}"
 
     def _node(self, index: int, outcome: LaunchOutcome | None) -> dict[str, Any]:
         command = self._commands[index]
@@ -114,3 +154,10 @@ class Record:
             "exit_code": outcome.exit_codes[index] if outcome else None,
             "failed_first": index in outcome.first_failed if outcome else None,
         }
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
-import threading
 import time
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.launch import channel, supervisor_client
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError, once_all
 from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.plan import SCRATCH, Node
-from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
+from pytest_dlperf.launch.record import (
+    LaunchOutcome,
+    Record,
+    Stop,
+    Stopped,
+    at_time_limit,
+    sizes_of,
+)
+from pytest_dlperf.launch.signals import SignalCameError, deferred_signals
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import FrameType
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.plan import NodeCommand
+    from pytest_dlperf.launch.signals import DeferredSignals
     from pytest_dlperf.launch.supervisor_client import Place, SupervisorClient
     from pytest_dlperf.launch.watch import RunWatch
 
@@ -89,67 +93,6 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
         return _Run(launcher, order, received).outcome()
 
 
-class SignalCameError(Exception):
-    """A signal came that what was going on is broken off for."""
-
-
-@final
-class DeferredSignals(list[int]):
-    """The signals that came by now, and wait."""
-
-    def __init__(self) -> None:
-        """Begin without one."""
-        super().__init__()
-        self._breaks = False
-
-    @contextlib.contextmanager
-    def breaking(self) -> Iterator[None]:
-        """Have a signal raise out of the block, which leaves nothing behind: it may take long.
-
-        Raises:
-            SignalCameError: A signal came; it waits all the same.
-        """
-        self._breaks = True
-        try:
-            yield
-        finally:
-            self._breaks = False
-
-    def note(self, number: int, _frame: FrameType | None) -> None:
-        """Take a signal that has come."""
-        self.append(number)
-        if self._breaks:
-            self._breaks = False
-            raise SignalCameError
-
-
-@contextlib.contextmanager
-def deferred_signals() -> Iterator[DeferredSignals]:
-    """Keep signals that end this process waiting until the block is left; yield those that came.
-
-    An exception in the middle of a clean-up would leave the rest of it undone. When the block is
-    left they do what they would have done, in the order in which they came, up to the first that
-    raises an exception or ends the process. Python allows this in the main thread only; elsewhere
-    the block does nothing.
-    """
-    received = DeferredSignals()
-    handlers = {}
-    try:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                handler = signal.getsignal(number)
-                # A handler that is not Python's own cannot be put back.
-                if handler is not None and handler != signal.SIG_IGN:
-                    handlers[number] = handler
-                    signal.signal(number, received.note)
-        yield received
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for arrived in dict.fromkeys(received):
-            signal.raise_signal(arrived)
-
-
 @final
 class _Run:
     """A run from the first connection until its last process is gone."""
@@ -196,26 +139,18 @@ class _Run:
             self._end()
             outcome = self._outcome(time.monotonic() - started)
             if self._record is not None:
-                try:
-                    self._record.write(outcome)
-                except OSError as error:
-                    problem = f"cannot write {self._record.path}: {error.strerror}"
-                    outcome = replace(outcome, error=outcome.error or problem)
+                outcome = self._record.end(outcome)
         return outcome
 
     def _outcome(self, elapsed_s: float) -> LaunchOutcome:
-        stop, reason = self._stopped
-        if stop is Stop.DISK_FULL:
-            self._errors.insert(0, reason)
-        if self._signals:
-            self._errors.insert(0, f"it was ended by {signal.Signals(self._signals[0]).name}")
+        errors = [*self._stopped.problems(self._signals), *self._errors]
         codes = [client.exit_code for client in self._gang.clients]
         codes += [None] * (len(self._order.places) - len(codes))
         return LaunchOutcome(
             exit_codes=tuple(codes[: len(self._commands) or None]),
             elapsed_s=elapsed_s,
             stopped=self._stopped,
-            error="; ".join(self._errors) or None,
+            error="; ".join(errors) or None,
             log_sizes_at_failure=self._log_sizes_at_failure,
             first_failed=self._first_failed,
         )
@@ -236,12 +171,9 @@ class _Run:
         ]
         self._commands = order.plan(nodes)
         self._gang.is_started = True
-        self._record = Record(self._launcher.name, self._commands, order.time_limit_s)
-        try:
-            self._record.write(None)
-        except OSError as error:
-            path, self._record = self._record.path, None
-            raise BrokenError(f"cannot write {path}: {error.strerror}") from error
+        record = Record(self._launcher.name, self._commands, order.time_limit_s)
+        record.begin()
+        self._record = record
         started = self._gang.clients[: len(self._commands)]
         # A program that starts the others itself may do so as steps of the job around it.
         inherits = SLURM if order.head_only else ()
@@ -289,9 +221,7 @@ class _Run:
                 return
             now = time.monotonic()
             if now >= deadline:
-                limit_s = self._order.time_limit_s
-                reason = f"it was not done at its time limit of {limit_s:g} s"
-                self._stopped = Stopped(Stop.TIME_LIMIT, reason)
+                self._stopped = at_time_limit(self._order.time_limit_s)
                 return
             watch = self._order.watch
             if watch is not None and now >= look_at:
@@ -343,11 +273,4 @@ class _Run:
             # A program's last words and the news of its end come by ways of their own.
             self._gang.listen(SETTLE_S, until=lambda: False, patient=True)
         logs = [place.log for place in self._order.places[: len(self._commands)]]
-        self._log_sizes_at_failure = tuple(map(_size, logs))
-
-
-def _size(log: Path) -> int:
-    try:
-        return log.stat().st_size
-    except OSError:
-        return 0  # nothing was printed
+        self._log_sizes_at_failure = sizes_of(logs)

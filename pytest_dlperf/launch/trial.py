@@ -10,7 +10,7 @@ from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.plan import SCRATCH, NodeCommand
-from pytest_dlperf.launch.run import deferred_signals
+from pytest_dlperf.launch.signals import deferred_signals
 from pytest_dlperf.launch.supervisor_client import Place
 
 if TYPE_CHECKING:

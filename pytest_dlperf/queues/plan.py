@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.launch.channel import SENT_ALONG, supervisor_source
-from pytest_dlperf.launch.plan import Node, node_folder, run_dir
+from pytest_dlperf.launch.plan import PORT_ROWS, Node, node_folder, run_dir
 from pytest_dlperf.launch.preflight import PROBE_NEEDS
 from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.launch.supervisor_client import prepare_details, start_details
@@ -31,8 +31,6 @@ MARGIN_S: Final = 600.0
 MEETING_LIMIT_S: Final = 300.0
 """The nodes of a job may come up so long after each other."""
 
-_ROWS: Final = range(20_000, 29_000)
-"""Rows of ports begin there: below what systems give out, and what torchrun takes by default."""
 _ROWS_TRIED: Final = 4
 _NOBODY: Final = "\0pytest-dlperf//"
 """No run holds locks of this name: a node of a job is nobody else's."""
@@ -116,7 +114,7 @@ def _orders(queue: Queue, order: RunOrder, run_id: str) -> dict[str, object]:
         "nodes": len(order.places),
         "rank_variable": queue.rank_variable,
         "host_variable": queue.host_variable,
-        "rows": random.sample(_ROWS, _ROWS_TRIED),
+        "rows": random.sample(PORT_ROWS, _ROWS_TRIED),
         "row": order.row,
         "meeting_limit_s": MEETING_LIMIT_S,
         "logs": [str(place.log) for place in order.places],

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import signal
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
-from pytest_dlperf.launch.record import LaunchOutcome, Record, Stop, Stopped
-from pytest_dlperf.launch.run import LOOK_S, PEER_GRACE_S, SignalCameError, deferred_signals
+from pytest_dlperf.launch.record import (
+    LaunchOutcome,
+    Record,
+    Stop,
+    Stopped,
+    at_time_limit,
+    sizes_of,
+)
+from pytest_dlperf.launch.run import LOOK_S, PEER_GRACE_S
+from pytest_dlperf.launch.signals import SignalCameError, deferred_signals
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.queues.minder import Minder
 from pytest_dlperf.queues.news import NodeNews
@@ -20,10 +26,10 @@ from pytest_dlperf.queues.queue import NodeEnd, Phase, SilentQueueError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pytest_dlperf.launch.plan import NodeCommand
-    from pytest_dlperf.launch.run import DeferredSignals, RunOrder
+    from pytest_dlperf.launch.run import RunOrder
+    from pytest_dlperf.launch.signals import DeferredSignals
     from pytest_dlperf.queues.plan import JobTerms
     from pytest_dlperf.queues.queue import JobState, Queue
 
@@ -106,7 +112,9 @@ class _Submitted:
                 raise
             if minder is not None:
                 minder.close(is_over=is_over and not self._may_exist)
-            outcome = self._recorded(time.monotonic() - started)
+            outcome = self._outcome(time.monotonic() - started)
+            if self._record is not None:
+                outcome = self._record.end(outcome)
         return outcome
 
     # ------------------------------------------------------------------ until it runs
@@ -172,12 +180,9 @@ class _Submitted:
         met = next(news for news in self._news if news.addresses)
         nodes = nodes_that_met(self._order, self._run_id, hosts, met.addresses, met.first)
         self._commands = self._order.plan(nodes)
-        self._record = Record(self._queue.name, self._commands, self._order.time_limit_s)
-        try:
-            self._record.write(None)
-        except OSError as error:
-            path, self._record = self._record.path, None
-            raise BrokenError(f"cannot write {path}: {error.strerror}") from error
+        record = Record(self._queue.name, self._commands, self._order.time_limit_s)
+        record.begin()
+        self._record = record
 
     def _tell(self) -> None:
         """Tell what the job waits for, when it has waited for a moment, and when that changes."""
@@ -221,9 +226,7 @@ class _Submitted:
                 if now >= grace_until:
                     return
             elif now >= deadline:
-                limit_s = self._order.time_limit_s
-                reason = f"it was not done at its time limit of {limit_s:g} s"
-                self._stopped = Stopped(Stop.TIME_LIMIT, reason)
+                self._stopped = at_time_limit(self._order.time_limit_s)
                 return
             elif self._order.watch is not None and now >= look_at:
                 try:
@@ -247,7 +250,7 @@ class _Submitted:
 
     def _note_log_sizes(self) -> None:
         if not self._log_sizes_at_failure:
-            self._log_sizes_at_failure = tuple(map(_size, self._job.logs[: len(self._commands)]))
+            self._log_sizes_at_failure = sizes_of(self._job.logs[: len(self._commands)])
 
     # ------------------------------------------------------------------ news
 
@@ -359,27 +362,13 @@ class _Submitted:
             time.sleep(LOOK_S / 2)
         return False
 
-    def _recorded(self, elapsed_s: float) -> LaunchOutcome:
-        outcome = self._outcome(elapsed_s)
-        if self._record is not None:
-            try:
-                self._record.write(outcome)
-            except OSError as error:
-                problem = f"cannot write {self._record.path}: {error.strerror}"
-                outcome = replace(outcome, error=outcome.error or problem)
-        return outcome
-
     def _outcome(self, elapsed_s: float) -> LaunchOutcome:
-        stop, reason = self._stopped
-        if stop is Stop.DISK_FULL:
-            self._errors.insert(0, reason)
-        if self._signals:
-            self._errors.insert(0, f"it was ended by {signal.Signals(self._signals[0]).name}")
-        if stop is Stop.EXITED:
+        errors = [*self._stopped.problems(self._signals), *self._errors]
+        if self._stopped.stop is Stop.EXITED:
             if self._first_failed and all(self._news[rank].is_asked for rank in self._first_failed):
-                self._errors.append(f"{self._named} was ended from outside{self._reason}")
+                errors.append(f"{self._named} was ended from outside{self._reason}")
             told = "" if self._commands or self._state is None else self._state.reason
-            self._errors += [
+            errors += [
                 f"node {news.rank}{f' on {news.host}' if news.host else ''}: {news.end.reason}"
                 for news in self._news
                 if news.end is not None and news.end.reason not in ("", told) and news.failed
@@ -389,7 +378,7 @@ class _Submitted:
             exit_codes=tuple(_exit_code(news) for news in working),
             elapsed_s=elapsed_s,
             stopped=self._stopped,
-            error="; ".join(self._errors) or None,
+            error="; ".join(errors) or None,
             log_sizes_at_failure=self._log_sizes_at_failure,
             first_failed=self._first_failed,
         )
@@ -403,10 +392,3 @@ def _exit_code(news: NodeNews) -> int | None:
 
 def _unknown(state: JobState) -> NodeEnd:
     return NodeEnd(exit_code=None, reason=state.reason)
-
-
-def _size(log: Path) -> int:
-    try:
-        return log.stat().st_size
-    except OSError:
-        return 0  # nothing was printed
