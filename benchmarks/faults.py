@@ -9,7 +9,7 @@ something happens. Counted is what still runs ten seconds later, by its argument
 to it; and how long it took until nothing was left. Afterwards a tame session on the same hosts has
 to wait for nothing, to pass, and to leave nothing.
 
-The table is Markdown: `docs/clusters.md` shows it. With `--repeat`, a cell is the worst of its
+The table is Markdown: `docs/faults.md` shows it. With `--repeat`, a cell is the worst of its
 tries; empty is what the launcher does not have. What does not hold is listed below the table, and
 makes it exit with 1.
 

@@ -18,7 +18,7 @@ from pytest_dlperf.config.slurm_container import Container
 from pytest_dlperf.config.variables import LaunchVariables
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.node.member import Meeting, filled
-from pytest_dlperf.queues import minder
+from pytest_dlperf.queues import watchdog
 from pytest_dlperf.queues.followed_log import FollowedLog
 from pytest_dlperf.queues.manifests import manifest_of, names_of, template_of
 from pytest_dlperf.queues.pods import Pod, Seen
@@ -256,14 +256,14 @@ def test_a_job_is_cancelled_until_that_has_worked(tmp_path: Path) -> None:
     """By a process that outlives whoever has submitted it."""
     tries = tmp_path / "tries"
     cancel = ["sh", "-c", f"echo >> '{tries}'; test $(wc -l < '{tries}') -gt 1"]
-    submitter = "from pytest_dlperf.queues.minder import Minder; import json, os, sys\n"
-    submitter += "Minder(json.loads(sys.argv[1])).submitted(); os._exit(1)\n"
+    submitter = "from pytest_dlperf.queues.watchdog import Watchdog; import json, os, sys\n"
+    submitter += "Watchdog(json.loads(sys.argv[1])).submitted(); os._exit(1)\n"
 
     subprocess.run([sys.executable, "-c", submitter, json.dumps(cancel)], check=False)
 
     wait_until(lambda: tries.exists() and len(tries.read_text()) == 2, what="both tries")
     left = time.monotonic()
-    quiet = minder.Minder(["touch", str(tmp_path / "never")])
+    quiet = watchdog.Watchdog(["touch", str(tmp_path / "never")])
     quiet.submitted()
     quiet.close(is_over=True)
     assert time.monotonic() - left < 5

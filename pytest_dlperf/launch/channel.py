@@ -98,7 +98,7 @@ class Channel:
         timeout_s = HEARTBEAT_TIMEOUT_S if launcher.remote else 0.0
         program, sent = sent_program(launcher.python, supervisor_source(), str(timeout_s), marker)
         self._command = launcher.command(host, program)
-        with _opened(log, again=again) as file:
+        with open_log(log, again=again) as file:
             self._process = _started(self._command, file)
         if self.remote:
             end_with_this_process(self._process.pid)
@@ -228,7 +228,12 @@ def _leave_inputs() -> None:
 os.register_at_fork(after_in_child=_leave_inputs)
 
 
-def _opened(log: Path, *, again: bool) -> BinaryIO:
+def open_log(log: Path, *, again: bool = False) -> BinaryIO:
+    """Open the log of a run, which has to be new unless the run begins ``again``.
+
+    Raises:
+        BrokenError: It cannot be written, or another run has written it.
+    """
     try:
         make_folder(log.parent)
     except OSError as error:

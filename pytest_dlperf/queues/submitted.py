@@ -7,7 +7,8 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
-from pytest_dlperf.files.writing import make_folder, open_at_end
+from pytest_dlperf.files.writing import make_folder
+from pytest_dlperf.launch.channel import open_log
 from pytest_dlperf.launch.record import (
     LaunchOutcome,
     Record,
@@ -19,10 +20,10 @@ from pytest_dlperf.launch.record import (
 from pytest_dlperf.launch.run import LOOK_S, PEER_GRACE_S
 from pytest_dlperf.launch.signals import SignalCameError, deferred_signals
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.queues.minder import Minder
 from pytest_dlperf.queues.news import NodeNews
 from pytest_dlperf.queues.plan import job_of, nodes_that_met
 from pytest_dlperf.queues.queue import NodeEnd, Phase, SilentQueueError
+from pytest_dlperf.queues.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,12 +93,12 @@ class _Submitted:
 
     def outcome(self) -> LaunchOutcome:
         started = time.monotonic()
-        minder = None
+        watchdog = None
         try:
             try:
                 self._make_files()
-                minder = Minder(self._queue.cancel_command(self._job.name))
-                self._submit(minder)
+                watchdog = Watchdog(self._queue.cancel_command(self._job.name))
+                self._submit(watchdog)
                 if self._come_up():
                     started = time.monotonic()
                     self._wait(started + self._order.time_limit_s)
@@ -107,11 +108,11 @@ class _Submitted:
             try:
                 is_over = self._end()
             except BaseException:
-                if minder is not None:
-                    minder.close(is_over=False)
+                if watchdog is not None:
+                    watchdog.close(is_over=False)
                 raise
-            if minder is not None:
-                minder.close(is_over=is_over and not self._may_exist)
+            if watchdog is not None:
+                watchdog.close(is_over=is_over and not self._may_exist)
             outcome = self._outcome(time.monotonic() - started)
             if self._record is not None:
                 outcome = self._record.end(outcome)
@@ -119,24 +120,18 @@ class _Submitted:
 
     # ------------------------------------------------------------------ until it runs
 
-    def _submit(self, minder: Minder) -> None:
+    def _submit(self, watchdog: Watchdog) -> None:
         try:
             self._handle = self._queue.submit(self._job)
         except SilentQueueError:
             self._may_exist = True  # though nobody has a handle of it
             raise
-        minder.submitted()
+        watchdog.submitted()
 
     def _make_files(self) -> None:
         """Make the folder, which is the user's alone, and the logs, which have to be new."""
         for log in self._job.logs:
-            try:
-                make_folder(log.parent)
-                open_at_end(log).close()
-            except OSError as error:
-                raise BrokenError(f"cannot write the log {log}: {error.strerror}") from error
-            if log.stat().st_size:
-                raise BrokenError(f"the log {log} is not empty: another run has written it")
+            open_log(log).close()
         try:
             make_folder(self._job.folder.parent)
             self._job.folder.mkdir(mode=0o700)

@@ -23,7 +23,7 @@ _CALL_LIMIT_S: Final = 60.0
 
 
 @final
-class Minder:
+class Watchdog:
     """The process that cancels a job unless it is told that the job is over."""
 
     def __init__(self, command: list[str]) -> None:
@@ -58,7 +58,7 @@ class Minder:
                 self._process.stdin.flush()
 
 
-def mind(command: list[str]) -> None:
+def watch(command: list[str]) -> None:
     """Wait for the end of the input, then cancel, until it has worked."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -80,4 +80,4 @@ def mind(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    mind(json.loads(sys.argv[1]))
+    watch(json.loads(sys.argv[1]))
