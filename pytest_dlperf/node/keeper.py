@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _STALE_S = 60.0
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
-
-
 _NAME = re.compile("pytest-dlperf-[0-9a-f]{32}" + KEEPER.decode() + "$")
 
 

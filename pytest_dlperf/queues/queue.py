@@ -1,4 +1,4 @@
-"""Queues: engines that take a run as a job, and run it on nodes of their own choice, some day."""
+"""Queues: engines that take a run as a job, and start it when and where they choose."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ class SilentQueueError(BrokenError):
 class Job:
     """One run, as a queue takes it: a Python program that each of its nodes runs once.
 
-    ``name`` is the run's own, and no other job's ever: by it the job can be cancelled before
-    anybody knows whether it was submitted. ``purpose`` is for people. A node that ``needs_devices``
-    has so many accelerators. ``hosts`` are those that it may run on; without any, on all.
-    ``limit_s`` after its start the engine ends it, whatever happens here, and nobody waits for its
-    start for longer than ``queue_limit_s``. In ``folder`` of this
-    machine the job may have files. What node 0 to node N print belongs into ``logs``, what the
-    program reports into ``reports``.
+    ``name`` is unique: by it the job can be cancelled before anybody knows whether it was
+    submitted. ``purpose`` is for people. ``devices_per_node`` are accelerators where it
+    ``needs_devices``. ``hosts`` are those that it may run on; without any, on all. The engine ends
+    it ``limit_s`` after its start, whatever happens here; nobody waits longer than
+    ``queue_limit_s`` for that start. ``folder`` is for files of the job on this machine. What nodes
+    print goes to ``logs``, what the program reports to ``reports``, node 0 first.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Has a job cancelled when the tests that submitted it are gone, however they went.
+"""Cancels a job when the pytest that submitted it is gone, however it ended.
 
-A process of its own for each job, which outlives the tests: it waits for the end of its input. Run
-as a program, it is given the command that cancels, as JSON.
+Each job has such a process, which outlives pytest: it waits for the end of its input. As a program
+it is given the command that cancels, as JSON.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Final, final
 
 _SUBMITTED, _OVER = b"s", b"o"
 _SUBMITTING_S: Final = 60.0
-"""What was about to submit a job when the tests ended may still do so for so long."""
+"""Whoever was about to submit a job when pytest ended may still do so for so long."""
 _BETWEEN_S: Final = 2.0
 _LIMIT_S: Final = 900.0
 """An engine that is down now may be up in a while."""
