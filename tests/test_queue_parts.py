@@ -256,12 +256,19 @@ def test_a_job_is_cancelled_until_that_has_worked(tmp_path: Path) -> None:
     """By a process that outlives whoever has submitted it."""
     tries = tmp_path / "tries"
     cancel = ["sh", "-c", f"echo >> '{tries}'; test $(wc -l < '{tries}') -gt 1"]
-    submitter = "from pytest_dlperf.queues.watchdog import Watchdog; import json, os, sys\n"
-    submitter += "Watchdog(json.loads(sys.argv[1])).submitted(); os._exit(1)\n"
+    program = tmp_path / "program.py"
+    program.write_text("HF_TOKEN", encoding="utf-8")
+    submitter = (
+        "from pytest_dlperf.queues.watchdog import Watchdog; import json, os, pathlib, sys\n"
+    )
+    submitter += "dog = Watchdog(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))\n"
+    submitter += "dog.submitted(); os._exit(1)\n"
 
-    subprocess.run([sys.executable, "-c", submitter, json.dumps(cancel)], check=False)
+    arguments = [json.dumps(cancel), program.name]
+    subprocess.run([sys.executable, "-c", submitter, *arguments], check=False, cwd=tmp_path)
 
     wait_until(lambda: tries.exists() and len(tries.read_text()) == 2, what="both tries")
+    assert not program.exists()
     left = time.monotonic()
     quiet = watchdog.Watchdog(["touch", str(tmp_path / "never")])
     quiet.submitted()

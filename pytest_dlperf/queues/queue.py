@@ -95,6 +95,8 @@ class Queue(ABC):
     """The nodes see the session directory. If not, ``logs`` fetches what they print."""
     has_own_files: ClassVar[bool] = False
     """The nodes have another file system than this machine, such as an image's."""
+    program_file: ClassVar[str] = ""
+    """File in a job's folder with its program, and so with secrets: it is removed with the run."""
     sets: ClassVar[tuple[str, ...]] = ()
     """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
 

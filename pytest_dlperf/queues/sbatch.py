@@ -61,6 +61,7 @@ class SbatchQueue(Queue):
     name = "sbatch"
     rank_variable = "SLURM_PROCID"
     host_variable = "SLURMD_NODENAME"
+    program_file = "program.py"
     sets = (*SLURM, *PMI)
 
     def __init__(self, python: str) -> None:
@@ -182,7 +183,7 @@ class SbatchQueue(Queue):
 
 
 def _program(job: Job) -> Path:
-    return job.folder / "program.py"
+    return job.folder / SbatchQueue.program_file
 
 
 def _output(command: Sequence[str], *, stdin: str = "") -> str:

@@ -97,7 +97,11 @@ class _Submitted:
         try:
             try:
                 self._make_files()
-                watchdog = Watchdog(self._queue.cancel_command(self._job.name))
+                file = self._queue.program_file
+                watchdog = Watchdog(
+                    self._queue.cancel_command(self._job.name),
+                    self._job.folder / file if file else None,
+                )
                 self._submit(watchdog)
                 if self._come_up():
                     started = time.monotonic()

@@ -1,7 +1,7 @@
 """Cancels a job when the pytest that submitted it is gone, however it ended.
 
 Each job has such a process, which outlives pytest: it waits for the end of its input. As a program
-it is given the command that cancels, as JSON.
+it is given the command that cancels, as JSON, and files that are to go with the job.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Final, final
 
 _SUBMITTED, _OVER = b"s", b"o"
@@ -26,10 +27,14 @@ _CALL_LIMIT_S: Final = 60.0
 class Watchdog:
     """The process that cancels a job unless it is told that the job is over."""
 
-    def __init__(self, command: list[str]) -> None:
-        """Start it; ``command`` cancels the job, and ends with 0 where there is none."""
+    def __init__(self, command: list[str], file: Path | None = None) -> None:
+        """Start it; ``command`` cancels the job, and ends with 0 where there is none.
+
+        A job that it cancels needs ``file`` no more.
+        """
+        files = [] if file is None else [str(file.absolute())]
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-I", "-S", __file__, json.dumps(command)],
+            [sys.executable, "-I", "-S", __file__, json.dumps(command), *files],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -58,8 +63,8 @@ class Watchdog:
                 self._process.stdin.flush()
 
 
-def watch(command: list[str]) -> None:
-    """Wait for the end of the input, then cancel, until it has worked."""
+def watch(command: list[str], files: list[str]) -> None:
+    """Wait for the end of the input, then remove files and cancel, until it has worked."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     told = b""
@@ -67,6 +72,9 @@ def watch(command: list[str]) -> None:
         told += new
     if told.endswith(_OVER):
         return
+    for file in files:
+        with contextlib.suppress(OSError):
+            Path(file).unlink()
     ended = time.monotonic()
     enough_at = ended if told else ended + _SUBMITTING_S
     has_worked = False
@@ -80,4 +88,4 @@ def watch(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    watch(json.loads(sys.argv[1]))
+    watch(json.loads(sys.argv[1]), sys.argv[2:])
