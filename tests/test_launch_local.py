@@ -169,6 +169,18 @@ def test_a_node_that_asks_for_input_finds_none(tmp_path: Path) -> None:
     assert (tmp_path / "run_1.log").read_text() == "''\n"
 
 
+def test_what_no_program_can_be_given_is_told(tmp_path: Path) -> None:
+    """A text of YAML may hold the end of a text of C."""
+    for commands in (
+        nodes(tmp_path / "1", ("echo", "a\0b")),
+        nodes(tmp_path / "2", ("true",), A="\0"),
+    ):
+        outcome = run(commands)
+        assert outcome.error is not None
+        assert outcome.error.startswith("cannot start node 0: program")
+        assert "null byte" in outcome.error
+
+
 def test_every_node_has_its_own_exit_code(tmp_path: Path) -> None:
     killed = "import os; os.kill(os.getpid(), 9)"
     outcome = run(nodes(tmp_path, python(""), python("raise SystemExit(7)"), python(killed)))

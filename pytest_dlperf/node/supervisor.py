@@ -365,6 +365,8 @@ class Supervisor:
             )
         except OSError as error:
             report(cannot_start=os.strerror(error.errno or 0))
+        except ValueError as error:  # a text that no system call takes
+            report(cannot_start=str(error))
         else:
             self._has_children = True
             self._relay = relay
