@@ -187,6 +187,23 @@ def test_a_disk_without_locks_goes_by_the_process(
         assert TakenFolder(night, NOWHERE).set_aside is not None
 
 
+def test_what_a_session_of_another_host_has_left_is_not_in_use_where_nothing_can_be_locked(
+    night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    folder = TakenFolder(night, NOWHERE)
+    (night / "log").touch()
+    folder.release(is_whole=True)
+    monkeypatch.undo()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UsageError, match=r"on another, begun .*, has left, which ended 20"):
+        TakenFolder(night, NOWHERE)
+
+
 @needs_root
 def test_a_folder_that_cannot_be_renamed_is_told() -> None:
     def take() -> None:

@@ -81,15 +81,13 @@ class TakenFolder:
             slurm_job=environment.get("SLURM_JOB_ID"),
             slurm_restarts=environment.get("SLURM_RESTART_COUNT", "0"),
         )
-        while True:
-            self._mark = self._opened()
-            try:
-                if self._is_taken():
-                    return
-            except BaseException:
-                os.close(self._mark)
-                raise
-            os.close(self._mark)
+        try:
+            while not self._is_taken_now():
+                pass
+        except UsageError as error:
+            # Another session may have been quicker.
+            told = "" if self.set_aside is None else f". Set aside: {self.set_aside}"
+            raise UsageError(f"{error}{told}") from error
 
     def release(self, *, is_whole: bool) -> None:
         """Give the folder back; what a session has left that ``is_whole`` stays where it is."""
@@ -98,19 +96,33 @@ class TakenFolder:
                 self._write(replace(self._me, ended=_now()))
             os.close(self._mark)
 
+    def _is_taken_now(self) -> bool:
+        self._mark = self._opened()
+        is_taken = False
+        try:
+            is_taken = self._is_taken()
+        finally:
+            if not is_taken:
+                os.close(self._mark)
+        return is_taken
+
     def _opened(self) -> int:
         self._folder.mkdir(parents=True, exist_ok=True)
         mark = self._folder / MARK
-        if not mark.exists() and any(self._folder.iterdir()):
+        # Another session may make the mark meanwhile.
+        if not mark.exists() and self._holds_logs():
             raise UsageError(f"{self._folder} is not empty; {_REMEDY}")
         return os.open(mark, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+
+    def _holds_logs(self) -> bool:
+        return any(file.name != MARK for file in self._folder.iterdir())
 
     def _is_taken(self) -> bool:
         """Take the folder whose mark was opened; false if it is another one by now."""
         owner = self._previous()
         if not _is_at(self._folder / MARK, self._mark):
             return False
-        if any(file.name != MARK for file in self._folder.iterdir()):
+        if self._holds_logs():
             self._rename(owner)
             return False
         self._write(self._me)
@@ -132,7 +144,7 @@ class TakenFolder:
                 if is_over:
                     return owner
                 # Or it locks nothing at all.
-                if error.errno not in _HELD and (owner is None or self._has_died(owner)):
+                if error.errno not in _HELD and (owner is None or self._has_ended(owner)):
                     return owner
             if time.monotonic() > deadline or (owner is not None and self._is_alive(owner)):
                 who = "a session" if owner is None else owner.words
@@ -166,8 +178,9 @@ class TakenFolder:
         is_same_job = owner.slurm_job is not None and owner.slurm_job == self._me.slurm_job
         return is_same_job and owner.slurm_restarts != self._me.slurm_restarts
 
-    def _has_died(self, owner: Owner) -> bool:
-        return owner.host == self._me.host and not _lives(owner.process)
+    def _has_ended(self, owner: Owner) -> bool:
+        is_here = owner.host == self._me.host
+        return owner.ended is not None or (is_here and not _lives(owner.process))
 
     def _is_alive(self, owner: Owner) -> bool:
         return owner.host == self._me.host and _lives(owner.process)
