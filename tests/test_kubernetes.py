@@ -123,6 +123,20 @@ def test_what_a_job_waits_for_is_told(suite: Suite, submitting: Kubernetes) -> N
     assert submitting.pods == {}
 
 
+def test_logs_that_nobody_may_read_end_the_run(suite: Suite, submitting: Kubernetes) -> None:
+    TinySystem(suite)
+    submitting.forbidden.add("pods/log")
+
+    _, results = suite.judge(
+        "-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1", cluster="local"
+    )
+
+    [run] = results["cases"][0]["runs"]
+    assert run["status"] == "failed"
+    assert "the log of node 0: the API server answers 403: pods/log is forbidden" in run["reason"]
+    assert submitting.objects == {}
+
+
 def test_a_dry_run_shows_the_manifest(suite: Suite, submitting: Kubernetes) -> None:
     TinySystem(suite, devices="gpu")
 

@@ -20,7 +20,8 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.node.member import Meeting, filled
 from pytest_dlperf.queues import watchdog
 from pytest_dlperf.queues.followed_log import FollowedLog
-from pytest_dlperf.queues.manifests import manifest_of, names_of, template_of
+from pytest_dlperf.queues.kubernetes import KubernetesQueue
+from pytest_dlperf.queues.manifests import group_of, manifest_of, names_of, template_of
 from pytest_dlperf.queues.pods import Pod, Seen
 from pytest_dlperf.queues.queue import Job, Phase, SilentQueueError
 from pytest_dlperf.queues.sbatch import SbatchQueue
@@ -190,6 +191,7 @@ def test_a_template_of_one_s_own_is_kept_but_for_what_a_run_sets(tmp_path: Path)
     assert pod["containers"][1]["env"][0] == {"name": "A", "value": "b"}
     assert manifest["spec"]["failurePolicy"] == {"maxRestarts": 0}
     assert names_of(template, settings, "d", 1) == ["d-workers-0-0.d"]
+    assert group_of(template, settings.kind) == "workers"
 
 
 def test_a_template_that_is_something_else_is_told(tmp_path: Path) -> None:
@@ -197,8 +199,24 @@ def test_a_template_that_is_something_else_is_told(tmp_path: Path) -> None:
     with pytest.raises(YamlError, match=r"own.yaml:1: .*not a Job, but Deployment; 'kind' under"):
         template_of(Kubernetes(template="own.yaml"), tmp_path)
     (tmp_path / "own.yaml").write_text("kind: Job\nspec: {template: {spec: {}}}\n")
-    with pytest.raises(YamlError, match="is a Job without 'containers'"):
-        template_of(Kubernetes(template="own.yaml"), tmp_path)
+    for containers in ("", "containers: []", "containers: [{image: x}]", "containers: null"):
+        (tmp_path / "own.yaml").write_text(
+            f"kind: Job\nspec: {{template: {{spec: {{{containers}}}}}}}\n"
+        )
+        with pytest.raises(YamlError, match="a Job whose pod template declares no containers"):
+            template_of(Kubernetes(template="own.yaml"), tmp_path)
+
+
+def test_a_key_without_a_value_is_none(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "kind: Job\nmetadata:\n  labels:\nspec: {template: {metadata: {labels: null}, spec: {\n"
+        "  nodeSelector: null, containers: [{name: t, env: null, volumeMounts: null}]}}}\n"
+    )
+    settings = Kubernetes(template="own.yaml", node_selector={"pool": "h100"})
+
+    manifest = manifest_of(template_of(settings, tmp_path), settings, JOB, "python3")
+
+    assert manifest["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "h100"}
 
 
 # --------------------------------------------------------------------------------- pods
@@ -250,6 +268,17 @@ def test_how_a_pod_has_ended_is_told_in_the_engine_s_words() -> None:
 
 
 # -------------------------------------------------------------------------- what cancels
+
+
+def test_what_cancels_uses_the_same_kubeconfig_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "a/config:/b")
+
+    *_, chosen = KubernetesQueue(Kubernetes(), tmp_path, "python3").cancel_command("dlperf-0123")
+
+    assert json.loads(chosen)["KUBECONFIG"] == f"{tmp_path}/a/config:/b"
 
 
 def test_a_job_is_cancelled_until_that_has_worked(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ class FollowedLog:
         self._stop = threading.Event()
         self.problem: str | None = None
         """Why lines are missing, if that is known."""
+        self.is_refused = False
+        """Whether the log cannot be had at all."""
         self._thread = threading.Thread(target=self._run, name="dlperf-pod-log", daemon=True)
         self._thread.start()
 
@@ -91,7 +93,7 @@ class FollowedLog:
                 if self._is_over():
                     is_last = True
             except BrokenError as error:
-                self.problem = str(error)
+                self.problem, self.is_refused = str(error), True
                 return
             else:
                 if is_last:

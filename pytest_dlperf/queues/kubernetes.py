@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -15,7 +15,9 @@ from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.queues.followed_log import FollowedLog
 from pytest_dlperf.queues.manifests import (
     NODE_NAME,
+    REPLICATED_JOB,
     RESOURCES,
+    group_of,
     manifest_of,
     names_of,
     service_of,
@@ -41,6 +43,7 @@ _STARTS: Final = 400
 """What asks for the log of a container that does not run yet is answered so."""
 _SERVERS_FAULT: Final = 500
 _BLOCK: Final = 65536
+_KUBECONFIG: Final = "KUBECONFIG"
 _SHOWN: Final = 60
 
 
@@ -106,10 +109,19 @@ class KubernetesQueue(Queue):
         """Ask for the object and its pods."""
         live = self._live[handle]
         told = self._api.read(handle)
-        pods = list(map(Pod.of, self._api.pods(handle)))
+        pods = list(map(Pod.of, self._api.pods(self._pods_of(handle))))
         live.pods = {pod.index: pod for pod in pods}
         live.has_pods = True
-        return live.seen.state(told, list(live.pods.values()))
+        state = live.seen.state(told, list(live.pods.values()))
+        refused = [text for index, text in _problems(live) if live.logs[index].is_refused]
+        # What a pod has to say comes by its log alone.
+        return replace(state, broken=refused[0]) if refused else state
+
+    def _pods_of(self, name: str) -> str:
+        """Give the labels of the pods that train: other parts of a JobSet may have pods, too."""
+        labels = f"{self._resource.pods}={name}"
+        group = group_of(self._template, self._settings.kind)
+        return labels if group is None else f"{labels},{REPLICATED_JOB}={group}"
 
     def logs(self, handle: str) -> bool:
         """Follow the logs of all pods that have one."""
@@ -140,11 +152,7 @@ class KubernetesQueue(Queue):
         live = self._live.pop(handle)
         for log in live.logs.values():
             log.close(LOGS_LIMIT_S)
-        return [
-            f"the log of node {index}: {log.problem}"
-            for index, log in live.logs.items()
-            if log.problem is not None
-        ]
+        return [text for _, text in _problems(live)]
 
     def cancel(self, handle: str) -> None:
         """Have the object deleted, with all that belongs to it."""
@@ -155,6 +163,10 @@ class KubernetesQueue(Queue):
         settings = asdict(self._settings)
         chosen = {key: settings[key] for key in ("context", "namespace")}
         chosen["kind"] = self._settings.kind.value
+        if files := os.environ.get(_KUBECONFIG):
+            # Whoever cancels may have another working directory.
+            paths = files.split(os.pathsep)
+            chosen[_KUBECONFIG] = os.pathsep.join(map(os.path.abspath, filter(None, paths)))
         return [sys.executable, "-m", __name__, name, json.dumps(chosen)]
 
     def _manifest(self, job: Job) -> dict[str, Any]:
@@ -165,6 +177,14 @@ class KubernetesQueue(Queue):
                 "cluster.yaml, or with --dlperf-set '*.container.image=…'"
             )
         return manifest
+
+
+def _problems(live: _Live) -> list[tuple[int, str]]:
+    return [
+        (index, f"the log of node {index}: {log.problem}")
+        for index, log in live.logs.items()
+        if log.problem is not None
+    ]
 
 
 def _cut(value: Any) -> Any:
@@ -185,7 +205,6 @@ class _Api:
         """Read the kubeconfig, or what a pod has; nobody is asked yet."""
         try:
             from kubernetes import client, config
-            from kubernetes.config.config_exception import ConfigException
         except ImportError as error:
             raise CannotMeasureError(
                 "the launcher kubernetes needs its client: pip install 'pytest-dlperf[kubernetes]'"
@@ -203,7 +222,7 @@ class _Api:
                 named = {one["name"]: one for one in contexts}
                 chosen = current if settings.context is None else named[settings.context]
                 namespace = chosen["context"].get("namespace")
-        except (ConfigException, OSError) as error:
+        except Exception as error:  # the client's own, and those of a file that is no kubeconfig
             raise CannotMeasureError(
                 f"the launcher kubernetes finds no cluster: {error}; it uses KUBECONFIG or "
                 "~/.kube/config, as kubectl does"
@@ -234,11 +253,11 @@ class _Api:
             return None
         return found
 
-    def pods(self, name: str) -> list[dict[str, Any]]:
+    def pods(self, labels: str) -> list[dict[str, Any]]:
         response = self._called(
             self._core.list_namespaced_pod,
             self._namespace,
-            label_selector=f"{self._resource.pods}={name}",
+            label_selector=labels,
             _preload_content=False,
         )
         found: list[dict[str, Any]] = json.loads(response.data)["items"]
@@ -325,7 +344,7 @@ def _message(error: Any) -> str:
 
 
 def _is_in_cluster() -> bool:
-    has_config = "KUBECONFIG" in os.environ or Path("~/.kube/config").expanduser().exists()
+    has_config = _KUBECONFIG in os.environ or Path("~/.kube/config").expanduser().exists()
     return "KUBERNETES_SERVICE_HOST" in os.environ and not has_config
 
 
@@ -337,6 +356,8 @@ def _own_namespace() -> str | None:
 def main(name: str, chosen: str) -> None:
     """Delete an object; as a program, for whoever outlives the tests."""
     given = json.loads(chosen)
+    if (files := given.pop(_KUBECONFIG, None)) is not None:
+        os.environ[_KUBECONFIG] = files
     given["kind"] = JobKind(given["kind"])
     _Api(Kubernetes(**given)).delete(name)
 

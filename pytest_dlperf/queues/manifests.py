@@ -68,6 +68,10 @@ RESOURCES: Final = {
 }
 
 
+REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+"""Label that names the part of a JobSet that a pod belongs to."""
+
+
 def template_of(settings: Kubernetes, folder: Path) -> dict[str, Any]:
     """Read the manifest to begin with; a name of the user's own is relative to ``folder``.
 
@@ -76,7 +80,7 @@ def template_of(settings: Kubernetes, folder: Path) -> dict[str, Any]:
     """
     named = settings.template
     file = _TEMPLATES / f"{settings.kind.value}.yaml" if named is None else folder / named
-    template = load_plain(file)
+    template = _without_nothing(load_plain(file))
     wanted = RESOURCES[settings.kind].kind
     found = template.get("kind") if isinstance(template, dict) else None
     if found != wanted:
@@ -86,11 +90,13 @@ def template_of(settings: Kubernetes, folder: Path) -> dict[str, Any]:
             "cluster.yaml says what a run is submitted as",
         )
     try:
-        _containers(template, settings.kind)
-    except (KeyError, IndexError, TypeError) as error:
+        has_container = _has_container(template["spec"], settings.kind)
+    except (KeyError, IndexError, TypeError):
+        has_container = False
+    if not has_container:
         raise YamlError.at(
-            file, f"is a {wanted} without {error.args[0]!r}, where a container is declared"
-        ) from error
+            file, f"is a {wanted} whose pod template declares no containers, each with a name"
+        )
     checked: dict[str, Any] = template
     return checked
 
@@ -151,10 +157,24 @@ def names_of(
     template: dict[str, Any], settings: Kubernetes, name: str, nodes: int
 ) -> Sequence[str]:
     """Give the names of the pods in the network, by index."""
-    if settings.kind is JobKind.JOB:
+    group = group_of(template, settings.kind)
+    if group is None:
         return [f"{name}-{index}.{name}" for index in range(nodes)]
-    group = "node" if settings.kind is JobKind.TRAIN_JOB else _replicated(template["spec"])["name"]
     return [f"{name}-{group}-0-{index}.{name}" for index in range(nodes)]
+
+
+def group_of(template: dict[str, Any], kind: JobKind) -> str | None:
+    """Name the part of a JobSet that trains; a Job has no parts."""
+    if kind is JobKind.JOB:
+        return None
+    return "node" if kind is JobKind.TRAIN_JOB else _replicated(template["spec"])["name"]
+
+
+def _without_nothing(value: Any) -> Any:
+    """Leave out keys without a value, as the API does."""
+    if isinstance(value, dict):
+        return {key: _without_nothing(one) for key, one in value.items() if one is not None}
+    return list(map(_without_nothing, value)) if isinstance(value, list) else value
 
 
 def _replicated(spec: dict[str, Any]) -> dict[str, Any]:
@@ -163,13 +183,12 @@ def _replicated(spec: dict[str, Any]) -> dict[str, Any]:
     return next((one for one in jobs if one["name"] == "node"), jobs[0])
 
 
-def _containers(template: dict[str, Any], kind: JobKind) -> list[dict[str, Any]]:
-    spec = template["spec"]
+def _has_container(spec: dict[str, Any], kind: JobKind) -> bool:
     if kind is JobKind.TRAIN_JOB:
-        return []
+        return True  # its runtime has it
     job = _replicated(spec)["template"]["spec"] if kind is JobKind.JOB_SET else spec
-    containers: list[dict[str, Any]] = job["template"]["spec"]["containers"]
-    return containers[:1] or [containers[0]]
+    containers = job["template"]["spec"]["containers"]
+    return bool(containers) and all(container["name"] for container in containers)
 
 
 def _set_job(spec: dict[str, Any], settings: Kubernetes, job: Job, command: list[str]) -> None:

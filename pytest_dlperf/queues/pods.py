@@ -127,7 +127,7 @@ class Seen:
         elif waiting:
             reason = _waits(waiting[0])
         else:
-            reason = "" if pods else "no pod was made yet"
+            reason = "" if pods else "no pod was made yet: kubectl get events says why"
         is_scheduled = any(pod.has_started for pod in pods)
         phase = Phase.RUNNING if is_scheduled else Phase.QUEUED
         return JobState(phase=phase, reason=reason, broken=broken, ends=ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 import uuid
 from contextlib import suppress
@@ -259,8 +260,8 @@ class _Submitted:
             return
         now = time.monotonic()
         if now >= self._asked_at:
-            # A job that is young changes often, and many wait at one engine for long.
-            age_s = now - self._submitted_at
+            # A job that has changed changes again soon, and many wait at one engine for long.
+            age_s = now - max(self._submitted_at, self._changed_at)
             self._asked_at = now + min(max(0.5, age_s / 20), 5.0)
             self._ask(self._handle)
         self._queue.logs(self._handle)
@@ -312,14 +313,16 @@ class _Submitted:
             try:
                 is_over = self._is_gone(self._handle, by_itself=by_itself)
             except BrokenError as error:
-                self._errors.append(str(error))
+                if str(error) not in self._errors:
+                    self._errors.append(str(error))
                 is_over = False
             if not is_over:
                 self._errors.append(
                     f"{self._named} is not known to be gone; it is cancelled again and again "
-                    f"meanwhile, which is: {' '.join(self._queue.cancel_command(self._job.name))}"
+                    f"meanwhile, which is: {shlex.join(self._queue.cancel_command(self._job.name))}"
                 )
-            self._errors += self._queue.close(self._handle)
+            told = "; ".join(self._errors)
+            self._errors += [text for text in self._queue.close(self._handle) if text not in told]
         for news in self._news:
             news.refresh()
             news.close()

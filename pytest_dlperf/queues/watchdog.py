@@ -55,6 +55,8 @@ class Watchdog:
                 self._process.stdin.close()
         if is_over:
             self._process.wait()
+        else:
+            self._process.returncode = 0  # it lives on, and Python shall not warn of that
 
     def _tell(self, word: bytes) -> None:
         if self._process.stdin is not None:

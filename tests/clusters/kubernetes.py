@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "bench"
 INDEX = "batch.kubernetes.io/job-completion-index"
+_PART = "jobset.sigs.k8s.io/replicatedjob-name"
 _KUBECONFIG = """\
 apiVersion: v1
 kind: Config
@@ -111,6 +112,8 @@ class Kubernetes:
     calls: list[str] = field(default_factory=list)
     waits: dict[str, str] | None = None
     """What new pods wait for, instead of being started."""
+    forbidden: set[str] = field(default_factory=set)
+    """What nobody may read."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _cuts: int = 0
     _server: _Server | None = None
@@ -144,6 +147,7 @@ class Kubernetes:
             self.objects.clear()
             self.calls.clear()
             self.waits = None
+            self.forbidden.clear()
 
     def tear_down(self) -> None:
         self.reset()
@@ -186,10 +190,12 @@ class Kubernetes:
                 "template": {"spec": {"containers": [container]}},
             }
             group = f"{name}-node-0"
+            label[_PART] = "node"
         elif plural == "jobsets":
             [replicated] = spec["replicatedJobs"]
             job = replicated["template"]["spec"]
             group = f"{name}-{replicated['name']}-0"
+            label[_PART] = replicated["name"]
         else:
             job = spec
             label = {"batch.kubernetes.io/job-name": name}
@@ -364,15 +370,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         plural, name, is_log, query = self._asked()
-        if is_log:
+        if f"{plural}/log" in self.server.cluster.forbidden and is_log:
+            self._refuse(403, "pods/log is forbidden")
+        elif is_log:
             self._send_log(name, query)
         elif plural == "pods":
-            key, _, value = query["labelSelector"].partition("=")
-            found = [
-                p.told()
-                for p in list(self.server.cluster.pods.values())
-                if p.labels.get(key) == value
-            ]
+            wanted = {tuple(label.split("=")) for label in query["labelSelector"].split(",")}
+            pods = list(self.server.cluster.pods.values())
+            found = [pod.told() for pod in pods if wanted <= set(pod.labels.items())]
             self._send(200, {"kind": "PodList", "items": found})
         elif (plural, name) in self.server.cluster.objects:
             self._send(200, self.server.cluster.objects[plural, name])
