@@ -22,6 +22,7 @@ from pytest_dlperf.queues import watchdog
 from pytest_dlperf.queues.followed_log import FollowedLog
 from pytest_dlperf.queues.kubernetes import KubernetesQueue
 from pytest_dlperf.queues.manifests import group_of, manifest_of, names_of, template_of
+from pytest_dlperf.queues.news import NodeNews
 from pytest_dlperf.queues.pods import Pod, Seen
 from pytest_dlperf.queues.queue import Job, Phase, SilentQueueError
 from pytest_dlperf.queues.sbatch import SbatchQueue
@@ -265,6 +266,28 @@ def test_how_a_pod_has_ended_is_told_in_the_engine_s_words() -> None:
     seen.state({}, [pod(2, {**running, "conditions": [taken]})])
     last = seen.state(None, [])
     assert (last.phase, last.reason) == (Phase.OVER, "pod p-2: PreemptionByScheduler")
+
+
+@pytest.mark.parametrize(
+    ("report", "problem"),
+    [
+        ({"supervisor_killed": "was killed by SIGKILL"}, "its supervisor was killed by SIGKILL"),
+        ({"guardian_killed": True}, "the guardian of its supervisor was killed"),
+    ],
+)
+def test_a_killed_supervisor_is_the_end_of_its_node(
+    report: dict[str, object], problem: str, tmp_path: Path
+) -> None:
+    reports = tmp_path / "node0.reports"
+    told = [{"started": 4711}, report, {"asked": True}]
+    reports.write_text("".join(f"{json.dumps(one)}\n" for one in told))
+    news = NodeNews(0, reports, tmp_path / "node0.log")
+
+    news.refresh()
+
+    assert news.is_done
+    assert news.failed_by_itself
+    assert [text.partition(",")[0] for text in news.problems] == [problem]
 
 
 # -------------------------------------------------------------------------- what cancels

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from clusters.slurm import Slurm
 
 
-@pytest.mark.parametrize("fault", ["SIGKILL of pytest", "hang", "scancel"])
+@pytest.mark.parametrize(
+    "fault",
+    ["SIGKILL of pytest", "SIGKILL of a supervisor and its guardian", "hang", "scancel"],
+)
 def test_nothing_of_a_job_of_slurm_is_left(fault: str, tmp_path: Path, slurm: Slurm) -> None:
     session = Session(folder=tmp_path, place=by_sbatch(slurm), patient=False)
 

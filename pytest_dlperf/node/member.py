@@ -4,7 +4,8 @@ What the controller does over a connection where there is one, this does on the 
 it there at a time of its own choice. It tells the other nodes how to reach this one, fills in what
 of the program's command nobody could know before, gives the supervisor its orders, and passes on
 what that reports: into a file, or, where the controller does not see the node's disk, as lines of
-its output. SIGTERM means the end of the run, and so does the end of this process.
+its output. SIGTERM means the end of the run, and so does the end of this process. Who kills the
+supervisor with its guardian leaves all that these have started to it.
 
 It is sent to the node that it runs on, as a part of the job, with the modules of ours that it
 needs. It imports the standard library else, and has to run on Python 3.6.
@@ -25,6 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_dlperf.node.ports import held_range
 from pytest_dlperf.node.probe import look
+from pytest_dlperf.node.processes import KILL_LIMIT_S, Below, become_reaper, end_all
+from pytest_dlperf.node.roster import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,16 +191,27 @@ class Member:
             stdout=subprocess.PIPE,
             stderr=log,
         )
+        # Below the guardian nothing becomes ours, as long as that lives.
+        become_reaper()
         self._send(base64.b64decode(order["sent"]))
         self._send(_line("prepare", order["prepare"][rank]))
+        is_known = False
         for report in self._told():
+            is_known = is_known or "clean" in report
             if "prepared" in report:
                 self._send(_line("start", filled(order["start"][rank], meeting, order["row"])))
             if "ended" in report or "cannot_start" in report or "cannot_prepare" in report:
                 # What the program has left ends with it, as soon as somebody is asked to end it.
                 self._send(b"end\n")
             self._pass_on(report)
-        return supervisor.wait()
+        status = supervisor.wait()
+        if status < 0 and not is_known:
+            self._tell(supervisor_killed="and its guardian were killed")
+            end_all(Below(os.getpid()), KILL_LIMIT_S)
+            prepared = order["prepare"][rank]
+            found = {"sweep": prepared["sweep"], "folder": prepared["node_folder"]}
+            sweep({"watched_by": order["markers"][rank], **found}, self._tell)
+        return status
 
     def _told(self) -> "Iterator[dict[str, Any]]":
         """Give what the supervisor reports, to its end; meanwhile pass signals on to it."""

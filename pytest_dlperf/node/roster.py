@@ -123,7 +123,7 @@ def end_earlier() -> "tuple[list[int], list[int]]":
     return sorted(found), sorted(left)
 
 
-def sweep(order: "dict[str, Any]") -> None:
+def sweep(order: "dict[str, Any]", tell: "Callable[..., object]" = report) -> None:
     """End what there is of a node whose connection is gone, and report like a supervisor."""
     marker = order.pop("watched_by")
     remains, listed = Remains(), Listed({})
@@ -135,7 +135,7 @@ def sweep(order: "dict[str, Any]") -> None:
         finally:
             os.close(file)
     remains.note(**order)
-    _ended(marker, remains, listed, lambda left: report(clean=not left, left=left))
+    _ended(marker, remains, listed, lambda left: tell(clean=not left, left=left))
 
 
 def _ended(

@@ -36,6 +36,8 @@ class NodeNews:
         """Whether the engine had asked it to end before its program did."""
         self.exit_code: int | None = None
         """What its program has ended with, by itself or because it was ended."""
+        self.is_killed = False
+        """Whether the supervisor that its program ran under was killed, or the guardian of that."""
         self.end: NodeEnd | None = None
         """How the engine says that the node has ended."""
         self.problems: list[str] = []
@@ -48,7 +50,7 @@ class NodeNews:
     @property
     def is_done(self) -> bool:
         """Whether its program has ended."""
-        return self.exit_code is not None or self.end is not None
+        return self.exit_code is not None or self.is_killed or self.end is not None
 
     @property
     def failed(self) -> bool:
@@ -83,7 +85,7 @@ class NodeNews:
         for word in ("cannot_start", "cannot_prepare"):
             if word in report:
                 self.problem = str(report[word] or "its working directory is not there")
-        if "asked" in report and self.exit_code is None:
+        if "asked" in report and self.exit_code is None and not self.is_killed:
             self.is_asked = True
         if "ended" in report:
             self.exit_code = report["ended"]
@@ -94,6 +96,20 @@ class NodeNews:
                     f"some of the output is lost: cannot write the log {self._log}: "
                     f"{report['lost']}"
                 )
+        self._take_faults(report)
+
+    def _take_faults(self, report: dict[str, Any]) -> None:
+        """Take what has gone wrong with its supervisor, or at the end."""
+        killed = ""
+        if "supervisor_killed" in report:
+            killed = f"its supervisor {report['supervisor_killed']}"
+        elif "guardian_killed" in report:
+            killed = "the guardian of its supervisor was killed"
+        if killed:
+            self.is_killed = True
+            self.problems.append(f"{killed}, and the run with it")
+        if "at_end" in report:
+            self.problems.append(f"at the end of the run, {report['at_end']}")
         if report.get("left"):
             self.problems.append(f"processes {report['left']} could not be ended")
         if "kept" in report:

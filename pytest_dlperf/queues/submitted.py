@@ -373,7 +373,10 @@ class _Submitted:
             errors += [
                 f"node {news.rank}{f' on {news.host}' if news.host else ''}: {news.end.reason}"
                 for news in self._news
-                if news.end is not None and news.end.reason not in ("", told) and news.failed
+                if news.end is not None
+                and news.end.reason not in ("", told)
+                and news.failed
+                and not news.is_killed
             ]
         working = self._working or self._news
         return LaunchOutcome(
