@@ -160,7 +160,11 @@ def test_of_sessions_that_come_at_once_one_gets_the_folder(night: Path) -> None:
         time.sleep(60)
 
     children = [in_child(session) for _ in range(6)]
-    wait_until(lambda: len(names(told)) == len(children), what="all of them", limit_s=30)
+
+    def have_told() -> int:
+        return len([file for file in told.iterdir() if file.stat().st_size])
+
+    wait_until(lambda: have_told() == len(children), what="all of them", limit_s=30)
     for child in children:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -97,7 +97,11 @@ class TakenFolder:
             os.close(self._mark)
 
     def _is_taken_now(self) -> bool:
-        self._mark = self._opened()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._mark = self._opened()
+        except FileNotFoundError:
+            return False  # another session has set it aside meanwhile
         is_taken = False
         try:
             is_taken = self._is_taken()
@@ -107,7 +111,6 @@ class TakenFolder:
         return is_taken
 
     def _opened(self) -> int:
-        self._folder.mkdir(parents=True, exist_ok=True)
         mark = self._folder / MARK
         # Another session may make the mark meanwhile.
         if not mark.exists() and self._holds_logs():
