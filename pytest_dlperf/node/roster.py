@@ -66,6 +66,11 @@ class Roster:
     def look(self) -> None:
         """Add who was made below this process since the last look."""
         if self._file is not None:
+            if os.fstat(self._file).st_size > _LONGEST_BYTES:
+                # Most of them are long gone; who is not is found again.
+                os.ftruncate(self._file, 0)
+                self._newest = 0
+                self._write(self._kept)
             last, self._newest = self._newest, newest()
             found = [[number, started_at(number)] for number in made_below(os.getpid(), last)]
             if found:
@@ -82,11 +87,6 @@ class Roster:
         # Memory may be full; a run is not to fail for that.
         with contextlib.suppress(OSError):
             if self._file is not None:
-                if os.fstat(self._file).st_size > _LONGEST_BYTES:
-                    # Most of them are long gone.
-                    os.ftruncate(self._file, 0)
-                    self._newest = 0
-                    entry = {**self._kept, **entry}
                 os.write(self._file, json.dumps(entry).encode("ascii") + b"\n")
 
 
