@@ -284,6 +284,8 @@ FAULTS: Final = (
     Fault(
         name="disk full",
         act=_go_on,
+        # A node of a queue does not see what is mounted for the session alone.
+        launchers=("local", "ssh", "slurm", "mpirun"),
         behaviour="fills",
         arguments=("--dlperf-run-dir", "small/night"),
         prefix=_small_disk,
