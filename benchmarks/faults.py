@@ -47,7 +47,7 @@ from fault_matrix.places import (  # noqa: E402 - as above
     local,
     over_ssh,
 )
-from fault_matrix.session import NotUpError, Session  # noqa: E402 - as above
+from fault_matrix.session import NotUpError, Session, last_line  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -121,7 +121,9 @@ def measure(
             try:
                 outcome = run_cell(session, fault)
             except NotUpError as error:
-                outcome = Outcome(told=f"the trainer did not come up: {error}", is_told=False)
+                outcome = Outcome(
+                    told=f"the trainer did not come up: {last_line(str(error))}", is_told=False
+                )
         if outcome is None:
             return []
         outcomes.append(outcome)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shlex
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from clusters.processes import processes_with, wait_until
-from clusters.requirements import find
 from trainers import CASES, TinySystem, measurer
 
 from pytest_dlperf.config.assignments import parse_assignment
@@ -25,7 +23,6 @@ from pytest_dlperf.model.measurement import Measurement, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from clusters.podman import Podman
@@ -35,45 +32,18 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.assignments import Assignment
 
 ONE_DEVICE, _, TWO_NODES = map(Case.from_id, CASES)
-LIMITS: Final = [
-    f"--ulimit={name}={min(resource.getrlimit(number)[1], 4096)}"
-    for name, number in (
-        ("memlock", resource.RLIMIT_MEMLOCK),
-        ("nofile", resource.RLIMIT_NOFILE),
-        ("nproc", resource.RLIMIT_NPROC),
-    )
-]
-"""What this machine allows: a service that is in a container itself cannot lift its own limits."""
 HERE: Final = ("localhost",)
 
 
 def boxed(tiny: TinySystem, *more: str, runtime: str = "podman") -> list[Assignment]:
     """Have the trainer run in the image ``tested``, unless more is said."""
     said = ["image=tested", f"runtime={runtime}", f"mounts={tiny.folder}"]
-    if runtime == "docker":
-        said.append(f"options={' '.join(LIMITS)}")
     return [parse_assignment(f"*.container.{text}") for text in (*said, *more)]
 
 
 def software(found: Measurement) -> dict[str, str]:
     assert found.fingerprint is not None
     return dict(found.fingerprint.software)
-
-
-@pytest.fixture
-def docker(podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A client named ``docker``, and a service that starts what it asks for.
-
-    Where Docker's own client is missing, Podman's stands in for it: the service is Podman's anyway.
-    """
-    with podman.service() as address:
-        monkeypatch.setenv("DOCKER_HOST", address)
-        if find("docker") is None:
-            client = tmp_path / "docker"
-            client.write_text(f'#!/bin/sh\nexec podman --remote --url={address} "$@"\n')
-            client.chmod(0o755)
-            monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-        yield
 
 
 def test_a_run_is_measured_in_its_image(suite: Suite, podman: Podman) -> None:
@@ -144,7 +114,6 @@ def test_the_trainer_is_asked_to_end_and_nothing_is_left(suite: Suite, podman: P
     assert podman.containers() == []
 
 
-@pytest.mark.usefixtures("docker")
 def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podman) -> None:
     tiny = TinySystem(suite)
     child = nasty(tiny)
@@ -152,7 +121,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podma
     (suite.path / "baselines" / "local").mkdir(exist_ok=True)
     (suite.path / "baselines" / "local" / "cluster.yaml").write_text(
         "estimator: steady\nvars:\n  '*':\n    container: "
-        f"{{runtime: docker, image: tested, mounts: [{tiny.folder}], options: {LIMITS}}}\n"
+        f"{{runtime: podman, image: tested, mounts: [{tiny.folder}]}}\n"
     )
     session = subprocess.Popen(
         [sys.executable, "-m", "pytest", "bench_tests", "-k", "throughput and tiny and 1n1g"],
@@ -168,15 +137,13 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podma
     wait_until(lambda: not podman.containers(), what="no container")
 
 
-@pytest.mark.usefixtures("docker")
 def test_two_hosts_run_a_container_each(
     suite: Suite, podman: Podman, ssh_hosts: SshHosts, tmp_path: Path
 ) -> None:
-    """Docker's service starts what does not descend from the run."""
     tiny = TinySystem(suite)
     child = nasty(tiny)
     # A login's environment is another one.
-    ours = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST", *podman.environment)}
+    ours = {name: os.environ[name] for name in ("PATH", *podman.environment)}
     python = tmp_path / "python"
     exports = "".join(f"export {name}='{value}'\n" for name, value in ours.items())
     python.write_text(f'#!/bin/sh\n{exports}exec python3 "$@"\n')
@@ -184,9 +151,9 @@ def test_two_hosts_run_a_container_each(
     launcher = SshLauncher(shlex.split(ssh_hosts.ssh_command), str(python))
     hosts = [Host(name=name, address=name, devices=2) for name in ssh_hosts.names[:2]]
 
-    found = measurer(
-        suite, assignments=boxed(tiny, runtime="docker"), launcher=launcher, hosts=hosts
-    ).measure(TWO_NODES)
+    found = measurer(suite, assignments=boxed(tiny), launcher=launcher, hosts=hosts).measure(
+        TWO_NODES
+    )
 
     assert (found.runs[0].status, found.runs[0].reason) == (RunStatus.OK, None)
     assert sorted(line.split()[3] for line in tiny.hosts()) == ssh_hosts.names[:2]

@@ -10,12 +10,10 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusters.processes import Server
 from clusters.requirements import command, find, required
 
 if TYPE_CHECKING:
@@ -105,19 +103,6 @@ class Podman:
         """The names of all containers that there are, running or not."""
         found = json.loads(self.run("ps", "--all", "--format=json"))
         return [name for each in found for name in each["Names"]]
-
-    @contextmanager
-    def service(self) -> Iterator[str]:
-        """A service that starts containers, as Docker's daemon does; where clients find it."""
-        socket = self.folder / "podman.socket"
-        words = [command("podman"), "system", "service", "--time=0", f"unix://{socket}"]
-        server = Server(words, self.folder / "service.log", self.environment)
-        server.start()
-        try:
-            server.wait_for(socket.is_socket)
-            yield f"unix://{socket}"
-        finally:
-            server.stop()
 
     def reset(self) -> None:
         """Remove what a test has left running."""

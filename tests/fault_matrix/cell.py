@@ -20,7 +20,7 @@ PROMISE_S: Final = 5.0
 """Within so many seconds nothing is left of a run that has ended, however it has."""
 LIMIT_S: Final = 10.0
 """What still runs then has been left: a busy machine takes longer than promised."""
-TRIES: Final = 3
+TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,7 @@ def _start(session: Session, fault: Fault) -> None:
             session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
             return
         session.stop()
+        time.sleep(1)
     session.start(*fault.arguments, behaviour=fault.behaviour, prefix=prefix)
 
 

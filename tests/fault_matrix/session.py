@@ -74,7 +74,7 @@ _FORGET: Final = ("DLPERF_", "PYTEST_", "SLURM", "GITHUB_", "PYTHONDONTWRITEBYTE
 
 
 class NotUpError(Exception):
-    """The trainer did not come up: the last that the session has printed."""
+    """The trainer did not come up: what the session has printed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class Session:
         deadline = time.monotonic() + LONG_S
         while not self._is_up():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise NotUpError(last_line(self.output))
+                raise NotUpError(self.output[-4000:])
             time.sleep(0.02)
         self._noted = self._around()
 
