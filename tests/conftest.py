@@ -149,6 +149,7 @@ def running_ssh_hosts(
 @pytest.fixture
 def ssh_hosts(running_ssh_hosts: SshHosts) -> Iterator[SshHosts]:
     """Four hosts with an sshd each, on loopback; as they were before after each test."""
+    running_ssh_hosts.bring_up()
     yield running_ssh_hosts
     running_ssh_hosts.reset()
 

@@ -175,8 +175,15 @@ class SshHosts:
     def reset(self) -> None:
         """End what a test has left running, and bring back the hosts that it has stopped."""
         end(self.processes())
+        self.bring_up()
+
+    def bring_up(self) -> None:
+        """Bring back what a test has stopped, or ended with all that it had started."""
         for name in list(self._servers):
-            self.disconnect(name)
+            if self._servers[name].runs():
+                self.disconnect(name)
+            else:
+                del self._servers[name]
         self.start(*self.names)
 
     def tear_down(self) -> None:
