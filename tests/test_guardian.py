@@ -53,13 +53,20 @@ subprocess.run([sys.executable, "-c", {HIDES!r}, sys.argv[1]])
 """
 
 
+def with_rosters_in(folder: Path, source: bytes) -> bytes:
+    """Keep rosters apart: a run of another test would end what this one is to find."""
+    shared = f'FOLDER = "{roster.FOLDER}"'.encode()
+    assert source.count(shared) == 1
+    return source.replace(shared, f'FOLDER = "{folder}"'.encode())
+
+
 class Supervised:
     """A supervisor and its guardian, as a launcher starts them, and a program below."""
 
     def __init__(self, folder: Path, *prefix: str, kill_limit_s: float = 8.0) -> None:
         self.marker = f"{uuid.uuid4().hex}.0."
         self.folder = folder / f"run-{self.marker}"
-        source = supervisor_source()
+        source = with_rosters_in(folder, supervisor_source())
         limit = b"KILL_LIMIT_S = 8.0"
         assert source.count(limit) == 1
         source = source.replace(limit, f"KILL_LIMIT_S = {kill_limit_s}".encode())
@@ -211,7 +218,7 @@ def test_one_of_them_ends_what_the_other_leaves(
         assert {word: run.said(word) for word in told} == {k: [v] for k, v in told.items()}
         run.finish()
         assert not run.folder.exists()
-        assert not Path(roster.FOLDER, f"pytest-dlperf-{run.marker}").exists()
+        assert not (tmp_path / f"pytest-dlperf-{run.marker}").exists()
         assert not processes.watchers(run.marker)
 
 
@@ -286,7 +293,7 @@ def test_what_two_kills_have_left_is_ended_by_the_next_run_and_told(
             at_end=[["touch", str(at_end)]],
         )
         process = hidden()
-        file = Path(roster.FOLDER, f"pytest-dlperf-{first.marker}")
+        file = tmp_path / f"pytest-dlperf-{first.marker}"
         wait_until(lambda: f"[{process}, " in file.read_text())
         for number in (first.supervisor, first.process.pid):
             os.kill(number, signal.SIGSTOP)
@@ -336,7 +343,7 @@ def test_what_two_kills_have_left_is_ended_by_a_sweep(
         time.sleep(0.5)
         os.kill(run.process.pid, signal.SIGSTOP)
         os.kill(run.supervisor, signal.SIGKILL)
-        command, sent = sent_program(sys.executable, sweep_source())
+        command, sent = sent_program(sys.executable, with_rosters_in(tmp_path, sweep_source()))
         order: dict[str, object] = {
             "watched_by": run.marker,
             "sweep": run.marker,
